@@ -29,13 +29,13 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.evaluate.datasets import load
 from dtdr.evaluate.datasets.splits import default_split
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.arguments.texts import forget_texts
 from server import resident
+from synthetic_runs import generate, tools
 
 PLANS = 60
 """Held-out plans that calls are taken from."""

@@ -23,10 +23,10 @@ from typing import Any
 from rich.console import Console
 
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.lab.report.page import Figure, Figures, Page, Section, to_html
 from dtdr.evaluate.tables import Column, Table, count, duration
 from dtdr.predict import create
+from synthetic_runs import generate, tools
 
 
 def measure(retriever: str, demonstrations: int, tool_count: int) -> dict[str, Any]:

@@ -24,9 +24,10 @@ import numpy.typing as npt
 import pyarrow as arrow
 from pyarrow import parquet
 
+import words
 from dtdr import Demonstration
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
-from dtdr.evaluate.datasets.synthetic import generate, tools, words
+from synthetic_runs import generate, tools
 
 TOOLS = 200
 HELD_OUT = 10_000

@@ -23,10 +23,10 @@ from typing import Any
 from rich.console import Console
 
 from dtdr import load
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count, duration
 from dtdr.predict import create
 from dtdr.rankers import NAMES
+from synthetic_runs import generate, tools
 
 NEEDS_LLM = {"less-is-more"}
 QUERIES = 200

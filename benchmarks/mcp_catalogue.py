@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import words
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Parameter, Tool
 from dtdr.evaluate.datasets.source import Dataset
-from dtdr.evaluate.datasets.synthetic import words
 from phrasing import Clause, Scene, compose, person, say
 
 SOURCE = "synthetic (benchmarks/mcp_catalogue.py)"

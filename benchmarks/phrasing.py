@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+import words
 from dtdr.data.calls import ToolCall, find_references
 from dtdr.data.plan import Plan
-from dtdr.evaluate.datasets.synthetic import words
 
 _OPENERS = (
     ("", "."),

@@ -30,7 +30,7 @@ from dtdr import Demonstration, read_demonstrations
 from dtdr.data.demonstration_files import save_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets
-from dtdr.evaluate.datasets.synthetic import generate
+from synthetic_runs import generate
 
 PLANS = 39_874
 MEGABYTES = 734

@@ -42,9 +42,9 @@ from dtdr import Client, fit
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.evaluate.datasets import load as load_dataset
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count
 from dtdr.rankers.model_folder import read_config
+from synthetic_runs import generate, tools
 
 CONNECTIONS = 16
 RUNS = 100

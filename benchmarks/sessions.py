@@ -29,10 +29,10 @@ import httpx2
 
 from dtdr import fit
 from dtdr.data.demonstrations import Demonstration
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column
 from printing import print_rows
 from server import cpu_seconds, start
+from synthetic_runs import generate, tools
 
 
 @contextlib.contextmanager

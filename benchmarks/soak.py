@@ -35,9 +35,9 @@ from rich.console import Console
 
 import dtdr
 from dtdr.data.demonstration_files import read_demonstrations
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count
 from stalls import find_free_port
+from synthetic_runs import generate, tools
 
 WARM_MINUTES = 5
 GROWTH = 0.05

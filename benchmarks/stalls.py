@@ -34,8 +34,8 @@ from typing import Any
 from rich.console import Console
 
 import dtdr
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count
+from synthetic_runs import generate, tools
 
 Address = tuple[str, int, str]
 """Host, port and path."""

@@ -29,7 +29,7 @@ from urllib.parse import quote
 from rich.console import Console
 
 import dtdr
-from dtdr.evaluate.datasets import synthetic
+import synthetic_runs
 from dtdr.evaluate.tables import Column, Table
 
 QUERY = "Find the phone number of Ann and send her the summary of q3.pdf"
@@ -164,15 +164,15 @@ def main() -> None:
         folder = Path(name)
         os.environ["DTDR_CACHE"] = str(folder / "cache")  # where places of maps are kept
         data = folder / "many.jsonl"
-        runs = synthetic.generate(120 if given.smoke else 3 * tools, tools=tools)
+        runs = synthetic_runs.generate(120 if given.smoke else 3 * tools, tools=tools)
         data.write_text("".join(json.dumps(item.to_dict()) + "\n" for item in runs))
-        dtdr.fit(data, synthetic.tools(tools), retriever="dr").save(folder / "many")
+        dtdr.fit(data, synthetic_runs.tools(tools), retriever="dr").save(folder / "many")
         model, own = given.model, given.data
         if model is None:
             model, own = folder / "model", folder / "few.jsonl"
-            some = synthetic.generate(60 if given.smoke else 700)
+            some = synthetic_runs.generate(60 if given.smoke else 700)
             own.write_text("".join(json.dumps(item.to_dict()) + "\n" for item in some))
-            dtdr.fit(own, synthetic.tools()).save(model)
+            dtdr.fit(own, synthetic_runs.tools()).save(model)
         with studio(model, own) as url:
             address = f"{url}#/run?q={quote(QUERY)}"
             add(

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import synthetic_runs
 from dtdr import read_demonstrations
 from dtdr.cli.data import app
 from dtdr.data.demonstration_files import read_tools, save_demonstrations, save_tools
 from dtdr.errors import DtdrError, InputError, OutputError
 from dtdr.evaluate import datasets
-from dtdr.evaluate.datasets import synthetic
 from dtdr.evaluate.datasets.download import download
 from dtdr.evaluate.datasets.statistics import measure
 
@@ -40,8 +40,8 @@ def small(tmp_path):
     """A canonical file of 30 synthetic demonstrations, with its tools beside it."""
     path = tmp_path / "small" / "demonstrations.jsonl"
     path.parent.mkdir()
-    save_demonstrations(path, synthetic.generate(30, 47, 0))
-    save_tools(path.with_name("tools.json"), synthetic.tools())
+    save_demonstrations(path, synthetic_runs.generate(30, 47, 0))
+    save_tools(path.with_name("tools.json"), synthetic_runs.tools())
     return path
 
 

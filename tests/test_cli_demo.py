@@ -9,7 +9,8 @@ NAMES = ("random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l", "dtdr-f
 def test_demo_shows_held_out_queries_step_by_step_and_evaluates_every_retriever(
     retriever, cli, monkeypatch
 ):
-    monkeypatch.setattr(synthetic, "BUNDLED_DEMONSTRATIONS", 40)
+    some = synthetic.bundled_demonstrations()[:40]
+    monkeypatch.setattr(synthetic, "bundled_demonstrations", lambda: some)
     shown = cli("demo", "--retriever", retriever)
     out = shown.table()
     assert shown.err == ""

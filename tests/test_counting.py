@@ -22,7 +22,6 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.datasets import load
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.predict import counting
 from dtdr.predict.counting import Counts, draw_sample, passes
 from dtdr.predict.counting import counts as counts_module
@@ -30,6 +29,7 @@ from dtdr.predict.counting import file_parts as parts_module
 from dtdr.predict.counting.counts import PER_TOOL, Facts, merge_all, number_of
 from dtdr.rankers.dtdr_f.familiarity import phrase_hashes
 from dtdr.rankers.training import TrainingData
+from synthetic_runs import generate, tools
 from tests import strategies
 
 arrow_parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra 'parquet'")

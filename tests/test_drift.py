@@ -10,8 +10,8 @@ from scipy import stats
 from dtdr import Demonstration
 from dtdr.cli import run
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.synthetic import generate
 from dtdr.evaluate.drift import compare_runs
+from synthetic_runs import generate
 from tests.command_line import dtdr, is_one_sentence
 
 

@@ -14,8 +14,8 @@ from dtdr.data import erasure
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.data.erasure import erase_groups
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.synthetic import generate
 from dtdr.serve.server import Settings, create_app
+from synthetic_runs import generate
 
 GROUPS = ("ann", "bob", "", "ann-2")
 SOME = [

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import synthetic_runs
 from dtdr import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets
-from dtdr.evaluate.datasets import synthetic
 from dtdr.evaluate.datasets.synthetic import BASE as BASE_TOOLS
 from tests.conftest import PROJECT
 
@@ -57,13 +57,13 @@ def test_bundled_plans_branch_repeat_tools_and_have_one_to_eight_calls(bundled):
 
 
 def test_arguments_fit_the_parameters_of_their_tools(bundled):
-    services = list(synthetic.generate(1000, BASE + 150, 2))
+    services = list(synthetic_runs.generate(1000, BASE + 150, 2))
     parameters = {
         tool.name: (
             {item.name for item in tool.parameters},
             {item.name for item in tool.parameters if item.required},
         )
-        for tool in synthetic.tools(BASE + 150, 2)
+        for tool in synthetic_runs.tools(BASE + 150, 2)
     }
     for item in [*bundled.demonstrations, *services]:
         for call in item.plan.calls:
@@ -92,10 +92,10 @@ def test_groups_name_what_was_combined_and_split_well(bundled):
 @given(st.integers(0, 10**9), st.integers(BASE, BASE + 400))
 @settings(max_examples=settings().max_examples // 4)
 def test_any_seed_and_number_of_tools_give_valid_demonstrations(seed, tools):
-    known = {tool.name for tool in synthetic.tools(tools, seed)}
+    known = {tool.name for tool in synthetic_runs.tools(tools, seed)}
     assert len(known) == tools
-    made = list(synthetic.generate(20, tools, seed))
-    assert made == list(synthetic.generate(20, tools, seed))
+    made = list(synthetic_runs.generate(20, tools, seed))
+    assert made == list(synthetic_runs.generate(20, tools, seed))
     for item in made:
         assert item.query.strip() == item.query
         assert "{" not in item.query
@@ -106,20 +106,20 @@ def test_any_seed_and_number_of_tools_give_valid_demonstrations(seed, tools):
 
 
 def test_fewer_demonstrations_are_the_first_of_more():
-    some = list(synthetic.generate(50, 100, 3))
-    assert list(islice(synthetic.generate(500, 100, 3), 50)) == some
+    some = list(synthetic_runs.generate(50, 100, 3))
+    assert list(islice(synthetic_runs.generate(500, 100, 3), 50)) == some
 
 
 def test_fewer_tools_are_the_first_of_more_and_seeds_have_their_own():
-    assert synthetic.tools(300, 1)[:120] == synthetic.tools(120, 1)
-    assert synthetic.tools(300, 1) != synthetic.tools(300, 2)
-    assert len(synthetic.tools(5000)) == 5000
+    assert synthetic_runs.tools(300, 1)[:120] == synthetic_runs.tools(120, 1)
+    assert synthetic_runs.tools(300, 1) != synthetic_runs.tools(300, 2)
+    assert len(synthetic_runs.tools(5000)) == 5000
 
 
 def test_every_service_tool_is_used_and_its_brand_is_in_the_query():
-    extra = {tool.name for tool in synthetic.tools(147)[BASE:]}
+    extra = {tool.name for tool in synthetic_runs.tools(147)[BASE:]}
     used: Counter[str] = Counter()
-    for item in synthetic.generate(3000, 147):
+    for item in synthetic_runs.generate(3000, 147):
         for tool in set(item.plan.tools) & extra:
             used[tool] += 1
             assert tool.split("_")[0] in item.query.lower()
@@ -127,18 +127,20 @@ def test_every_service_tool_is_used_and_its_brand_is_in_the_query():
 
 
 def test_a_run_of_the_bundled_set_comes_with_other_names_in_query_and_calls_alike():
-    for item in synthetic.generate(300):
+    for item in synthetic_runs.generate(300):
         for call in item.plan.calls:
             if call.tool == "find_email_address":
                 assert call.arguments["name"].lower() in item.query.lower()
-    queries = [item.query for seed in range(5) for item in synthetic.generate(2000, BASE, seed)]
+    queries = [
+        item.query for seed in range(5) for item in synthetic_runs.generate(2000, BASE, seed)
+    ]
     assert len(set(queries)) > 0.97 * len(queries)
 
 
 def test_generating_holds_nothing_back():
     def peak(count):
         tracemalloc.start()
-        for _ in synthetic.generate(count, 100):
+        for _ in synthetic_runs.generate(count, 100):
             pass
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -151,7 +153,7 @@ def test_generating_holds_nothing_back():
 @pytest.mark.parametrize(("demonstrations", "tools"), [(0, BASE), (-1, BASE), (5, 3), (5, 10**6)])
 def test_impossible_numbers_are_refused_at_once(demonstrations, tools):
     with pytest.raises(InputError, match="cannot be"):
-        synthetic.generate(demonstrations, tools)
+        synthetic_runs.generate(demonstrations, tools)
 
 
 def test_the_catalogue_of_mcp_servers_is_labelled_and_comes_out_the_same(monkeypatch):

@@ -20,11 +20,11 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.errors import DtdrError, InputError, ModelError, UnavailableError
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.serve.feedback import DuplicateError, FileLog, open_log, order_of
 from dtdr.serve.learning import LearnOptions, Trainer, Versions
 from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from dtdr.serve.learning.versions import checksum_of
+from synthetic_runs import generate, tools
 from tests.redis_server import RedisServer
 from tests.server import serving
 

@@ -10,8 +10,8 @@ import pytest
 from dtdr.cli import run
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.predict.counting.memory import SAMPLE, parse_size, plan_memory
+from synthetic_runs import generate, tools
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.command_line import dtdr
 from tests.conftest import PROJECT
 from tests.lab.labs import in_this_process
 
-PAGE = (PROJECT / "docs" / "evaluate.md").read_text(encoding="utf-8")
+PAGE = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

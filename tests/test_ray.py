@@ -9,10 +9,10 @@ from dtdr.cli import run
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.data.engines import ProcessEngine, RayEngine
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.logs import ImportOptions, find_format
-from dtdr.logs.writing import ImportTask, import_logs
+from dtdr.logs.writing import import_logs
 from dtdr.predict.counting import draw_sample
+from synthetic_runs import generate, tools
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
@@ -78,10 +78,10 @@ def test_a_node_that_dies_while_it_imports_loses_nothing(cluster, tmp_path):
     logs = [tmp_path / f"{place:02}.jsonl" for place in range(PARTS)]
     for place, path in enumerate(logs):
         save_demonstrations(path, SOME[place::PARTS] + SOME[:2])
-    task = ImportTask(find_format("dtdr"), ImportOptions(), None, False)
-    expected, *_ = import_logs(logs, tmp_path / "here", task, ProcessEngine(1))
+    how = find_format("dtdr"), ImportOptions()
+    expected, *_ = import_logs(logs, tmp_path / "here", *how, ProcessEngine(1))
     engine = DyingEngine(cluster, "Importing")
-    summary, *_ = import_logs(logs, tmp_path / "there", task, engine)
+    summary, *_ = import_logs(logs, tmp_path / "there", *how, engine)
     assert engine.label is None
     assert summary == expected
     assert summary["kept"] == len(SOME)

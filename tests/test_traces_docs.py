@@ -4,7 +4,7 @@ import re
 import pytest
 
 from dtdr import Demonstration
-from dtdr.logs import FORMATS, CutOptions, ImportOptions, detect_format, open_logs, read_traces
+from dtdr.logs import FORMATS, CutOptions, ImportOptions, LogReader, detect_format, read_traces
 from tests.conftest import PROJECT
 from tests.trace_logs import write_lines
 
@@ -25,7 +25,7 @@ def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path)
     log = write_lines(tmp_path / "log.jsonl", [example(name)])
     options = ImportOptions(CutOptions(query="Mail Ann"))
 
-    assert detect_format(open_logs([log])).name == name
+    assert detect_format(LogReader([log])).name == name
     (found,) = read_traces(name, [log], options)
 
     assert found.query in ("Mail Ann", "(the log holds no query)")

@@ -18,11 +18,10 @@ from dtdr.logs import (
     CutOptions,
     Importer,
     ImportOptions,
+    LogReader,
     Redactor,
-    ReferenceRules,
     detect_format,
     find_format,
-    open_logs,
 )
 from tests.crafted import change
 from tests.trace_logs import (
@@ -41,7 +40,7 @@ from tests.trace_logs import (
     write_lines,
 )
 
-PLAIN = ImportOptions(CutOptions(references=ReferenceRules(find=False)))
+PLAIN = ImportOptions(CutOptions(references=False))
 
 
 def read(tmp_path, rendering, records, options=PLAIN, **more):
@@ -143,7 +142,7 @@ def test_every_format_tells_the_same_of_a_conversation(rendering, tmp_path):
 
     log, whole = tmp_path / "log.jsonl", tmp_path / "log.json"
     whole.write_text(json.dumps(records), encoding="utf-8")
-    assert detect_format(open_logs([log])).name == detect_format(open_logs([whole])).name == fmt
+    assert detect_format(LogReader([log])).name == detect_format(LogReader([whole])).name == fmt
 
     if fmt != "mcp":  # its messages carry no id that tells a repetition from a second session
         twice, _ = read(tmp_path, rendering, records + records)
@@ -508,13 +507,13 @@ def test_damaged_records_are_left_out_and_never_crash(rendering, data, tmp_path_
         written = json_codec.dumps(item.to_dict())
         assert Demonstration.from_dict(json.loads(written)) == item
     with contextlib.suppress(InputError):
-        assert detect_format(open_logs([path])).name in FORMATS
+        assert detect_format(LogReader([path])).name in FORMATS
 
 
 def test_a_log_of_no_known_format_is_told(tmp_path):
     path = write_lines(tmp_path / "log.jsonl", [{"what": "else"}])
     with pytest.raises(InputError, match="looks like no format that is known; name the one it has"):
-        detect_format(open_logs([path]))
+        detect_format(LogReader([path]))
 
 
 @pytest.mark.parametrize("rendering", [name for name in RENDERINGS if name.endswith("streamed")])

@@ -6,7 +6,7 @@ import pytest
 
 from dtdr.cli import run
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
-from dtdr.evaluate.datasets.synthetic import generate
+from synthetic_runs import generate
 
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Failed, Outputs, ReferenceRules, Turns
+from dtdr.logs import CutOptions, Failed, Outputs, Turns
 from dtdr.logs.log_format import AssistantMessage, Event, Trace, TracedCall, UserMessage
 from dtdr.logs.turns import Cutter
 
@@ -100,8 +100,8 @@ def test_a_failed_call_is_no_source():
 
 def test_references_can_be_left_out_and_their_length_chosen():
     output, arguments = {"id": "usr_8841"}, {"x": "usr_8841"}
-    off = CutOptions(references=ReferenceRules(find=False))
-    longer = CutOptions(references=ReferenceRules(min_length=20))
+    off = CutOptions(references=False)
+    longer = CutOptions(reference_length=20)
     assert second_arguments(output, arguments, options=off) == arguments
     assert second_arguments({"id": "a b c d"}, {"x": "a b c d"}, options=longer) == {"x": "a b c d"}
 

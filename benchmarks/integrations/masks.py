@@ -11,16 +11,20 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 import dtdr
 from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count
+
+sys.path.append(str(Path(__file__).parent.parent))
+from synthetic_runs import generate, tools  # in the folder above
 
 QUERIES = 100
 

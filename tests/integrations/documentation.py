@@ -7,7 +7,15 @@ from dtdr.cli import run
 from tests.conftest import PROJECT
 
 DOCS = PROJECT / "docs"
-PAGES = ("integrations.md", "frameworks.md", "savings.md")
+PAGES = (
+    "integrations.md",
+    "openai.md",
+    "anthropic.md",
+    "langchain.md",
+    "pydantic-ai.md",
+    "openai-agents.md",
+    "llama-index.md",
+)
 TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 
 

@@ -79,14 +79,6 @@ def test_every_page_that_is_linked_to_exists():
         assert (DOCS / target).exists(), target
 
 
-def test_the_options_of_advise_that_the_page_names_exist():
-    from dtdr.cli import run
-
-    text = (DOCS / "savings.md").read_text(encoding="utf-8")
-    for option in set(re.findall(r"`(--[a-z-]+)", text)):
-        assert run(["advise", option]) == 2
-
-
 CERTAIN = [{"role": "user", "content": QUERY}]
 
 

@@ -8,8 +8,8 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 
 from dtdr.data.calls import END
 from dtdr.data.run import Run
-from dtdr.evaluate.datasets.synthetic import generate
 from dtdr.rankers import DEFAULT
+from synthetic_runs import generate
 from tests.integrations.documentation import run_python, run_shell
 from tests.integrations.scripted_chat_model import ScriptedModel, tools
 from tests.trace_logs import Call, Turn, number, openai_chat, write_lines

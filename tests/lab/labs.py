@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.lab.compute import Summary, run_lab
 from dtdr.evaluate.lab.resolve import Options
 from dtdr.evaluate.lab.store import Store
+from synthetic_runs import generate, tools
 
 PLANS = 40
 

@@ -4,11 +4,11 @@ from dtdr.errors import InputError
 from dtdr.evaluate import harness
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.lab import fitting
 from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
 from dtdr.evaluate.lab.train_test import TrainTest, sample
 from dtdr.predict import create
+from synthetic_runs import generate, tools
 
 DEMONSTRATIONS = list(generate(60))
 DATA = TrainTest(DEMONSTRATIONS[:40], DEMONSTRATIONS[40:], tools())

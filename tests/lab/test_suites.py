@@ -84,7 +84,7 @@ def test_another_retriever_takes_no_place_among_parameters_that_are_not_its_own(
 
 
 def test_the_suite_of_the_documentation_can_be_read(tmp_path):
-    page = (PROJECT / "docs" / "lab.md").read_text("utf-8")
+    page = (PROJECT / "docs" / "reproduce.md").read_text("utf-8")
     text = page.partition("<!-- read as a suite by a test -->\n```toml\n")[2].partition("```")[0]
     path = tmp_path / "mine.toml"
     path.write_text(text)
@@ -94,6 +94,6 @@ def test_the_suite_of_the_documentation_can_be_read(tmp_path):
 
 
 def test_the_documentation_names_every_key_of_a_suite():
-    page = (PROJECT / "docs" / "lab.md").read_text("utf-8")
+    page = (PROJECT / "docs" / "reproduce.md").read_text("utf-8")
     for key in _GRID.keys() - {"llm"}:
         assert f"`{key}`" in page or f"\n{key} = " in page, key

@@ -1,4 +1,4 @@
-"""What the pages on the server show runs, and the container's command line is one."""
+"""What the page on the server shows runs, and the container's command line is one."""
 
 import json
 import re
@@ -11,9 +11,7 @@ import pytest
 from tests.conftest import PROJECT
 from tests.server.serving import QUERY
 
-PAGE = "".join(
-    (PROJECT / "docs" / page).read_text(encoding="utf-8") for page in ("server.md", "operation.md")
-)
+PAGE = (PROJECT / "docs" / "server.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8756"
 
 

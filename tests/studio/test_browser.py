@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import dtdr
+import synthetic_runs
 from dtdr.cli.studio import studio_endpoints
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.evaluate import datasets
-from dtdr.evaluate.datasets import synthetic
 from dtdr.serve.server import Settings
 from dtdr.serve.server.keys import create_key
 from tests.server import serving
@@ -68,8 +68,8 @@ def tinyagent(tmp_path_factory, data_dir):
 def many(tmp_path_factory):
     """A studio of 2,000 generated tools."""
     folder = tmp_path_factory.mktemp("many")
-    demonstrations = synthetic.generate(5_000, tools=2_000)
-    runs = write_runs(folder, demonstrations, synthetic.tools(2_000))
+    demonstrations = synthetic_runs.generate(5_000, tools=2_000)
+    runs = write_runs(folder, demonstrations, synthetic_runs.tools(2_000))
     dtdr.fit(runs, retriever="dr").save(folder / "model")
     settings = serving.settings(folder / "model", read_only=True)
     with serving.serve(settings, more=studio_endpoints(runs)) as served:

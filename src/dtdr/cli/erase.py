@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import note, print_json
 from dtdr.errors import InputError
-
-if TYPE_CHECKING:
-    from dtdr.data.erasure import FileErasure
 
 
 def erase(
@@ -50,7 +45,6 @@ def erase(
     if not dry_run:
         for folder in models if count else ():
             mark_erased(folder, count)  # before the files: an interruption may only mark twice
-        _drop_counts(models, erasures)
         erasures = erase_groups(data, group)
     changed = [item for item in erasures if item.erased]
     erased = sum(item.erased for item in changed)
@@ -76,16 +70,3 @@ def erase(
         note(f"{name} is marked; fit it again with dtdr fit")
     if erased and not dry_run and not models:
         note("models that learned from them keep what they learned; fit them again")
-
-
-def _drop_counts(models: Sequence[Path], erasures: Sequence[FileErasure]) -> None:
-    """Delete the counts that models keep of files that change."""
-    from dtdr.predict.counting import KeptCounts
-    from dtdr.predict.counting.file_parts import find_parts, hash_part
-
-    kept = [counts for counts in map(KeptCounts.of_model, models) if counts.folder.is_dir()]
-    if kept:
-        files = [item.file for item in erasures if not item.erased]
-        names = set(map(hash_part, find_parts(files)))
-        for counts in kept:
-            counts.prune(names)

@@ -24,7 +24,7 @@ from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
 from dtdr.logs.left_out import blame, explain_failures
 from dtdr.predict.arguments.model import ArgumentOptions
-from dtdr.predict.counting import KeptCounts, Sample, draw_sample, rows_of
+from dtdr.predict.counting import Sample, draw_sample, rows_of
 from dtdr.predict.counting.memory import parse_size, plan_memory
 from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT
@@ -36,7 +36,6 @@ class _Settings(msgspec.Struct, frozen=True):
 
     value_runs: Annotated[int, msgspec.Meta(ge=0)] = 3
     memory: str | None = None
-    keep_counts: bool | None = None
 
 
 def fit(
@@ -73,8 +72,7 @@ def fit(
         settings (KEY=VALUE): Set a parameter of the retriever, such as order=2, encoder=minilm or
             seed=1; repeatable. Or one of these: value_runs=N keeps a value if an argument had it in
             at least N runs and two groups (default 3; 0 keeps no values). memory=4GB limits memory;
-            dtdr starts fewer workers and draws a smaller sample. keep_counts=true keeps counts in
-            the folder MODEL.counts, so that the next fit counts only changed files.
+            dtdr starts fewer workers and draws a smaller sample.
         arguments: Also learn the values of arguments, for dtdr predict.
         plans: Also learn to predict whole plans, for dtdr predict --plans.
         sample (N): If there are more than N demonstrations, count them all and learn from a sample
@@ -91,21 +89,12 @@ def fit(
     check_at_least(1, workers=workers)
     limit = None if own.memory is None else parse_size(own.memory)
     plan = plan_memory(limit, sample, workers, os.cpu_count() or 1)
-    kept = KeptCounts.of_model(output)
-    if own.keep_counts is False:
-        kept.prune(())
-    is_keeping = kept.folder.is_dir() if own.keep_counts is None else own.keep_counts
     drawn = None
     if data and dataset is None and split is None and _is_large(data, plan.sample):
         with engines.open_engine(engine, workers=plan.workers) as opened:
-            drawn = _draw(
-                data, plan.sample, chosen, bad, seed=seed, engine=opened,
-                kept=kept if is_keeping else None,
-            )  # fmt: skip
+            drawn = _draw(data, plan.sample, chosen, bad, seed=seed, engine=opened)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
-        if is_keeping:
-            kept.prune(())  # nothing was counted, so the counts that are there are of other data
     else:
         report_bad(bad)
         source = dataset_of(list(data or ()), drawn.demonstrations, drawn.tools, tools)
@@ -132,7 +121,6 @@ def fit(
         "demonstrations": training.demonstrations,
         "sampled": training.sampled,
         "parts": None if drawn is None else drawn.parts,
-        "parts_kept": None if drawn is None else drawn.parts_kept,
         "skipped_failures": training.skipped_failures,
         "orders": dict(count_orders(demonstrations)),
         "skipped_bad": 0 if bad is None else bad.count,
@@ -205,8 +193,6 @@ def _print(summary: dict[str, Any], query: str) -> None:
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
     )
     typer.echo(f"calls are learned {describe_orders(summary['orders'])}")
-    if summary["parts_kept"]:
-        typer.echo(f"{summary['parts_kept']:,} of {summary['parts']:,} parts were counted before")
     typer.echo(f"wrote {summary['model']} ({decimal(summary['bytes'])})")
     example = shorten(query, 60, placeholder="") or query[:60]
     typer.echo(f"try: dtdr rank {quote(summary['model'])} {quote(example)}")

@@ -46,18 +46,14 @@ class _Settings(msgspec.Struct, frozen=True):
         """All choices of an import."""
         from dtdr import logs
 
-        rules = logs.ReferenceRules(
-            find=self.references,
-            min_length=self.reference_length,
-            min_embedded=max(self.reference_length, logs.ReferenceRules().min_embedded),
-        )
         tags = (tag.strip() for tag in self.leave_out.split(","))
         cut = logs.CutOptions(
             turns=turns,
             failed=failed,
             empty=self.empty,
             query=self.query,
-            references=rules,
+            references=self.references,
+            reference_length=self.reference_length,
             outputs=outputs,
             output_length=self.output_length,
             leave_out=tuple(tag for tag in tags if tag),
@@ -111,7 +107,7 @@ def import_traces(
     from dtdr import logs
     from dtdr.data.demonstration_files import save_tools
     from dtdr.logs.redaction_rules import BUILT_IN
-    from dtdr.logs.writing import ImportTask, import_logs
+    from dtdr.logs.writing import import_logs
 
     cut = options.read_settings(settings, _Settings).options(turns, failed, outputs)
     options.check_two_files(tools_out, output)
@@ -122,16 +118,18 @@ def import_traces(
     if redact or redact_rules is not None:
         own = logs.read_rules(redact_rules) if redact_rules is not None else ()
         redactor = logs.Redactor((*own, *BUILT_IN))
-    reader = logs.open_logs(paths)
+    reader = logs.LogReader(paths)
     if fmt is None:
         fmt = logs.detect_format(reader)
         note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
     started = time.perf_counter()
     bad: BadRecords | None
     if workers is not None or engine != engines.PROCESSES:
-        task = ImportTask(fmt, cut, None if redactor is None else redactor.rules, skip_bad)
+        rules = None if redactor is None else redactor.rules
         with engines.open_engine(engine, workers=workers) as opened:
-            report, tools, bad = import_logs(paths, output, task, opened, force=force)
+            report, tools, bad = import_logs(
+                paths, output, fmt, cut, opened, rules=rules, skip_bad=skip_bad, force=force
+            )
         if tools_out is not None:
             save_tools(tools_out, tools, force=force)
         folder = output

@@ -38,9 +38,6 @@ ROOM = 256_000_000
 _VALUE_BYTES = 8
 """A value takes an index of 4 bytes and levels of 2 each, however often it repeats."""
 
-_TAIL = 8
-"""Bytes after the footer: its length, and what kind of file it is."""
-
 NEEDED = ("id", "query", "calls")
 """Columns without which a row is not a demonstration, for ``iter_rows``."""
 _PARENT = {"parent_id": "id", "parent_call": "call"}
@@ -209,31 +206,6 @@ def row_groups(stream: IO[bytes]) -> list[int]:
     """
     metadata = _open(stream).metadata
     return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
-
-
-def byte_ranges(stream: IO[bytes], groups: Sequence[int]) -> list[tuple[int, int]]:
-    """Where the footer of a Parquet file begins and ends, and each of some row groups.
-
-    Raises:
-        InputError: the file is not Parquet, or is not whole.
-        MissingExtraError: pyarrow is not installed.
-    """
-    metadata = _open(stream).metadata
-    size = stream.seek(0, os.SEEK_END)
-    ranges = [(max(0, size - metadata.serialized_size - _TAIL), size)]
-    for group in groups:
-        about = metadata.row_group(group)
-        columns = [about.column(number) for number in range(metadata.num_columns)]
-        starts = [
-            column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-            for column in columns
-        ]
-        ends = [
-            start + column.total_compressed_size
-            for start, column in zip(starts, columns, strict=True)
-        ]
-        ranges.append((min(starts), max(ends)))
-    return ranges
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:

@@ -9,35 +9,48 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.evaluate.records import Record
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import KIND, RunState, is_exact, iter_calls, iter_parts
 from dtdr.predict.arguments.values import canonical, resolve_references
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
-"""Probabilities at which coverage and precision are told."""
+"""Least probabilities of the coverage."""
 _MOST_LOST = 10
-_CURVE = 20
-"""Points of the curve of precision against coverage."""
 
 
 Reason = Literal[
     "not reachable", "left out", "given where omitted", "wrong form", "wrong record", "wrong leaf"
 ]
-"""Why a leaf is wrong: its value stands nowhere in the run; it stands there and was not given; it
-was given where the demonstration gives none; it stands there in another form; it is the same part
-of another record; or it is anything else."""
+"""Why a leaf is wrong: its value is nowhere in the run; it is there and was not given; a value was
+given and the demonstration has none; it is there in another form; it is the same part of another
+record; or anything else."""
+
+
+class Parameter(NamedTuple):
+    """In how many calls a parameter was given or predicted, and the share that was right."""
+
+    calls: int
+    right: float
+
+
+class Covered(NamedTuple):
+    """The share of the calls with a least probability, and of those the share that is exact."""
+
+    calls: float
+    exact: float
 
 
 @dataclass(frozen=True, slots=True)
-class CallScores:
+class CallScores(Record):
     """Scores of predicted calls against the demonstrated ones, c of them.
 
     Case, runs of spaces, the format of numbers, and whether a part of a known output is named or
@@ -47,55 +60,26 @@ class CallScores:
         calls: c.
         exact: the share of calls whose every argument is right and that have no other.
         exact_most_sure_half: the same among the half with the highest probabilities.
-        exact_most_sure_quarter: the same among a quarter.
-        plans_dependencies: the share of plans in which every call uses the right outputs: those it
-            refers to, and besides none but outputs that hold a value which the demonstration gives.
+        plans_dependencies: the share of plans in which every call uses the right outputs: those
+            that it refers to, and otherwise only outputs with a value that the demonstration gives.
         slots: by source, the share of the predicted arguments from there that are right; of
             ``unknown`` ones, the share that the demonstration left out too.
-        parameters: of each tool's parameter that was given or predicted, how often, and the share
-            that was right; those that were wrong most often first.
-        lost: the leaves that were wrong most often, at most ten: a parameter, a field of an object
-            (``trip/city``) or the items of a list (``ids/*``), and how often for which reason.
-        coverage: by least probability, the share of calls that have it, and of those the share
-            that is exact (1 where there are none).
-        curve: for each twentieth of the calls, the most probable first, the share of them so far
-            that is exact.
+        parameters: each tool's parameters; those that were wrong most often first.
+        lost: the ten leaves that were wrong most often: a parameter, a field of an object
+            (``trip/city``) or the items of a list (``ids/*``), with the count of each reason.
+        coverage: by least probability; exact is 1 if no call has it.
         milliseconds_median: for one call.
     """
 
     calls: int
     exact: float
     exact_most_sure_half: float
-    exact_most_sure_quarter: float
     plans_dependencies: float
     slots: dict[str, float]
-    parameters: dict[str, tuple[int, float]]
+    parameters: dict[str, Parameter]
     lost: dict[str, dict[Reason, int]]
-    coverage: dict[float, tuple[float, float]]
-    curve: tuple[float, ...]
+    coverage: dict[float, Covered]
     milliseconds_median: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            "calls": self.calls,
-            "exact": round(self.exact, 6),
-            "exact_most_sure_half": round(self.exact_most_sure_half, 6),
-            "exact_most_sure_quarter": round(self.exact_most_sure_quarter, 6),
-            "plans_dependencies": round(self.plans_dependencies, 6),
-            "slots": {kind: round(share, 6) for kind, share in self.slots.items()},
-            "parameters": {
-                name: {"count": count, "right": round(right, 6)}
-                for name, (count, right) in self.parameters.items()
-            },
-            "lost": {name: dict(reasons) for name, reasons in self.lost.items()},
-            "coverage": {
-                str(least): {"calls": round(covered, 6), "exact": round(exact, 6)}
-                for least, (covered, exact) in self.coverage.items()
-            },
-            "curve": [round(exact, 6) for exact in self.curve],
-            "milliseconds_median": round(self.milliseconds_median, 4),
-        }
 
 
 @dataclass(slots=True)
@@ -157,8 +141,8 @@ def score_calls(
     coverage = {}
     for least in THRESHOLDS:
         count = int((sure >= least).sum())
-        coverage[least] = (count / len(sure), float(right[:count].mean()) if count else 1.0)
-    parts = [max(1, len(right) * part // _CURVE) for part in range(1, _CURVE + 1)]
+        exact = float(right[:count].mean()) if count else 1.0
+        coverage[least] = Covered(count / len(sure), exact)
     missed = {name: len(values) - sum(values) for name, values in seen.by_parameter.items()}
     names = sorted(missed, key=lambda name: (-missed[name], name))
     lost = sorted(seen.lost, key=lambda name: (-seen.lost[name].total(), name))
@@ -166,13 +150,11 @@ def score_calls(
         len(right),
         float(right.mean()),
         float(right[: max(1, len(right) // 2)].mean()),
-        float(right[: max(1, len(right) // 4)].mean()),
         _share(seen.plans),
         {kind: _share(values) for kind, values in sorted(seen.by_source.items())},
-        {name: (len(seen.by_parameter[name]), _share(seen.by_parameter[name])) for name in names},
+        {name: Parameter(len(values := seen.by_parameter[name]), _share(values)) for name in names},
         {name: dict(seen.lost[name].most_common()) for name in lost[:_MOST_LOST]},
         coverage,
-        tuple(float(right[:count].mean()) for count in parts),
         1000 * statistics.median(seen.seconds),
     )
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from dtdr.errors import InputError
 from dtdr.evaluate.metrics import by_plan, mean, mean_score
+from dtdr.evaluate.records import Record
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import PERMUTATIONS, bootstrap_interval, permutation_p_value
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """How the second run differs from the first on the steps that they share.
 
     Attributes:
@@ -40,10 +40,6 @@ class Comparison:
     plans: int
     steps: int
     seed: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
 
 
 def compare(

@@ -37,10 +37,31 @@ TIMED_PLANS = 30
 by a few per cent between runs, while a neural encoder encodes only 30 queries more."""
 
 
-def run(
+def run(retriever: Model, dataset: Dataset, split: Split, **options: Any) -> RunLog:
+    """Fit on the train side, then rank every step of the test side teacher-forced.
+
+    The history of each step is the plan's own calls, and the last step of each plan accepts the
+    end of plan only. A retriever that ``uses_calls`` receives what the agent knew at the step: the
+    arguments and outputs of calls, and what came before the query. Runs whose outcome is a failure
+    are not tested either.
+
+    Args:
+        retriever: not fitted yet, or to be fitted again.
+        dataset: demonstrations and tools.
+        split: positions of the demonstrations on each side.
+        options: see ``run_folds``.
+
+    Raises:
+        InputError: a side of the split is empty, or the data cannot be learned from.
+        OutputError: the log exists and ``force`` is False, or it cannot be written.
+    """
+    return run_folds(retriever, dataset, [split], **options)
+
+
+def run_folds(
     retriever: Model,
     dataset: Dataset,
-    split: Split,
+    folds: Sequence[Split],
     *,
     path: str | Path | None = None,
     force: bool = False,
@@ -48,41 +69,57 @@ def run(
     history: int | None = None,
     plan_scores: list[PlanScores] | None = None,
 ) -> RunLog:
-    """Fit on the train side, then rank every step of the test side teacher-forced.
+    """Fit on the train side of each fold in turn, and log the steps of all test sides together.
 
-    The history of each step is the plan's own calls, and the last step of each plan accepts the
-    end of plan only. A retriever that ``uses_calls`` is told what the agent knew at the step: what
-    the calls were given and returned, and what came before the query. Where a demonstration's
-    outcome is a failure, it is not tested either.
+    As ``run``, for splits whose test sides share no demonstration. The time of fitting is the sum;
+    cuts and thresholds, which differ between folds, are in the header of a single split only.
 
     Args:
-        retriever: not fitted yet, or to be fitted again.
+        retriever: fitted again for each fold.
         dataset: demonstrations and tools.
-        split: positions of the demonstrations on each side.
+        folds: such as ``datasets.splits.group_folds`` gives.
         path: where to write the run log; it is returned either way.
         force: whether to replace an existing file.
-        fit_seconds: given, the retriever was fitted on this train side before, in that time.
-        history: given, the retriever is told the names of that many last calls and nothing more.
-        plan_scores: given, the retriever learns arguments and whole plans too, and how many of the
-            test side's come out right is appended.
+        fit_seconds: if given, the retriever was fitted on this train side before, in that time.
+        history: if given, the retriever receives the names of that many last calls and no more.
+        plan_scores: if given, the retriever learns arguments and whole plans too; how many of them
+            are right is appended, one item for each fold.
 
     Raises:
-        InputError: a side of the split is empty, or the data cannot be learned from.
+        InputError: a side of a split is empty, or the data cannot be learned from.
         OutputError: the log exists and ``force`` is False, or it cannot be written.
     """
-    train, test = _sides(dataset, split)
-    if fit_seconds is None:
-        fit_seconds = _fit(retriever, train, dataset, plans=plan_scores is not None)
+    sides = [_sides(dataset, split) for split in folds]
+    known = {tool.name for tool in dataset.tools} | tools_called(dataset.demonstrations)
+    tools: tuple[str, ...] = (*sorted(known - {END}), END)
+    seconds, times = fit_seconds or 0.0, []
+    is_one = len(folds) == 1
+    builder: RunLogBuilder | None = None
+    for train, test in sides:
+        if fit_seconds is None:
+            started = time.perf_counter()
+            has_plans = plan_scores is not None
+            retriever.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
+            seconds += time.perf_counter() - started
+        if builder is None:
+            tools = retriever.vocabulary if is_one else tools
+            builder = RunLogBuilder(tools, _coverage_cuts(retriever) if is_one else None)
+        _rank_steps(retriever, test, builder, tools, tools_called(train), history=history)
+        times.append(rank_microseconds_median(retriever, test))
+        if plan_scores is not None:
+            plan_scores.append(score_plans(retriever, test))
+    assert builder is not None
+    hashes = [split_sha256(*pair) for pair in sides]
     about = {
-        "name": split.name,
-        "sha256": split_sha256(train, test),
-        "train": len(train),
-        "test": len(test),
+        "name": folds[0].name if is_one else f"{len(folds)}-folds",
+        "sha256": hashes[0] if is_one else _sha256(hashes),
+        "train": round(statistics.mean(len(train) for train, _ in sides)),
+        "test": sum(len(test) for _, test in sides),
     }
-    learned = tools_called(train)
-    log = _log(retriever, dataset, test, learned, about, fit_seconds, history=history)
-    if plan_scores is not None:
-        plan_scores.append(score_plans(retriever, test))
+    header = _header(retriever, dataset, about, seconds, times)
+    if not is_one:
+        header = replace(header, tools=tools, coverage_cuts=None, familiarity_threshold=None)
+    log = builder.build(header)
     if path is not None:
         write_run_log(path, log, force=force)
     return log
@@ -115,102 +152,12 @@ def score_model(
         set(retriever.vocabulary) if plans is None else {t for plan in plans for t in plan.tools}
     )
     learned = retriever.training_.demonstrations
-    hashed = split_sha256((), test)
-    about = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
-    return _log(retriever, dataset, test, known, about, 0.0, report=report)
-
-
-def _fit(
-    retriever: Model, train: Sequence[Demonstration], dataset: Dataset, *, plans: bool
-) -> float:
-    """Learn, arguments and whole plans too where they are asked for; the seconds it took."""
-    started = time.perf_counter()
-    retriever.fit(train, dataset.tools or None, arguments=plans, plans=plans)
-    return time.perf_counter() - started
-
-
-def _log(
-    retriever: Model,
-    dataset: Dataset,
-    test: Sequence[Demonstration],
-    known: Collection[str],
-    split: Mapping[str, Any],
-    fit_seconds: float,
-    *,
-    history: int | None = None,
-    report: Callable[[int], None] | None = None,
-) -> RunLog:
-    """The log of a fitted retriever; ``known`` are the tools that it saw called."""
-    cuts = _coverage_cuts(retriever)
-    builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report, history)
-    return builder.build(
-        replace(
-            _header(retriever, dataset, split, fit_seconds),
-            rank_microseconds_median=rank_microseconds_median(retriever, test),
-            coverage_cuts=cuts,
-            familiarity_threshold=retriever.calibration_.familiarity_threshold,
-        )
-    )
-
-
-def run_folds(
-    retriever: Model,
-    dataset: Dataset,
-    folds: Sequence[Split],
-    *,
-    path: str | Path | None = None,
-    force: bool = False,
-    plan_scores: list[PlanScores] | None = None,
-) -> RunLog:
-    """Fit on the train side of each fold in turn, and log the steps of all test sides together.
-
-    As ``run``, for several splits whose test sides share no demonstration. The time of fitting is
-    the sum; cuts and thresholds, which differ from fold to fold, are not in the header.
-
-    Args:
-        retriever: fitted again for each fold.
-        dataset: demonstrations and tools.
-        folds: such as ``datasets.splits.group_folds`` gives.
-        path: where to write the run log; it is returned either way.
-        force: whether to replace an existing file.
-        plan_scores: as ``run`` takes it; one item is appended for each fold.
-
-    Raises:
-        InputError: a side of a split is empty, or the data cannot be learned from.
-        OutputError: the log exists and ``force`` is False, or it cannot be written.
-    """
-    known = {tool.name for tool in dataset.tools}
-    known |= tools_called(dataset.demonstrations)
-    tools = (*sorted(known - {END}), END)
-    builder = RunLogBuilder(tools)
-    fit_seconds, times, hashes, sizes = 0.0, [], [], []
-    for split in folds:
-        train, test = _sides(dataset, split)
-        fit_seconds += _fit(retriever, train, dataset, plans=plan_scores is not None)
-        _rank_steps(retriever, test, builder, tools, tools_called(train))
-        times.append(rank_microseconds_median(retriever, test))
-        if plan_scores is not None:
-            plan_scores.append(score_plans(retriever, test))
-        hashes.append(split_sha256(train, test))
-        sizes.append((len(train), len(test)))
-    header = _header(
-        retriever,
-        dataset,
-        {
-            "name": f"{len(folds)}-folds",
-            "sha256": hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
-            "train": round(statistics.mean(train for train, _ in sizes)),
-            "test": sum(test for _, test in sizes),
-        },
-        fit_seconds,
-    )
-    known_times = [one for one in times if one is not None]
-    median = statistics.median(known_times) if known_times else None
-    log = builder.build(replace(header, tools=tools, rank_microseconds_median=median))
-    if path is not None:
-        write_run_log(path, log, force=force)
-    return log
+    sha256 = split_sha256((), test)
+    about = {"name": "all", "sha256": sha256, "train": learned, "test": len(test)}
+    builder = RunLogBuilder(retriever.vocabulary, _coverage_cuts(retriever))
+    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report)
+    times = [rank_microseconds_median(retriever, test)]
+    return builder.build(_header(retriever, dataset, about, 0.0, times))
 
 
 def tools_called(demonstrations: Iterable[Demonstration]) -> set[str]:
@@ -232,8 +179,14 @@ def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[De
 
 
 def _header(
-    retriever: Model, dataset: Dataset, split: Mapping[str, Any], fit_seconds: float
+    retriever: Model,
+    dataset: Dataset,
+    split: Mapping[str, Any],
+    fit_seconds: float,
+    times: Sequence[float | None],
 ) -> RunHeader:
+    """The header of a log of a fitted retriever; ``times`` are medians in microseconds."""
+    known_times = [median for median in times if median is not None]
     return RunHeader(
         dataset=dataset.name,
         synthetic=dataset.synthetic,
@@ -246,14 +199,19 @@ def _header(
         versions=versions(),
         tools=retriever.vocabulary,
         fit_seconds=fit_seconds,
-        rank_microseconds_median=None,
+        rank_microseconds_median=statistics.median(known_times) if known_times else None,
+        coverage_cuts=_coverage_cuts(retriever),
+        familiarity_threshold=retriever.calibration_.familiarity_threshold,
     )
 
 
 def split_sha256(train: Sequence[Demonstration], test: Sequence[Demonstration]) -> str:
     """Hash of which demonstrations, by id and in order, are on which side."""
-    sides = [[demonstration.id for demonstration in side] for side in (train, test)]
-    return hashlib.sha256(json.dumps(sides).encode()).hexdigest()
+    return _sha256([[demonstration.id for demonstration in side] for side in (train, test)])
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def rank_microseconds_median(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.records import Record
 from dtdr.evaluate.run_log import RunLog
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(Record):
     """A step whose best tool was not acceptable.
 
     Attributes:
@@ -35,10 +35,6 @@ class Mistake:
     confidence: float
     called: str
     acceptable: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
 
 
 def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) -> list[Mistake]:
@@ -64,8 +60,8 @@ def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) 
                 item.query,
                 item.plan.tools[: int(log.step[step])],
                 log.names[log.head[step, 0]],
-                round(float(probability[step]), 6),
-                round(float(confidence[step]), 6),
+                float(probability[step]),
+                float(confidence[step]),
                 log.names[log.called[step]],
                 tuple(sorted(acceptable)),
             )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.metrics import mean, mean_score
+from dtdr.evaluate.records import Record
 from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import over_splits
@@ -28,7 +29,7 @@ CAUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class NextCalls:
+class NextCalls(Record):
     """How the next calls of a log were ranked.
 
     Attributes:
@@ -47,10 +48,6 @@ class NextCalls:
     end_auroc: float | None
     end_ece: float
     causes: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
 
 
 def score_next_calls(log: RunLog) -> NextCalls:
@@ -100,7 +97,7 @@ def find_causes(log: RunLog) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Record):
     """What another run of the same task would tell of the next call.
 
     Attributes:
@@ -115,10 +112,6 @@ class Agreement:
     other_run: float
     model: float
     never_called: float
-
-    def to_dict(self) -> dict[str, float]:
-        """A JSON object."""
-        return asdict(self)
 
 
 def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement | None:

@@ -134,7 +134,6 @@ def calls_table(scores: CallScores, *, title: str) -> Table:
     named = {
         "calls exact": scores.exact,
         "most sure half": scores.exact_most_sure_half,
-        "most sure quarter": scores.exact_most_sure_quarter,
         "plans with all dependencies": scores.plans_dependencies,
     }
     for least, (covered, exact) in scores.coverage.items():

@@ -160,6 +160,54 @@ class RunLog:
         return cast(Floats, ranks.min(axis=1, initial=np.inf))
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One array of a log: how it is stored, its dimensions, and what fills up short rows."""
+
+    name: str
+    stored: str
+    dimensions: int = 1
+    fill: int = 0
+    is_probability: bool = False
+
+    @property
+    def dtype(self) -> type[np.int64] | type[np.float64]:
+        """In memory."""
+        is_real = self.is_probability or "f" in self.stored
+        return np.float64 if is_real else np.int64
+
+    def array(self, rows: Sequence[Any]) -> npt.NDArray[Any]:
+        """The rows of all steps as one array."""
+        if self.dimensions == 1:
+            return np.array(rows, self.dtype)
+        lengths = np.array([len(row) for row in rows], np.int64)
+        array = np.full((len(rows), int(lengths.max(initial=0))), self.fill, self.dtype)
+        if array.size:
+            array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+        return array
+
+
+COLUMNS = (
+    Column("plan", "<i4"),
+    Column("step", "<i4"),
+    Column("plan_length", "<i4"),
+    Column("called", "<i4"),
+    Column("acceptable", "<i4", 2, fill=-1),
+    Column("ranks", "<i4", 2),
+    Column("probabilities", "<u4", 2, is_probability=True),
+    Column("in_log", "u1", 2),
+    Column("head", "<i4", 2, fill=-1),
+    Column("head_probabilities", "<u4", 2, is_probability=True),
+    Column("set_sizes", "<u2", 2),
+    Column("confidence", "<f8"),
+    Column("familiarity", "<f8"),
+    Column("end_rank", "<i4"),
+    Column("end_probability", "<u4", is_probability=True),
+    Column("is_new", "u1"),
+)
+"""The arrays of ``RunLog``."""
+
+
 class RunLogBuilder:
     """Collects the steps of one run.
 
@@ -170,25 +218,10 @@ class RunLogBuilder:
 
     def __init__(self, tools: Sequence[str], coverage_cuts: Sequence[float] | None = None) -> None:
         self._names = {name: index for index, name in enumerate(tools)}
-        self._tools = len(self._names)
         # Probabilities fall along a ranking; searchsorted needs them to rise.
-        self._cuts = None if coverage_cuts is None else -np.asarray(coverage_cuts, np.float64)
+        self._cuts = -np.asarray(() if coverage_cuts is None else coverage_cuts, np.float64)
         self._plans: dict[str, int] = {}
-        self._numbers: list[tuple[int, int, int, int]] = []
-        self._ragged: dict[str, list[Any]] = {
-            name: []
-            for name in (
-                "acceptable",
-                "ranks",
-                "probabilities",
-                "in_log",
-                "head",
-                "head_p",
-                "sizes",
-            )
-        }
-        self._scores: list[tuple[float, float, float]] = []
-        self._ends: list[tuple[int, int]] = []
+        self._rows: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
 
     def add(
         self,
@@ -225,75 +258,37 @@ class RunLogBuilder:
         rounded: Floats = np.asarray(probabilities, np.float64).round(DIGITS)
         allowed = sorted(acceptable)
         places = [self._place(name) for name in allowed]
-        said = {called} if next_in_log is None else next_in_log
+        in_log = {called} if next_in_log is None else next_in_log
         rank_of = np.zeros(len(self._names), np.int64)
         rank_of[order] = np.arange(1, len(order) + 1)
         ranks = rank_of[places]
         head = max(HEAD, int((rounded > LOWEST).sum()))
-        self._numbers.append(
-            (
-                self._plans.setdefault(plan, len(self._plans)),
-                step,
-                plan_length,
-                self._place(called),
-            )
-        )
-        values = self._ragged
-        values["acceptable"].append(places)
-        values["ranks"].append(ranks)
-        values["probabilities"].append(np.where(ranks > 0, rounded[ranks - 1], 0.0))
-        values["in_log"].append([int(name in said) for name in allowed])
-        values["head"].append(order[:head])
-        values["head_p"].append(rounded[:head])
-        if self._cuts is not None:
-            values["sizes"].append(np.searchsorted(-rounded, self._cuts, side="right"))
         end = int(rank_of[self._names[END]]) if END in self._names else 0
-        self._ends.append((end, int(is_new)))
-        self._scores.append(
-            (
-                math.nan if confidence is None else round(confidence, DIGITS),
-                math.nan if familiarity is None else familiarity,
-                float(rounded[end - 1]) if end else 0.0,
-            )
-        )
+        row = {
+            "plan": self._plans.setdefault(plan, len(self._plans)),
+            "step": step,
+            "plan_length": plan_length,
+            "called": self._place(called),
+            "acceptable": places,
+            "ranks": ranks,
+            "probabilities": np.where(ranks > 0, rounded[ranks - 1], 0.0),
+            "in_log": [int(name in in_log) for name in allowed],
+            "head": order[:head],
+            "head_probabilities": rounded[:head],
+            "set_sizes": np.searchsorted(-rounded, self._cuts, side="right"),
+            "confidence": math.nan if confidence is None else round(confidence, DIGITS),
+            "familiarity": math.nan if familiarity is None else familiarity,
+            "end_rank": end,
+            "end_probability": float(rounded[end - 1]) if end else 0.0,
+            "is_new": int(is_new),
+        }
+        for name, value in row.items():
+            self._rows[name].append(value)
 
     def build(self, header: RunHeader) -> RunLog:
         """The log of all steps that were added."""
-        numbers = np.array(self._numbers, np.int64).reshape(-1, 4)
-        confidence, familiarity, end_probability = (
-            np.array(self._scores, np.float64).reshape(-1, 3).T.copy()
-        )
-        end_rank, is_new = np.array(self._ends, np.int64).reshape(-1, 2).T.copy()
-        values, count = self._ragged, len(numbers)
-        sizes = np.array(values["sizes"], np.int64)
-        return RunLog(
-            header,
-            tuple(self._plans),
-            tuple(self._names),
-            *cast(tuple[Ints, Ints, Ints, Ints], numbers.T.copy()),
-            _pad(values["acceptable"], -1),
-            _pad(values["ranks"], 0),
-            _pad(values["probabilities"], 0.0),
-            _pad(values["in_log"], 0),
-            _pad(values["head"], -1),
-            _pad(values["head_p"], 0.0),
-            sizes if self._cuts is not None and count else np.zeros((count, 0), np.int64),
-            confidence,
-            familiarity,
-            end_rank,
-            end_probability,
-            is_new,
-        )
+        arrays = {column.name: column.array(self._rows[column.name]) for column in COLUMNS}
+        return RunLog(header, tuple(self._plans), tuple(self._names), **arrays)
 
     def _place(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
-
-
-def _pad(rows: Sequence[Sequence[float]], fill: float) -> npt.NDArray[Any]:
-    """Rows of different lengths as one array."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    dtype = np.int64 if isinstance(fill, int) else np.float64
-    array = np.full((len(rows), int(lengths.max(initial=0))), fill, dtype)
-    if array.size:
-        array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(list(rows))
-    return array

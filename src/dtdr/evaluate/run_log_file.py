@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import InputError, other_version
-from dtdr.evaluate.run_log import COVERAGES, DIGITS, Floats, RunHeader, RunLog
+from dtdr.evaluate.run_log import COLUMNS, COVERAGES, DIGITS, Column, RunHeader, RunLog
 
 FORMAT = "dtdr-run"
 FORMAT_VERSION = 3
@@ -50,7 +50,7 @@ def write_run_log(path: str | Path, log: RunLog, *, force: bool = False) -> None
         "other_names": log.names[len(log.header.tools) :],
     }
     arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode("ascii"), np.uint8)}
-    for column in _COLUMNS:
+    for column in COLUMNS:
         values = getattr(log, column.name)
         if column.is_probability:  # whole numbers are a third of the bytes of decimal fractions
             values = np.rint(values * _UNIT)
@@ -78,16 +78,13 @@ def read_run_log(path: str | Path) -> RunLog:
         _check_sizes(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as members:
             described = json.loads(members["header"].tobytes())
-            header = _header(path, described)
-            arrays = {column.name: column.read(members[column.name]) for column in _COLUMNS}
+            header, plans, others = _header(path, described)
+            arrays = {column.name: _read(column, members[column.name]) for column in COLUMNS}
     except InputError:
         raise
     except Exception as error:  # bytes of anybody: zipfile and numpy have a dozen ways to refuse
         raise InputError(f"{path}: the run log is damaged or cut; {_DAMAGED}") from error
-    plans, others = described.get("plan_ids"), described.get("other_names")
-    if not _is_texts(plans) or not _is_texts(others):
-        raise InputError(f"{path}: the header is damaged; {_DAMAGED}")
-    log = RunLog(header, tuple(plans), (*header.tools, *others), **arrays)
+    log = RunLog(header, plans, (*header.tools, *others), **arrays)
     if problem := _problem(log):
         raise InputError(f"{path}: the run log is damaged ({problem}); {_DAMAGED}")
     return log
@@ -105,41 +102,11 @@ def _check_sizes(content: bytes) -> None:
         raise ValueError("it unfolds to far more than it is")
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """How one array of a log is stored, and its number of dimensions."""
-
-    name: str
-    stored: str
-    dimensions: int = 1
-    is_probability: bool = False
-
-    def read(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if stored.ndim != self.dimensions or stored.dtype != np.dtype(self.stored):
-            raise ValueError(f"{self.name} has another shape or type")
-        if self.is_probability:
-            return cast(Floats, stored / _UNIT)
-        return stored.astype(np.float64 if stored.dtype.kind == "f" else np.int64)
-
-
-_COLUMNS = (
-    _Column("plan", "<i4"),
-    _Column("step", "<i4"),
-    _Column("plan_length", "<i4"),
-    _Column("called", "<i4"),
-    _Column("acceptable", "<i4", 2),
-    _Column("ranks", "<i4", 2),
-    _Column("probabilities", "<u4", 2, is_probability=True),
-    _Column("in_log", "u1", 2),
-    _Column("head", "<i4", 2),
-    _Column("head_probabilities", "<u4", 2, is_probability=True),
-    _Column("set_sizes", "<u2", 2),
-    _Column("confidence", "<f8"),
-    _Column("familiarity", "<f8"),
-    _Column("end_rank", "<i4"),
-    _Column("end_probability", "<u4", is_probability=True),
-    _Column("is_new", "u1"),
-)
+def _read(column: Column, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if stored.ndim != column.dimensions or stored.dtype != np.dtype(column.stored):
+        raise ValueError(f"{column.name} has another shape or type")
+    values = stored.astype(column.dtype)
+    return values / _UNIT if column.is_probability else values
 
 
 def _not_a_log(path: str | Path, content: bytes) -> InputError:
@@ -155,29 +122,26 @@ def _not_a_log(path: str | Path, content: bytes) -> InputError:
     return other_version(f"{path}: this run log", version, FORMAT_VERSION, _DAMAGED)
 
 
-def _header(path: str | Path, record: Any) -> RunHeader:
+def _header(path: str | Path, record: Any) -> tuple[RunHeader, tuple[str, ...], tuple[str, ...]]:
+    """The header, the ids of plans, and the names of tools outside the vocabulary."""
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise _not_a_log(path, b"")
-    if record.get("format_version") != FORMAT_VERSION:
-        version = record.get("format_version")
+    if (version := record.get("format_version")) != FORMAT_VERSION:
         raise other_version(f"{path}: this run log", version, FORMAT_VERSION, _DAMAGED)
-    missing = [item.name for item in fields(RunHeader) if item.name not in record]
-    if missing:
+    if missing := [item.name for item in fields(RunHeader) if item.name not in record]:
         raise InputError(f"{path}: the header lacks {missing[0]!r}; {_DAMAGED}")
-    cuts, threshold = record["coverage_cuts"], record["familiarity_threshold"]
-    objects = ("split", "parameters", "training_data", "versions", "details")
-    if (
-        not _is_texts(record["tools"])
-        or not all(isinstance(record[key], dict) for key in objects)
-        or not isinstance(record["encoder"], dict | None)
-        or not (cuts is None or (isinstance(cuts, list) and all(map(_is_number, cuts))))
-        or len(cuts or range(COVERAGES)) != COVERAGES
-        or not (threshold is None or _is_number(threshold))
-    ):
-        raise InputError(f"{path}: the header is damaged; {_DAMAGED}")
-    record["tools"] = tuple(record["tools"])
-    record["coverage_cuts"] = None if cuts is None else tuple(cuts)
-    return RunHeader(**{item.name: record[item.name] for item in fields(RunHeader)})
+    try:
+        header = msgspec.convert(record, RunHeader)
+        texts = [record.get(name) for name in ("plan_ids", "other_names")]
+        plans, others = msgspec.convert(texts, tuple[tuple[str, ...], tuple[str, ...]])
+        cuts = header.coverage_cuts
+        if cuts is not None and len(cuts) != COVERAGES:
+            raise ValueError("a cut is missing")
+        if not np.isfinite([*(cuts or ()), header.familiarity_threshold or 0]).all():
+            raise ValueError("a number is not finite")
+    except ValueError as error:  # those of msgspec are, too
+        raise InputError(f"{path}: the header is damaged; {_DAMAGED}") from error
+    return header, plans, others
 
 
 def _problem(log: RunLog) -> str:
@@ -189,7 +153,7 @@ def _problem(log: RunLog) -> str:
         (
             "columns differ in length",
             lambda: (
-                all(len(getattr(log, column.name)) == count for column in _COLUMNS)
+                all(len(getattr(log, column.name)) == count for column in COLUMNS)
                 and log.acceptable.shape == log.ranks.shape == log.probabilities.shape
                 and log.acceptable.shape == log.in_log.shape
                 and log.head.shape == log.head_probabilities.shape
@@ -216,7 +180,7 @@ def _problem(log: RunLog) -> str:
             "a probability is not from 0 to 1",
             lambda: all(
                 _is_within(getattr(log, column.name), 0, 1)
-                for column in _COLUMNS
+                for column in COLUMNS
                 if column.is_probability
             ),
         ),
@@ -232,11 +196,3 @@ def _problem(log: RunLog) -> str:
 
 def _is_within(values: npt.NDArray[Any], low: float, high: float) -> bool:
     return bool(((values >= low) & (values <= high)).all())
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(cast(float, value))
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -1,12 +1,13 @@
-"""Traces: an agent's logs, in the formats that people have them, as demonstrations."""
+"""An agent's logs, in the formats that people have, as demonstrations."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from dtdr.data import json_codec
 from dtdr.data.demonstration_files import DemonstrationFile, convert_records, read_shards
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
@@ -17,20 +18,19 @@ from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
 from dtdr.logs.cut_options import CutOptions, Failed, Outputs, Turns
 from dtdr.logs.exports import Langfuse, LangSmith
-from dtdr.logs.importer import UNUSABLE, Importer, ImportOptions, open_logs
+from dtdr.logs.importer import UNUSABLE, Importer, ImportOptions
 from dtdr.logs.injected import INJECTED_TAGS
-from dtdr.logs.log_format import Canonical, TraceFormat, Window
+from dtdr.logs.log_format import Canonical, TraceFormat
 from dtdr.logs.mcp import MCP, read_line
 from dtdr.logs.openai_responses import OpenAIResponses
 from dtdr.logs.otel import OpenInference, OpenTelemetry
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.redaction_rules import read_rules
-from dtdr.logs.references import ReferenceRules
 from dtdr.logs.streams import LogReader
 from dtdr.logs.writing import import_traces
 
-# One line a format: adding a format is adding a class and a line here. A format that is not named
-# is found in this order, so what recognizes few records comes before what recognizes many.
+# A new format is a class and a line here. Formats are detected in this order, so those that
+# recognize few records come first.
 FORMATS: dict[str, type[TraceFormat]] = {
     fmt.name: fmt
     for fmt in (
@@ -69,18 +69,17 @@ def detect_format(
     """The format that the first records of a log look like.
 
     Args:
-        reader: of the logs; a pipe loses nothing.
-        otherwise: what a log without a record is taken for, or one whose first is a demonstration
-            that lacks something, so that its errors are told.
+        reader: of the logs.
+        otherwise: the format of a log without records, or of one whose first record is an
+            incomplete demonstration, so that errors explain what it lacks.
 
     Raises:
         InputError: they look like none.
     """
-    wrappers = {key: path for fmt in FORMATS.values() for key, path in fmt.wrappers.items()}
-    records = reader.first_records(read_line, wrappers)
+    records = [record for record, *_ in islice(reader.read(read_line, BadRecords()), 20)]
     for fmt in FORMATS.values():
         for record in records:
-            # Whatever a program may have written, it is not of a format that stumbles over it.
+            # A record that a format cannot even look at is not of that format.
             with contextlib.suppress(*UNUSABLE):
                 if fmt.recognizes(record):
                     return fmt
@@ -100,41 +99,32 @@ def open_demonstrations(
 ) -> DemonstrationFile:
     """Stream demonstrations from files of any known format, ``demonstrations.jsonl`` or logs.
 
-    Logs are cut as ``dtdr import`` does by default; demonstrations are taken as they stand.
+    Logs are cut with the default options of ``dtdr import``; demonstrations stay as they are.
 
     Args:
         paths: files or pipes, ``-`` for standard input, plain or gzipped; or, for demonstrations,
             Parquet files, folders, patterns and URLs (``jsonl.read_demonstrations``).
-        fmt: one of ``FORMATS``; None finds it by the first records.
-        bad: given, records that cannot be used are counted there and left out.
+        fmt: one of ``FORMATS``; None detects it.
+        bad: if given, counts records that cannot be used, which are left out.
 
     Returns:
-        The demonstrations; its ``tools`` are known when all are read.
+        The demonstrations; its ``tools`` are complete when all are read.
 
     Raises:
-        InputError: as ``read_traces``; or no demonstration is there.
+        InputError: as ``read_traces``; or there is no demonstration.
     """
     if fmt in (None, CANONICAL) and any(map(is_sharded, paths)):
         return read_shards(paths, bad=bad)
-    reader = open_logs(paths)
+    reader = LogReader(paths)
     known = detect_format(reader, otherwise=Canonical) if fmt is None else find_format(fmt)
+    path = reader.paths[0]
     if known is Canonical:
-        reader.format, reader.bad = Canonical(Window()), bad
-        name = str(paths[0]) if len(paths) == 1 else ""
-        records = ((reader.where(place).removeprefix(name), item) for item, _, place in reader)
-        return DemonstrationFile(
-            Path(paths[0]), convert_records(name, records, _demonstration, bad)
-        )
+        name = str(path) if len(paths) == 1 else ""
+        read = reader.read(json_codec.loads, bad)
+        records = ((reader.where(place).removeprefix(name), record) for record, _, place in read)
+        return DemonstrationFile(path, convert_records(name, records, Demonstration.from_dict, bad))
     importer = Importer(known, reader, bad=bad)
-    return DemonstrationFile(
-        Path(paths[0]), importer.demonstrations(), importer.tools, format=known.name
-    )
-
-
-def _demonstration(record: Any) -> Demonstration:
-    if isinstance(record, Demonstration):
-        return record
-    return Demonstration.from_dict(record)
+    return DemonstrationFile(path, importer.demonstrations(), importer.tools, format=known.name)
 
 
 def read_traces(
@@ -145,20 +135,20 @@ def read_traces(
     redactor: Redactor | None = None,
     bad: BadRecords | None = None,
 ) -> Iterator[Demonstration]:
-    """Stream the demonstrations that logs hold, in constant memory.
+    """Stream the demonstrations in logs, in constant memory.
 
     Args:
-        fmt: one of ``FORMATS``; None finds it by the first records.
+        fmt: one of ``FORMATS``; None detects it.
         paths: log files, pipes, or ``-`` for standard input, plain or gzipped.
         options: how conversations are cut, references found and failures treated.
         redactor: scrubs secrets and personal data; None leaves them.
-        bad: given, records that cannot be used are counted there and left out.
+        bad: if given, counts records that cannot be used, which are left out.
 
     Raises:
-        InputError: an unknown format, a file that cannot be read, or, when ``bad`` is None, the
+        InputError: an unknown format, a file that cannot be read, or, if ``bad`` is None, the
             first record that cannot be used, with file and line.
     """
-    reader = open_logs(paths)
+    reader = LogReader(paths)
     known = detect_format(reader) if fmt is None else find_format(fmt)
     yield from Importer(known, reader, options, redactor=redactor, bad=bad).demonstrations()
 
@@ -171,15 +161,14 @@ __all__ = [
     "Failed",
     "ImportOptions",
     "Importer",
+    "LogReader",
     "Outputs",
     "Redactor",
-    "ReferenceRules",
     "Turns",
     "detect_format",
     "find_format",
     "import_traces",
     "open_demonstrations",
-    "open_logs",
     "read_rules",
     "read_traces",
 ]

@@ -54,7 +54,6 @@ class ConversationFormat(TraceFormat):
     (``refusal``, ``cache_control``) does not matter.
     """
 
-    wrappers: ClassVar[Mapping[str, str]] = {"data": "data.item", "items": "items.item"}
     request_key: ClassVar[str]
     response_key: ClassVar[str]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.logs.injected import INJECTED_TAGS
-from dtdr.logs.references import ReferenceRules
 
 
 class Turns(StrEnum):
@@ -41,15 +40,15 @@ class CutOptions:
             and everything that came before it as ``before``; ``context`` also writes the
             conversation's earlier user messages into the query; ``whole-query`` gives one
             demonstration a conversation, its query all user messages.
-        failed: ``keep`` takes failed calls as any other, with their status; ``mark-run`` also
-            gives a run in which a tool failed and did not succeed later the outcome ``failure``.
+        failed: ``keep`` keeps failed calls with their status; ``mark-run`` also sets the outcome
+            ``failure`` if a tool failed and did not succeed later.
         empty: keep turns that needed no tool, as plans without calls.
-        query: stands in where a log holds no query; empty drops such runs.
-        references: what counts as a reference to an earlier output.
+        query: query of runs whose log has none; if empty, such runs are dropped.
+        references: whether arguments that were outputs of earlier calls become references.
+        reference_length: characters that a text needs to become a reference.
         outputs: ``text`` keeps what calls returned, ``none`` only whether they failed.
         output_length: characters kept of an output, and of a message before the query.
-        leave_out: tags of the blocks that are taken out of users' messages, since a program put
-            them there.
+        leave_out: tags of blocks that a program put into users' messages, which are removed.
         nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
     """
 
@@ -57,7 +56,8 @@ class CutOptions:
     failed: Failed = Failed.KEEP
     empty: bool = False
     query: str = ""
-    references: ReferenceRules = field(default_factory=ReferenceRules)
+    references: bool = True
+    reference_length: int = 4
     outputs: Outputs = Outputs.TEXT
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS

@@ -1,10 +1,10 @@
-"""One large JSON document, an array or an object around one: its records one by one."""
+"""Reads one large JSON document, a list or an object with a list in it, record by record."""
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -13,57 +13,58 @@ from dtdr.data.jsonl import longest_line, too_long
 from dtdr.errors import InputError
 
 HEAD_BYTES = 32_000_000
-"""Bytes of a first line that are looked at; a longer one is taken for a document."""
+"""Bytes of a first line that are read at most; a longer line is taken for a document."""
+
+WRAPPERS = frozenset("data items runs spans resourceSpans resource_spans".split())  # noqa: SIM905
+"""Keys under which exports that are one JSON object have their list of records."""
 
 CHUNK = 1 << 16
 _UNSURE = 16
-"""Characters at the end of what was read that may be half a number, a name or an escape."""
+"""Characters at the end of a piece that may be half a number, a name or an escape."""
 
 
 def is_document(head: list[bytes]) -> bool:
-    """Whether a file is one JSON value instead of one value a line, by its first two lines."""
+    """Whether a file is one JSON value instead of one value per line, by its first two lines."""
     if not head or head[0][:1] not in (b"[", b"{"):
         return False
     first = head[0]
     if len(first) >= HEAD_BYTES - 2 or first in (b"[", b"{", b"[{"):
         return True
-    if is_json(first):
-        return len(head) == 1
     # A broken first line of JSON lines, or the first line of a document over several lines?
-    return len(head) == 1 or not is_json(head[1])
+    return len(head) == 1 or not (is_json(first) or is_json(head[1]))
 
 
 def is_json(text: bytes | str) -> bool:
-    """Whether a text is a JSON object or list, and whole."""
+    """Whether a text is a whole JSON object or list."""
     try:
         return isinstance(json_codec.loads(text), (dict, list))
     except (ValueError, RecursionError):
         return False
 
 
-def iter_items(name: str, stream: IO[bytes], wrappers: Mapping[str, str]) -> Iterator[Any]:
+def iter_items(name: str, stream: IO[bytes]) -> Iterator[Any]:
     """The records of a JSON document, in constant memory.
+
+    An object without a list under one of ``WRAPPERS`` is one record.
 
     Args:
         name: of the document, for errors.
         stream: the document, at its beginning.
-        wrappers: keys under which an object may have its list of records, with the path of the
-            records from the root. An object with none of these keys is one record.
 
     Raises:
         InputError: the document is not JSON, or a record is larger than a line may be.
     """
     document = _Document(name, stream)
     if document.peek() == "[":
-        yield from document.walk(("item",))
+        yield from document.elements()
     else:
         record: dict[str, Any] | None = {}
         for key in document.members("{"):
             if record is None:
-                document.skip()
-            elif key in wrappers and document.peek() == "[":
+                document.record()
+            elif key in WRAPPERS and document.peek() == "[":
                 record = None
-                yield from document.walk(wrappers[key].split(".")[1:])
+                yield from document.elements()
             else:
                 record[key] = document.value()
         if record is not None:
@@ -82,12 +83,12 @@ def iter_members(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
         document.value()  # not JSON at all, or another value
         raise InputError(f"{path} must contain one JSON object, id to record")
     for key in document.members("{"):
-        yield key, document.skip()
+        yield key, document.record()
     document.end()
 
 
 class _Document:
-    """Reads a JSON document from left to right, and keeps only the text of the current record."""
+    """Reads a JSON document from left to right and keeps only the text of the current record."""
 
     def __init__(self, name: str, stream: IO[bytes]) -> None:
         self._name = name
@@ -98,26 +99,17 @@ class _Document:
         self._record = self._position = 0  # where the current record begins, and the next token
         self._is_whole = False
 
-    def walk(self, path: Sequence[str]) -> Iterator[Any]:
-        """The values under a path: ``item`` leads into a list, any other step into an object."""
-        opening = "[" if path and path[0] == "item" else "{"
-        if not path:
-            yield self.skip()
-        elif self.peek() != opening:
-            self.skip()
-        else:
-            for key in self.members(opening):
-                if key == path[0]:
-                    yield from self.walk(path[1:])
-                else:
-                    self.skip()
+    def elements(self) -> Iterator[Any]:
+        """The elements of a list, each a record."""
+        for _ in self.members("["):
+            yield self.record()
 
     def members(self, opening: str) -> Iterator[str]:
-        """The keys of an object, or ``item`` for each element; the caller reads the value."""
+        """The keys of an object, or an empty text per element; the caller reads the value."""
         closing = "]" if opening == "[" else "}"
         self._expect(opening)
         while self.peek() != closing:
-            key = "item"
+            key = ""
             if opening == "{":
                 if self.peek() != '"':
                     self._fail("a key is missing")
@@ -128,7 +120,7 @@ class _Document:
                 self._expect(",")
         self._expect(closing)
 
-    def skip(self) -> Any:
+    def record(self) -> Any:
         """The next value, which is one record: the text before it is dropped."""
         self._record = self._position
         return self.value()

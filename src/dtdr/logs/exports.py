@@ -28,7 +28,6 @@ class LangSmith(SpanFormat):
 
     name: ClassVar[str] = "langsmith"
     title: ClassVar[str] = "LangSmith runs (JSON lines, list, or run trees)"
-    wrappers: ClassVar[Mapping[str, str]] = {"runs": "runs.item", "data": "data.item"}
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:

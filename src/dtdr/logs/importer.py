@@ -19,11 +19,11 @@ from dtdr.logs.cut_options import CutOptions
 from dtdr.logs.left_out import blame
 from dtdr.logs.log_format import DEFAULT_BYTES, Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.streams import STANDARD_INPUT, LogReader, is_pipe
+from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import Cutter
 
-# Logs hold whatever a program wrote: where a list is expected, a number may stand. The
-# readers say what they know is wrong; anything else of a wrong shape shows as one of these.
+# Logs contain whatever a program wrote: a number may be in the place of a list. The readers
+# explain what they know is wrong; anything else of a wrong shape raises one of these.
 UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
 
 _NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
@@ -36,31 +36,13 @@ class ImportOptions:
 
     Attributes:
         cut: how conversations become demonstrations.
-        window_bytes: records held of conversations and traces that may still go on.
+        window_bytes: memory for records of conversations and traces that may continue.
         idle_gap: seconds of pause that end a run in formats without users.
     """
 
     cut: CutOptions = field(default_factory=CutOptions)
     window_bytes: int = DEFAULT_BYTES
     idle_gap: float = 300.0
-
-
-def open_logs(paths: Sequence[str | Path]) -> LogReader:
-    """What reads these logs: files, pipes, or ``-`` for standard input.
-
-    Raises:
-        InputError: there is none, or one is neither a file nor a pipe.
-    """
-    logs = [Path(path) for path in paths]
-    for path in logs:
-        if not path.is_file() and not is_pipe(path):
-            reason = "it is a folder" if path.is_dir() else "no such file or directory"
-            raise InputError(f"cannot read {path}: {reason}")
-    if not logs:
-        raise InputError("name at least one log file, or - for standard input")
-    if logs.count(STANDARD_INPUT) > 1:
-        raise InputError("standard input can be read once only; give - once")
-    return LogReader(logs)
 
 
 class Importer:
@@ -71,7 +53,7 @@ class Importer:
         paths: log files, pipes, or ``-`` for standard input, plain or gzipped; or their reader.
         options: how they are read.
         redactor: scrubs what is yielded; None leaves it as it is.
-        bad: given, records that cannot be used are counted there and left out.
+        bad: if given, counts records that cannot be used, which are left out.
     """
 
     def __init__(
@@ -83,18 +65,16 @@ class Importer:
         redactor: Redactor | None = None,
         bad: BadRecords | None = None,
     ) -> None:
-        self.options = options or ImportOptions()
-        self.reader = paths if isinstance(paths, LogReader) else open_logs(paths)
-        self.paths = self.reader.paths
-        self.window = Window(self.options.window_bytes)
-        self.format = fmt(self.window, idle_gap=self.options.idle_gap)
-        cut = self.options.cut
+        options = options or ImportOptions()
+        self.reader = paths if isinstance(paths, LogReader) else LogReader(paths)
+        self.window = Window(options.window_bytes)
+        self.format = fmt(self.window, idle_gap=options.idle_gap)
+        cut = options.cut
         if not cut.query and fmt.default_query:
             cut = replace(cut, query=fmt.default_query)
         self.cutter = Cutter(cut, redactor, fmt.name)
         self.redactor = redactor
         self.bad = bad
-        self.reader.format, self.reader.bad = self.format, bad
         self.failures: Counter[str] = Counter()
 
     def demonstrations(self) -> Iterator[Demonstration]:
@@ -114,7 +94,7 @@ class Importer:
 
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""
-        for record, raw, place in self.reader:
+        for record, raw, place in self.reader.read(self.format.decode, self.bad):
             try:
                 self.format.add(record, raw, place)
             except UNUSABLE as error:
@@ -135,7 +115,7 @@ class Importer:
             return []
 
     def _count(self, demonstration: Demonstration) -> None:
-        """Count what is kept, once for each demonstration, whatever the format repeats."""
+        """Count a demonstration that is kept, once, even if the format repeats it."""
         plan, counts = demonstration.plan, self.cutter.counts
         counts["kept"] += 1
         counts["nested"] += demonstration.parent is not None
@@ -146,24 +126,23 @@ class Importer:
             self.failures.update(blame(demonstration))
 
     def tools(self) -> list[Tool]:
-        """Definitions met so far, by name, scrubbed."""
+        """Definitions read so far, sorted by name, scrubbed."""
         table = sorted(self.format.tools.by_name.values(), key=lambda tool: tool.name)
         if self.redactor is None:
             return table
-        return [Tool.from_dict(_scrubbed_tool(tool, self.redactor)) for tool in table]
+        return [_scrubbed_tool(tool, self.redactor) for tool in table]
 
     def summary(self) -> dict[str, Any]:
         """What was read, kept and left out, and why."""
         numbers = {**self.format.counts, **self.cutter.counts}
-        redacted = Counter() if self.redactor is None else self.redactor.counts
         by_name = {
             "dropped": self.cutter.dropped,
             "failures": self.failures,
-            "redacted": redacted,
+            "redacted": {} if self.redactor is None else self.redactor.counts,
         }
         return {
             "format": self.format.name,
-            "files": len(self.paths),
+            "files": len(self.reader.paths),
             "records": self.reader.records,
             "bad_records": 0 if self.bad is None else self.bad.count,
             **{key: numbers.get(key.replace("_", " "), 0) for key in _NUMBERS},
@@ -180,9 +159,8 @@ class Importer:
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 
-def _scrubbed_tool(tool: Tool, redactor: Redactor) -> dict[str, Any]:
-    record = tool.to_dict()
-    record["description"] = redactor.text(record["description"])
-    for parameter in record["parameters"]:
-        parameter["description"] = redactor.text(parameter["description"])
-    return record
+def _scrubbed_tool(tool: Tool, redactor: Redactor) -> Tool:
+    parameters = (
+        replace(item, description=redactor.text(item.description)) for item in tool.parameters
+    )
+    return Tool(tool.name, redactor.text(tool.description), tuple(parameters))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 from dtdr.data import json_codec
-from dtdr.data.demonstrations import Demonstration, parse_demonstration
+from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 
@@ -205,13 +205,11 @@ class TraceFormat(ABC):
     Attributes:
         name: what users type.
         title: what it is.
-        wrappers: for exports that are one JSON object, key -> path of the records in it.
-        default_query: stands in where the format records no user.
+        default_query: the query of a run if the format records no user.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    wrappers: ClassVar[Mapping[str, str]] = {"data": "data.item"}
     default_query: ClassVar[str] = ""
 
     def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
@@ -258,41 +256,29 @@ class TraceFormat(ABC):
 class Canonical(TraceFormat):
     """The project's own ``demonstrations.jsonl``: to scrub it, to check it, or to join several.
 
-    References, links, steps and outcome are taken as they are. One record is one run, so that
-    nothing is held until others come.
+    References, links, steps and outcome stay as they are. One record is one run, which leaves the
+    window at once.
     """
 
     name: ClassVar[str] = "dtdr"
     title: ClassVar[str] = "demonstrations.jsonl, the canonical format"
 
-    def decode(self, line: bytes) -> Any:
-        """The demonstration of a line, or the JSON value of one that is none."""
-        try:
-            return parse_demonstration(line)
-        except (InputError, RecursionError):
-            return super().decode(line)
-
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it has a query and calls."""
-        is_object = isinstance(record, dict) and "query" in record and "calls" in record
-        return is_object or isinstance(record, Demonstration)
+        return isinstance(record, dict) and "query" in record and "calls" in record
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """Check a demonstration and pass it on at once; see ``TraceFormat.add``."""
-        self._trace(record)
+        Demonstration.from_dict(record)
         key = f"{place[0]}/{place[1]}"
         self.window.put(key, [raw], place)
         self.window.finish(key)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The demonstration of a line."""
-        yield self._trace(self.decode(payloads[0]))
-
-    def _trace(self, record: Any) -> Trace:
-        is_read = isinstance(record, Demonstration)
-        demonstration = record if is_read else Demonstration.from_dict(record)
-        return Trace(demonstration.id, [], demonstration=demonstration)
+        demonstration = Demonstration.from_dict(json_codec.loads(payloads[0]))
+        yield Trace(demonstration.id, [], demonstration=demonstration)
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dtdr.data.outputs import is_marked
 from dtdr.logs.log_format import as_list, as_text, decode_json, first_of
-from dtdr.logs.otlp import WRAPPERS, open_spans, try_spans, unflatten
+from dtdr.logs.otlp import open_spans, try_spans, unflatten
 from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question
 
 _AGENT_OPERATION = "invoke_agent"
@@ -23,7 +23,6 @@ class OpenTelemetry(SpanFormat):
 
     name: ClassVar[str] = "otel"
     title: ClassVar[str] = "OpenTelemetry GenAI spans (OTLP JSON)"
-    wrappers: ClassVar[Mapping[str, str]] = WRAPPERS
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -103,7 +102,6 @@ class OpenInference(SpanFormat):
 
     name: ClassVar[str] = "openinference"
     title: ClassVar[str] = "OpenInference spans (OTLP JSON, Phoenix or Arize export)"
-    wrappers: ClassVar[Mapping[str, str]] = WRAPPERS
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:

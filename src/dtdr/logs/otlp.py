@@ -9,13 +9,6 @@ from dtdr.errors import InputError
 from dtdr.logs.log_format import as_list, decode_json
 from dtdr.logs.spans import Span, span_of
 
-WRAPPERS: Mapping[str, str] = {
-    "resourceSpans": "resourceSpans.item.scopeSpans.item.spans.item",
-    "resource_spans": "resource_spans.item.scope_spans.item.spans.item",
-    "spans": "spans.item",
-    "data": "data.item",
-}
-
 _PREFIX = "attributes."
 
 
@@ -28,6 +21,8 @@ def open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
     if not isinstance(record, dict):
         raise InputError("a span must be a JSON object")
     batches = record.get("resourceSpans", record.get("resource_spans"))
+    if record.keys() & {"scopeSpans", "scope_spans"}:
+        batches = [record]
     if isinstance(batches, list):
         scopes = (s for b in batches for s in b.get("scopeSpans", b.get("scope_spans")) or ())
         listed = (span for scope in scopes for span in scope.get("spans") or ())

@@ -37,25 +37,12 @@ MAX_TEXT = 1_000_000
 """Characters of an output that are searched for identifiers; 1 MB takes some 50 µs a value."""
 
 MAX_BUCKET = 256
+_MIN_EMBEDDED = 8
+"""Characters of an output inside a longer argument."""
+_MIN_DIGITS = 5
+"""Digits of a number; years and counts have fewer."""
 _TOKEN = re.compile(r"[\w@.+/:#-]*\w")
 _IDENTIFIER = re.compile(r"(?=\S*[\d@/_:#.-])\S{6,}")
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceRules:
-    """What is distinctive enough to be taken for a reference.
-
-    Attributes:
-        find: False leaves every argument as it is.
-        min_length: characters of a text that is a whole argument.
-        min_embedded: characters of an output inside a longer argument.
-        min_digits: digits of a number, or of a text of digits only; years and counts have fewer.
-    """
-
-    find: bool = True
-    min_length: int = 4
-    min_embedded: int = 8
-    min_digits: int = 5
 
 
 _Place = tuple[Any, str | int]
@@ -76,12 +63,17 @@ class ReferenceFinder:
     """Rewrites the arguments of a conversation's calls, one call after the other.
 
     Args:
-        rules: what counts.
+        find: False leaves every argument as it is.
+        min_length: characters of a text that is a whole argument.
         scrub: takes secrets out of a text; a pointer that would name one is left out.
     """
 
-    def __init__(self, rules: ReferenceRules, scrub: Callable[[str], str] | None = None) -> None:
-        self.rules = rules
+    def __init__(
+        self, find: bool = True, min_length: int = 4, scrub: Callable[[str], str] | None = None
+    ) -> None:
+        self.find = find
+        self._min_length = min_length
+        self._min_embedded = max(min_length, _MIN_EMBEDDED)
         self._scrub = scrub
         self._given: list[str] = []
         self._own: set[str] = set()
@@ -113,7 +105,7 @@ class ReferenceFinder:
                 reference although it is a secret, since then it is not written; inside a longer
                 text the secrets go first, since a reference to a part of one would leave the rest.
         """
-        if not self.rules.find:
+        if not self.find:
             return arguments if scrub is None else scrub(arguments)
         self._look(call.started)
         has_sources = bool(self._outputs) and self._outputs[0].ended <= call.started
@@ -130,7 +122,7 @@ class ReferenceFinder:
 
     def add_output(self, call: TracedCall, call_id: str) -> None:
         """Make a call's output a possible source; a failed call's is none."""
-        if not self.rules.find or call.failed or call.output is None or call.ended is None:
+        if not self.find or call.failed or call.output is None or call.ended is None:
             return
         self._waiting.append(_Output(call.output, call_id, call.ended))
 
@@ -165,7 +157,7 @@ class ReferenceFinder:
                 if known is not None and known[0].ended <= output.ended:
                     continue
                 self._values[key] = (output, place)
-                if len(key) >= self.rules.min_embedded and (head := _TOKEN.match(key)):
+                if len(key) >= self._min_embedded and (head := _TOKEN.match(key)):
                     bucket = self._starts.setdefault(head.group(), [])
                     if len(bucket) < MAX_BUCKET:
                         bisect.insort(bucket, (output.ended, -len(key), key))
@@ -217,7 +209,7 @@ class ReferenceFinder:
             return {key: self._replace_embedded(item, until) for key, item in value.items()}
         if isinstance(value, list):
             return [self._replace_embedded(item, until) for item in value]
-        if isinstance(value, str) and len(value) > self.rules.min_embedded:
+        if isinstance(value, str) and len(value) > self._min_embedded:
             return self._rewrite_text(value, until)
         return value
 
@@ -256,11 +248,11 @@ class ReferenceFinder:
 
     def _is_distinctive(self, value: Any, key: str) -> bool:
         if isinstance(value, (int, float)):
-            return sum(map(str.isdigit, key)) >= self.rules.min_digits
-        if len(key) < self.rules.min_length or key.casefold() in COMMON_WORDS:
+            return sum(map(str.isdigit, key)) >= _MIN_DIGITS
+        if len(key) < self._min_length or key.casefold() in COMMON_WORDS:
             return False
         if key.isdigit():
-            return len(key) >= self.rules.min_digits
+            return len(key) >= _MIN_DIGITS
         return any(map(str.isalnum, key))
 
     def _is_new(self, key: str) -> bool:

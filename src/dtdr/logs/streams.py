@@ -6,78 +6,67 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from dtdr.data import json_codec
 from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
 from dtdr.data.shards import Shard, local_shard
+from dtdr.errors import InputError
 from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
-from dtdr.logs.log_format import TraceFormat
 
 STANDARD_INPUT = Path("-")
 """What users write for standard input."""
 
 
 class LogReader:
-    """Yields ``(record, raw bytes, (file number, line or item from 1))`` for every record.
-
-    A pipe is copied to a temporary file first, since a log is read twice: to find its format, and
-    to import it.
+    """Reads logs, as often as needed. A pipe is copied to a temporary file first.
 
     Args:
         paths: log files, named pipes, or ``-`` for standard input; plain or gzipped.
 
     Raises:
-        InputError: a file cannot be read, a document is not JSON, or a line is not and ``bad`` is
-            None.
+        InputError: there is none, or one is neither a file nor a pipe.
     """
 
-    format: TraceFormat
-    """Decodes lines and knows the wrappers of its exports; to be set before reading."""
-    bad: BadRecords | None = None
-    """Lines that are not JSON, or too long, are counted there."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = paths
+    def __init__(self, paths: Sequence[str | Path]) -> None:
+        self.paths = [Path(path) for path in paths]
+        for path in self.paths:
+            if not path.is_file() and not is_pipe(path):
+                reason = "it is a folder" if path.is_dir() else "no such file or directory"
+                raise InputError(f"cannot read {path}: {reason}")
+        if not self.paths:
+            raise InputError("name at least one log file, or - for standard input")
+        if self.paths.count(STANDARD_INPUT) > 1:
+            raise InputError("standard input can be read once only; give - once")
         self.records = 0
         self.read_bytes = 0
         """Bytes of the records up to now."""
         self._documents: set[int] = set()
         self._spools: dict[Path, IO[bytes]] = {}
 
-    def first_records(
-        self, decode: Callable[[bytes], Any], wrappers: Mapping[str, str], count: int = 20
-    ) -> list[Any]:
-        """The first records of the first log that holds any.
+    def read(
+        self, decode: Callable[[bytes], Any], bad: BadRecords | None
+    ) -> Iterator[tuple[Any, bytes, tuple[int, int]]]:
+        """Yield ``(record, raw bytes, (file number, line or item from 1))`` for every record.
 
         Args:
-            decode: reads a line; a line for which it raises ValueError is passed over.
-            wrappers: keys under which a JSON document may have a list of records.
-            count: how many.
-        """
-        for shard in map(self._shard, self.paths):
-            lines = _head(shard, count)
-            if is_document(lines[:2]):
-                with shard.open() as stream:
-                    records = list(islice(iter_items(shard.name, stream, wrappers), count))
-            else:
-                records = []
-                for line in lines:
-                    with contextlib.suppress(ValueError, RecursionError):
-                        records.append(decode(line))
-            if records:
-                return records
-        return []
+            decode: reads a line; gives None for a line to skip.
+            bad: if given, counts lines that are not JSON, or too long.
 
-    def __iter__(self) -> Iterator[tuple[Any, bytes, tuple[int, int]]]:
+        Raises:
+            InputError: a file cannot be read, a document is not JSON, or a line is not and ``bad``
+                is None.
+        """
+        self.records = self.read_bytes = 0
         for number, shard in enumerate(map(self._shard, self.paths)):
-            is_whole = is_document(_head(shard, 2))
-            if is_whole:
+            if is_document(_head(shard)):
                 self._documents.add(number)
-            for item, record, raw in self._document(shard) if is_whole else self._lines(shard):
+                records = _document_records(shard)
+            else:
+                records = _line_records(shard, decode, bad)
+            for item, record, raw in records:
                 self.records += 1
                 self.read_bytes += len(raw)
                 yield record, raw, (number, item)
@@ -87,23 +76,6 @@ class LogReader:
         file, number = place
         between = ", item " if file in self._documents else ":"
         return f"{self.paths[file]}{between}{number}"
-
-    def _lines(self, shard: Shard) -> Iterator[tuple[int, Any, bytes]]:
-        for number, line in iter_lines(shard, self.bad):
-            try:
-                record = self.format.decode(line)
-            except (ValueError, RecursionError) as error:
-                reason = f"not a line of JSON ({json_codec.explain(error)})"
-                leave_out(f"{shard.name}:{number}: {reason}", self.bad)
-                continue
-            if record is not None:
-                yield number, record, line
-
-    def _document(self, shard: Shard) -> Iterator[tuple[int, Any, bytes]]:
-        with shard.open() as stream:
-            items = iter_items(shard.name, stream, self.format.wrappers)
-            for number, record in enumerate(items, start=1):
-                yield number, record, json_codec.dumps(record)
 
     def _shard(self, path: Path) -> Shard:
         if not is_pipe(path):
@@ -118,11 +90,31 @@ class LogReader:
         return local_shard(str(path), Path(self._spools[path].name))
 
 
-def _head(shard: Shard, count: int) -> list[bytes]:
-    """The first lines that are not blank, or as much of one as is read at once."""
+def _line_records(
+    shard: Shard, decode: Callable[[bytes], Any], bad: BadRecords | None
+) -> Iterator[tuple[int, Any, bytes]]:
+    for number, line in iter_lines(shard, bad):
+        try:
+            record = decode(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"not a line of JSON ({json_codec.explain(error)})"
+            leave_out(f"{shard.name}:{number}: {reason}", bad)
+            continue
+        if record is not None:
+            yield number, record, line
+
+
+def _document_records(shard: Shard) -> Iterator[tuple[int, Any, bytes]]:
+    with shard.open() as stream:
+        for number, record in enumerate(iter_items(shard.name, stream), start=1):
+            yield number, record, json_codec.dumps(record)
+
+
+def _head(shard: Shard) -> list[bytes]:
+    """The first two lines that are not blank, or as much of one as is read at once."""
     lines: list[bytes] = []
     with shard.open() as stream:
-        while len(lines) < count and (line := stream.readline(HEAD_BYTES)):
+        while len(lines) < 2 and (line := stream.readline(HEAD_BYTES)):
             if not line.isspace():
                 lines.append(line.strip())
                 if not line.endswith(b"\n"):
@@ -131,10 +123,10 @@ def _head(shard: Shard, count: int) -> list[bytes]:
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether what is read there can be read once only."""
+    """Whether a path can be read only once."""
     return path == STANDARD_INPUT or path.is_fifo() or path.is_char_device()
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a file as it lies on disk; 0 for a pipe."""
+    """Bytes of a file on disk; 0 for a pipe."""
     return 0 if is_pipe(path) or not path.exists() else path.stat().st_size

@@ -174,9 +174,8 @@ class _Conversation:
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
         self.scrubber = cutter.scrubber
         redactor = self.scrubber.redactor
-        self.finder = ReferenceFinder(
-            cutter.options.references, None if redactor is None else redactor.text
-        )
+        options, scrub = cutter.options, None if redactor is None else redactor.text
+        self.finder = ReferenceFinder(options.references, options.reference_length, scrub)
         for text in trace.given:
             self.finder.give(text)
         self.texts: list[str] = []

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +48,9 @@ def import_traces(
 
 
 def _with_progress(importer: Importer) -> Iterator[Demonstration]:
-    is_packed = any(path.suffix == ".gz" for path in importer.paths)
-    size = 0 if is_packed else sum(map(file_size, importer.paths))
+    paths = importer.reader.paths
+    is_packed = any(path.suffix == ".gz" for path in paths)
+    size = 0 if is_packed else sum(map(file_size, paths))
     megabytes = 0
     with progress_bar("Importing", size // _MEGABYTE + 1 if size else None) as advance:
         for demonstration in importer.demonstrations():
@@ -73,34 +73,8 @@ def _explain_nothing(importer: Importer) -> str:
     )
 
 
-@dataclass(frozen=True)
-class ImportTask:
-    """How each log is imported.
-
-    Attributes:
-        fmt: the class of the format.
-        options: how logs are read.
-        rules: what is scrubbed; None leaves all as it is.
-        skip_bad: whether records that cannot be used are left out and counted.
-    """
-
-    fmt: type[TraceFormat]
-    options: ImportOptions
-    rules: tuple[Rule, ...] | None
-    skip_bad: bool
-
-
-@dataclass(frozen=True)
-class ImportedLog:
-    """What became of one log.
-
-    Attributes:
-        file: what was written.
-        summary: as ``Importer.summary`` gives it.
-        tools: definitions in the log.
-        bad: records that were left out.
-        ids: shape (demonstrations,): a hash of each id.
-    """
+class _ImportedLog(NamedTuple):
+    """The file that was written for a log, the importer's summary, and hashes of the ids in it."""
 
     file: Path
     summary: dict[str, Any]
@@ -109,21 +83,18 @@ class ImportedLog:
     ids: npt.NDArray[np.uint64]
 
 
-def import_log(item: tuple[Path, Path], task: ImportTask) -> ImportedLog:
-    """Import one log; done again, it writes the same file.
-
-    Args:
-        item: the log, and the Parquet file to write.
-        task: how.
-
-    Raises:
-        InputError: a record cannot be used, and bad records are not skipped.
-        OutputError: the file cannot be written.
-    """
+def _import_log(
+    item: tuple[Path, Path],
+    fmt: type[TraceFormat],
+    options: ImportOptions,
+    rules: tuple[Rule, ...] | None,
+    skip_bad: bool,
+) -> _ImportedLog:
+    """Import a log into a file; the same log always gives the same file."""
     log, file = item
-    redactor = None if task.rules is None else Redactor(task.rules)
-    bad = BadRecords() if task.skip_bad else None
-    importer = Importer(task.fmt, [log], task.options, redactor=redactor, bad=bad)
+    redactor = None if rules is None else Redactor(rules)
+    bad = BadRecords(is_strict=not skip_bad)
+    importer = Importer(fmt, [log], options, redactor=redactor, bad=bad)
     ids: list[int] = []
 
     def note_each() -> Iterator[Demonstration]:
@@ -133,17 +104,35 @@ def import_log(item: tuple[Path, Path], task: ImportTask) -> ImportedLog:
 
     save_demonstrations(file, note_each(), force=True)
     numbers = np.array(ids, np.uint64)
-    return ImportedLog(file, importer.summary(), importer.tools(), bad or BadRecords(), numbers)
+    return _ImportedLog(file, importer.summary(), importer.tools(), bad, numbers)
 
 
 def import_logs(
-    logs: Sequence[Path], output: Path, task: ImportTask, engine: Engine, *, force: bool = False
+    logs: Sequence[Path],
+    output: Path,
+    fmt: type[TraceFormat],
+    options: ImportOptions,
+    engine: Engine,
+    *,
+    rules: tuple[Rule, ...] | None = None,
+    skip_bad: bool = False,
+    force: bool = False,
 ) -> tuple[dict[str, Any], list[Tool], BadRecords]:
-    """Import logs into a folder, one Parquet file a log, with the ``tools.json`` of all.
+    """Import logs into a folder: a Parquet file per log, and one ``tools.json``.
 
-    A conversation has to stand in one log. A demonstration that several logs hold is kept where
-    it comes first, so that the same logs in the same order give the same bytes on any engine. The
-    folder takes its name when all is there.
+    A conversation must not span logs. A demonstration that is in several logs is kept in the
+    first, so the same logs in the same order give the same bytes on any engine. The folder takes
+    its name when it is complete.
+
+    Args:
+        logs: files.
+        output: the folder.
+        fmt: the class of the format.
+        options: how logs are read.
+        engine: runs a task per log.
+        rules: what is scrubbed; None leaves everything as it is.
+        skip_bad: leave out and count records that cannot be used.
+        force: replace the folder.
 
     Returns:
         What was read, kept and left out; the definitions of tools; and bad records.
@@ -160,38 +149,39 @@ def import_logs(
     with replace_folder(output) as folder:
         files = [folder / f"part-{place:05}{parquet.SUFFIX}" for place in range(len(logs))]
         pairs = list(zip(logs, files, strict=True))
-        done = list(engine.map(import_log, pairs, task, label="Importing"))
+        arguments = (fmt, options, rules, skip_bad)
+        done = list(engine.map(_import_log, pairs, *arguments, label="Importing"))
         for unfinished in folder.glob(".*.partial"):  # of a worker that was killed
             unfinished.unlink()
         repeats = _drop_repeats(done)
-        summary = _add_up([one.summary for one in done])
+        summary = _add_up([log.summary for log in done])
         summary["kept"] -= repeats
         if repeats:
             summary["dropped"]["held by another log"] = repeats
         if not summary["kept"]:
             raise InputError(f"nothing was kept of {summary['runs']:,} runs in {len(logs):,} logs")
-        by_name = {tool.name: tool for one in reversed(done) for tool in one.tools}
+        by_name = {tool.name: tool for log in reversed(done) for tool in log.tools}
         tools = sorted(by_name.values(), key=lambda tool: tool.name)
         summary["tools"] = len(tools)
         save_tools(folder / TOOLS, tools)
         bad = BadRecords()
-        for one in done:
-            bad.update(one.bad)
+        for log in done:
+            bad.update(log.bad)
     return summary, tools, bad
 
 
-def _drop_repeats(done: Sequence[ImportedLog]) -> int:
-    """Take what an earlier log holds out of the files, and files that hold nothing away."""
-    sizes = [len(one.ids) for one in done]
-    _, first = np.unique(np.concatenate([one.ids for one in done]), return_index=True)
+def _drop_repeats(done: Sequence[_ImportedLog]) -> int:
+    """Remove demonstrations that an earlier log has, and files that become empty."""
+    sizes = [len(log.ids) for log in done]
+    _, first = np.unique(np.concatenate([log.ids for log in done]), return_index=True)
     keep = np.zeros(sum(sizes), np.bool_)
     keep[first] = True
-    for one, end, size in zip(done, accumulate(sizes), sizes, strict=True):
+    for log, end, size in zip(done, accumulate(sizes), sizes, strict=True):
         own = keep[end - size : end]
         if not own.any():
-            one.file.unlink()
+            log.file.unlink()
         elif not own.all():
-            with one.file.open("rb") as source, replace_file(one.file) as stream:
+            with log.file.open("rb") as source, replace_file(log.file) as stream:
                 parquet.copy_rows(source, stream.buffer, own.tolist())
     return int(np.count_nonzero(~keep))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
+import itertools
 import os
 import re
 import signal
@@ -22,9 +22,10 @@ from dtdr.data import engines
 from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
+from dtdr.evaluate.lab.context import Context, short_name
 from dtdr.evaluate.lab.estimates import Estimates
 from dtdr.evaluate.lab.fitting import fit_signature
-from dtdr.evaluate.lab.kinds import KINDS, Context, short_name
+from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
 from dtdr.evaluate.lab.runs import Run, unique
 from dtdr.evaluate.lab.store import Store
@@ -42,14 +43,14 @@ class Summary:
     Attributes:
         lab: its name.
         suites: names of the suites.
-        runs: runs in all.
+        runs: number of runs in all.
         cached: runs that were in the cache.
         computed: runs that were computed now.
         failed: label and reason of each run that failed.
         damaged: what was wrong with cache entries that were computed again.
         left_out: what the suites name but could not be run, with the reason.
         seconds: wall-clock time.
-        expected_seconds: estimate of what was left to compute at the start.
+        expected_seconds: estimated time of the runs that were not in the cache.
     """
 
     lab: str
@@ -66,13 +67,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a run.
+    """How a run ended.
 
     Attributes:
         run: the run.
         seconds: wall-clock time.
-        reason: why it failed; empty where its result was kept.
-        shared: whether its retriever had been fitted for the run before.
+        reason: why it failed; empty if its result was stored.
+        shared: whether its retriever was fitted for the run before.
     """
 
     run: Run
@@ -151,7 +152,7 @@ def run_lab(
 
 
 def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> list[Done]:
-    """Compute runs one after another in this process; keep each result, or why there is none."""
+    """Compute runs one after another in this process, and store each result or its failure."""
     if os.getpid() != parent:
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
         with contextlib.suppress(ValueError):  # not the main thread
@@ -167,15 +168,19 @@ def _compute_run(run: Run, context: Context) -> Done:
         with contextlib.suppress(InputError):
             store.read(run.key)  # another lab was faster
             return Done(run, 0.0)
-        # Stays where the process dies.
+        # Remains if the process dies.
         store.write_failure(run.key, DIED)
         try:
-            module, _, name = KINDS[run.kind].partition(":")
-            measure = getattr(importlib.import_module(module), name)
             # Progress bars of a run would write over the lab's own.
             with contextlib.redirect_stderr(io.StringIO()):
-                result = measure(run.spec, context)
-            store.write(run.key, _describe(result, run))
+                result = KINDS[run.kind](run.spec, context)
+            spec = dict(run.spec)
+            if isinstance(result, RunLog):
+                details = {"spec": spec, **result.header.details}
+                result = replace(result, header=replace(result.header, details=details))
+            else:
+                result = {"spec": spec, **result}
+            store.write(run.key, result)
         except DtdrError as error:
             reason = str(error)
         except MemoryError:
@@ -191,17 +196,8 @@ def _compute_run(run: Run, context: Context) -> Done:
     return Done(run, time.perf_counter() - started, reason)
 
 
-def _describe(result: Any, run: Run) -> Any:
-    """What the run measured, with the description of the run."""
-    spec = dict(run.spec)
-    if isinstance(result, RunLog):
-        details = {"spec": spec, **result.header.details}
-        return replace(result, header=replace(result.header, details=details))
-    return {"spec": spec, **result}
-
-
 def _group(runs: Iterable[Run]) -> list[list[Run]]:
-    """Cells that differ only in what is asked of one fitted retriever are computed together."""
+    """Runs that use the same fitted retriever are computed together."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(fit_signature(run.spec), []).append(run)
@@ -211,48 +207,41 @@ def _group(runs: Iterable[Run]) -> list[list[Run]]:
 def _compute(
     groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
 ) -> Iterator[Done]:
-    """In parallel what can be, then what holds an LLM in memory."""
-    alone = [[run for run in group if "llm" in run.spec] for group in groups]
+    """First in parallel; then, one at a time, runs that keep an LLM in memory."""
     parallel = [[run for run in group if "llm" not in run.spec] for group in groups]
     yield from _compute_in_parallel(
         [group for group in parallel if group], workers, engine, context
     )
-    for group in alone:
-        for run in group:
-            yield from compute_runs([run], context, os.getpid())
+    for run in (run for group in groups for run in group if "llm" in run.spec):
+        yield from compute_runs([run], context, os.getpid())
 
 
 def _compute_in_parallel(
-    groups: list[list[Run]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
 ) -> Iterator[Done]:
-    """A group at a time in each process; a run whose process dies costs only itself."""
+    """A group at a time in each process; if a process dies, only the run that ended it fails."""
     store = Store(context.folder)
-    while groups:
-        try:
-            for done in _parallel(groups, workers, engine, context):
-                yield from done
-                groups = [group for group in groups if group[0].key != done[0].run.key]
-        except BrokenProcessPool:
-            # The processes beside the one that died were ended too. Whose fault it was is seen
-            # when each of the runs that were being computed is computed alone.
-            left = [run for group in groups for run in group]
-            for run in [run for run in left if store.failure(run.key) == DIED]:
-                try:
-                    yield from next(iter(_parallel([[run]], WORKERS, engine, context)))
-                except BrokenProcessPool as error:
-                    codes = re.search(r"\{(.*?)\}", str(error))
-                    reason = (
-                        f"its process ended with {codes[1]}; was memory short?" if codes else DIED
-                    )
-                    store.write_failure(run.key, reason)
-                    yield Done(run, 0.0, reason)
-                left.remove(run)
-            for run in left:
-                if store.path(run.key) or store.failure(run.key):
-                    yield Done(run, 0.0, store.failure(run.key) or "")
-            groups = _group(
-                run for run in left if not (store.path(run.key) or store.failure(run.key))
-            )
+    left = {run.key: run for group in groups for run in group}
+    try:
+        for done in itertools.chain.from_iterable(_parallel(groups, workers, engine, context)):
+            del left[done.run.key]
+            yield done
+        return
+    except BrokenProcessPool as error:
+        codes = re.search(r"\{(.*?)\}", str(error))
+        reason = f"its process ended with {codes[1]}; was memory short?" if codes else DIED
+    if len(left) == 1:
+        (run,) = left.values()
+        store.write_failure(run.key, reason)
+        yield Done(run, 0.0, reason)
+        return
+    # The pool ended the other processes too. Alone, each of the runs that were under way shows
+    # whether it was the one.
+    suspects = [run for run in left.values() if store.failure(run.key) == DIED] or [*left.values()]
+    for run in suspects:
+        del left[run.key]
+        yield from _compute_in_parallel([[run]], workers, engine, context)
+    yield from _compute_in_parallel(_group(left.values()), workers, engine, context)
 
 
 def _parallel(
@@ -261,7 +250,9 @@ def _parallel(
     backend: dict[str, Any] = {"backend": "loky", "inner_max_num_threads": 1}
     order = "generator_unordered"
     if engine == engines.RAY:
-        importlib.import_module("ray.util.joblib").register_ray()
+        from ray.util.joblib import register_ray
+
+        register_ray()
         backend, order = {"backend": "ray"}, "list"  # Ray's backend gives all results at the end
     with joblib.parallel_config(n_jobs=workers, **backend):
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.errors import InputError
 from dtdr.evaluate.harness import rank_after_calls
-from dtdr.evaluate.planning.run_log import Kind, PlanningHeader, PlanningLog, PlanningLogWriter
+from dtdr.evaluate.planning.run_log import PlanningLog, append_log
 from dtdr.llm.planning import Planner
 from dtdr.llm.prompting import LAYOUTS
 from dtdr.rankers.model_folder import versions
@@ -73,60 +72,50 @@ def run_selections(
     planner: Planner,
     steps: Sequence[tuple[Demonstration, int]],
     path: str | Path,
-    *,
-    dataset: str = "",
-    split_sha256: str = "",
-    seed: int = 0,
+    **about: Any,
 ) -> PlanningLog:
     """Select one function at each step, teacher-forced: the calls before it are the gold plan's.
 
     Args:
         planner: its retriever was fitted on other demonstrations.
-        steps: what ``choose_steps`` gave.
-        path: the run log; one that is there already is continued.
-        dataset: its name, for the header.
-        split_sha256: of the split, for the header.
-        seed: of the examples in the prompt, for the header.
+        steps: from ``choose_steps``.
+        path: the run log; if it exists, the run continues.
+        about: more entries of the header: ``dataset``, ``split_sha256`` and the ``seed`` of the
+            examples in the prompt.
 
     Raises:
         InputError: the log is of another run.
-        LLMError: the LLM could not be asked; run again to go on from there.
+        LLMError: the LLM could not be asked; run again to continue.
     """
-    names = [[item.id, step] for item, step in steps]
-    header = _header(planner, "selections", names, dataset, split_sha256, seed)
-    writer = PlanningLogWriter(path, header)
-    try:
+    header = _header(planner, "selections", [[item.id, step] for item, step in steps], about)
+    with append_log(path, header) as (log, add):
         for demonstration, step in track(steps, "Selecting", total=len(steps)):
-            if (demonstration.id, step) in writer.records:
-                continue
-            calls = list(demonstration.plan.calls[:step])
-            (ranking,) = rank_after_calls(planner.retriever, [(demonstration, step)])
-            made = planner.select(demonstration.query, calls, ranking)
-            chosen = made.selected
-            writer.add(
-                {
-                    "plan": demonstration.id,
-                    "step": step,
-                    "acceptable": sorted(demonstration.plan.acceptable_next(range(step))),
-                    "selected": chosen.tool,
-                    "outcome": chosen.outcome,
-                    "answer": chosen.answer,
-                    "best": ranking.best,
-                    "confidence": round(ranking.confidence, 6),
-                    "shown": list(made.shown),
-                    "candidates": list(chosen.candidates),
-                    "probabilities": [
-                        round(ranking.probability(name), 6) for name in chosen.candidates
-                    ],
-                    "constant_tokens": made.constant_tokens,
-                    "variable_tokens": made.variable_tokens,
-                    "llm_calls": made.llm_calls,
-                    "seconds": round(made.seconds["select"], 6),
-                }
-            )
-    finally:
-        writer.close()
-    return writer.log()
+            if (demonstration.id, step) not in log.records:
+                add(_select(planner, demonstration, step))
+    return log
+
+
+def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[str, Any]:
+    (ranking,) = rank_after_calls(planner.retriever, [(demonstration, step)])
+    result = planner.select(demonstration.query, list(demonstration.plan.calls[:step]), ranking)
+    chosen = result.selected
+    return {
+        "plan": demonstration.id,
+        "step": step,
+        "acceptable": sorted(demonstration.plan.acceptable_next(range(step))),
+        "selected": chosen.tool,
+        "outcome": chosen.outcome,
+        "answer": chosen.answer,
+        "best": ranking.best,
+        "confidence": round(ranking.confidence, 6),
+        "shown": list(result.shown),
+        "candidates": list(chosen.candidates),
+        "probabilities": [round(ranking.probability(name), 6) for name in chosen.candidates],
+        "constant_tokens": result.constant_tokens,
+        "variable_tokens": result.variable_tokens,
+        "llm_calls": result.llm_calls,
+        "seconds": round(result.seconds["select"], 6),
+    }
 
 
 def run_plans(
@@ -134,10 +123,8 @@ def run_plans(
     demonstrations: Sequence[Demonstration],
     path: str | Path,
     *,
-    dataset: str = "",
-    split_sha256: str = "",
-    seed: int = 0,
     gold_history: bool = False,
+    **about: Any,
 ) -> PlanningLog:
     """Plan each query from the start; further arguments as for ``run_selections``.
 
@@ -146,71 +133,57 @@ def run_plans(
 
     Raises:
         InputError: the log is of another run.
-        LLMError: the LLM could not be asked; run again to go on from there.
+        LLMError: the LLM could not be asked; run again to continue.
     """
-    header = _header(
-        planner, "plans", [item.id for item in demonstrations], dataset, split_sha256, seed
-    )
+    header = _header(planner, "plans", [item.id for item in demonstrations], about)
     if gold_history:
-        header = replace(header, select={**header.select, "gold_history": True})
-    writer = PlanningLogWriter(path, header)
-    try:
+        header["select"]["gold_history"] = True
+    with append_log(path, header) as (log, add):
         for demonstration in track(demonstrations, "Planning", total=len(demonstrations)):
-            if (demonstration.id, -1) in writer.records:
+            if (demonstration.id, -1) in log.records:
                 continue
             if gold_history:
                 result = planner.plan_along(demonstration.query, demonstration.plan.calls)
             else:
                 result = planner.plan(demonstration.query)
-            gold = demonstration.to_dict()
-            writer.add(
+            gold, planned = demonstration.to_dict(), result.to_dict()
+            add(
                 {
                     "plan": demonstration.id,
                     "step": -1,
                     "gold": {"calls": gold["calls"], "links": gold.get("links", [])},
-                    **{
-                        name: value
-                        for name, value in result.to_dict().items()
-                        if name in ("calls", "stopped", "steps")
-                    },
+                    **{name: planned[name] for name in ("calls", "stopped", "steps")},
                 }
             )
-    finally:
-        writer.close()
-    return writer.log()
+    return log
 
 
 def _header(
-    planner: Planner,
-    kind: Kind,
-    names: Iterable[Any],
-    dataset: str,
-    split_sha256: str,
-    seed: int,
-) -> PlanningHeader:
-    listed = list(names)
+    planner: Planner, kind: str, names: list[Any], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """See ``PlanningLog``."""
     selector, retriever = planner.selector, planner.retriever
     name = "" if planner.llm is None else planner.llm.name
     kind_of_llm, _, model = name.partition(":")
-    # A folder says nothing about the model, and is different on another machine.
-    llm = f"{kind_of_llm}:{Path(model).name}" if kind_of_llm == "gguf" else name
-    return PlanningHeader(
-        kind=kind,
-        dataset=dataset,
-        split_sha256=split_sha256,
-        subset_sha256=hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
-        size=len(listed),
-        retriever={"name": retriever.name, "parameters": retriever.parameters()},
-        llm=llm,
-        icl=planner.prompts.method.name,
-        select={
+    is_whole = kind == "plans"
+    return {
+        "kind": kind,
+        "dataset": about.get("dataset", ""),
+        "split_sha256": about.get("split_sha256", ""),
+        "subset_sha256": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
+        "size": len(names),
+        "retriever": {"name": retriever.name, "parameters": retriever.parameters()},
+        # A folder says nothing about the model, and is different on another machine.
+        "llm": f"{kind_of_llm}:{Path(model).name}" if kind_of_llm == "gguf" else name,
+        "icl": planner.prompts.method.name,
+        "select": {
             "method": selector.method,
             **({} if planner.layout == LAYOUTS[0] else {"layout": planner.layout}),
         },
-        mask={"top_k": None, "threshold": None, "coverage": None} | planner.mask.bounds,
-        seed=seed,
-        versions=versions(),
-        examples_sha256=planner.examples.sha256,
-        max_steps=planner.max_steps if kind == "plans" else None,
-        fill=planner.filler.method if kind == "plans" else None,
-    )
+        "mask": {"top_k": None, "threshold": None, "coverage": None} | planner.mask.bounds,
+        "seed": about.get("seed", 0),
+        "versions": versions(),
+        "examples_sha256": planner.examples.sha256,
+        "max_steps": planner.max_steps if is_whole else None,
+        "fill": planner.filler.method if is_whole else None,
+    }

@@ -43,7 +43,7 @@ def success_rate(log: PlanningLog, arguments: str = "strict") -> Proportion:
     for record in log:
         gold = _plan(record["plan"], record["gold"])
         made = _plan(record["plan"], {"calls": record["calls"]})
-        if arguments == "names" and log.header.fill == "none":
+        if arguments == "names" and log.header.get("fill") == "none":
             is_right = sorted(made.tools) == sorted(gold.tools)
         else:
             is_right = made.is_isomorphic(gold, arguments=compare)

@@ -1,4 +1,4 @@
-"""What is counted of demonstrations: a state that merges in any order to the same bytes."""
+"""Counts of demonstrations. They merge in any order to the same bytes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Numbers = npt.NDArray[np.uint64]
 Phrases = npt.NDArray[np.uint32]
 
 PER_TOOL = 20
-"""Least demonstrations of each tool in a sample, if there are this many. The networks
-of dtdr-f tell tools with fewer from others mostly by their descriptions."""
+"""Demonstrations of each tool that a sample has, if there are this many. With fewer, dtdr-f ranks a
+tool mostly by its description."""
 
 MOST_PHRASES = 1 << 27
-"""Distinct phrases that are kept: half a gigabyte, among which an unknown one is taken for known
-once in 32 times. Where there are more, only those of the sample are."""
+"""Limit of distinct phrases: half a gigabyte. One in 32 unknown phrases then collides with a known
+one. Above it, only the phrases of the sample are kept."""
 
 _AT_ONCE = 20_000
-"""Demonstrations after which phrases are made unique, so that memory stays small."""
+"""Queries after which phrases are made unique, to bound memory."""
 
 _ARRAYS = ("lowest", "phrases")
-"""Attributes of counts that are not JSON."""
+"""Attributes that are not JSON."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -46,20 +46,20 @@ def _hash_words(piece: str) -> tuple[int, ...]:
 
 
 def sort_unique(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The distinct values, sorted; shape (n,). ``np.unique`` hashes integers: ten times as long."""
+    """The distinct values, sorted; shape (n,). ``np.unique`` takes ten times as long."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
 
 
 def number_of(identifier: str, seed: int) -> int:
-    """The place of an id in a random order that depends on the seed alone, in 64 bits."""
+    """A 64-bit number of an id: the sample has the ids with the lowest numbers."""
     content = identifier.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(content, digest_size=8, salt=seed.to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little")
 
 
 class Facts(NamedTuple):
-    """All that is counted of a demonstration."""
+    """What is counted of a demonstration."""
 
     id: str
     query: str
@@ -75,20 +75,20 @@ class Facts(NamedTuple):
 
 @dataclass
 class Counts:
-    """What was counted of some demonstrations: all that a model takes from those not sampled.
+    """Counts of some demonstrations: all that a model learns from those outside the sample.
 
     Attributes:
-        size: of the sample that is to be drawn.
-        seed: of the order in which it is drawn.
-        failures: whether failed runs are learned from.
-        total: demonstrations.
-        skipped: failures that are not learned from.
-        empty: plans that call no tool.
-        tools: how many plans call each tool.
+        size: of the sample to draw.
+        seed: of the sample.
+        failures: whether to learn from failed runs.
+        total: number of demonstrations.
+        skipped: number of failures that are left out.
+        empty: number of plans that call no tool.
+        tools: number of plans that call each tool.
         lowest: shape (at most size,), sorted: the lowest numbers of ids.
-        rare: the lowest numbers of the plans that call each tool, ``PER_TOOL`` at most, sorted.
-        phrases: shape (n,), sorted: hashes of the runs of words in queries; None: there are more
-            than ``MOST_PHRASES``.
+        rare: the lowest numbers of the plans that call each tool, at most ``PER_TOOL``, sorted.
+        phrases: shape (n,), sorted: hashes of the phrases in queries; None above
+            ``MOST_PHRASES``.
     """
 
     size: int
@@ -103,7 +103,7 @@ class Counts:
     phrases: Phrases | None = field(default_factory=lambda: np.empty(0, np.uint32))
 
     def count(self, facts: Iterable[Facts]) -> tuple[Counts, Numbers]:
-        """Counts of other demonstrations, in the same way, and the number of each id, in order."""
+        """Count demonstrations with the same settings; also returns the number of each id."""
         numbers: list[int] = []
         phrases = np.empty(0, np.uint32)
         queries: list[str] = []
@@ -128,21 +128,21 @@ class Counts:
             queries.append(item.query)
             if len(queries) == _AT_ONCE:
                 phrases, queries = _add_phrases(phrases, queries), []
-        every = np.array(numbers, np.uint64)
+        ids = np.array(numbers, np.uint64)
         counts = replace(
             self,
             total=len(numbers),
             skipped=skipped,
             empty=empty,
             tools=dict(tools),
-            lowest=np.sort(every)[: self.size],
+            lowest=np.sort(ids)[: self.size],
             rare={tool: sorted(-number for number in heap) for tool, heap in heaps.items()},
             phrases=_add_phrases(phrases, queries),
         )
-        return counts, every
+        return counts, ids
 
     def merge(self, other: Counts) -> Counts:
-        """What was counted of both; any order of merging gives the same."""
+        """The counts of both; the order of merging does not matter."""
         rare = {
             tool: sorted([*self.rare.get(tool, ()), *other.rare.get(tool, ())])[:PER_TOOL]
             for tool in self.rare.keys() | other.rare.keys()
@@ -170,10 +170,10 @@ class Counts:
         return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))
 
     def describe_training(self, learned: TrainingData) -> TrainingData:
-        """What a model says that it learned from.
+        """The training record of a model.
 
         Args:
-            learned: the record of the sample, from which its networks learned.
+            learned: the record of the sample.
         """
         return replace(
             learned,
@@ -185,7 +185,7 @@ class Counts:
         )
 
     def to_bytes(self) -> bytes:
-        """The state; equal ones have equal bytes."""
+        """The state as bytes; equal counts have equal bytes."""
         record = {name: value for name, value in vars(self).items() if name not in _ARRAYS}
         head = json.dumps(record, sort_keys=True).encode()
         phrases = b"" if self.phrases is None else self.phrases.tobytes()
@@ -194,7 +194,7 @@ class Counts:
 
 
 def _add_phrases(phrases: Phrases, queries: Iterable[str]) -> Phrases:
-    """The distinct phrases and those of queries, sorted."""
+    """Add the phrases of queries; the result is distinct and sorted."""
     # No word contains a space, and none is composed across one, so each piece is split once.
     pieces = (query[:MAX_CHARACTERS].split(" ") for query in queries)
     hashes = [list(itertools.chain.from_iterable(map(_hash_words, query))) for query in pieces]
@@ -204,7 +204,7 @@ def _add_phrases(phrases: Phrases, queries: Iterable[str]) -> Phrases:
 
 
 def merge_all(parts: Iterable[Counts]) -> Counts | None:
-    """All counts as one, merged as they come, each with one of about its size; None of none."""
+    """Merge counts as they come, each with one of about its size; None if there are none."""
     merged: list[Counts] = []
     for part in parts:
         merged.append(part)

@@ -1,8 +1,7 @@
-"""The parts of files that one task reads each, and what tells whether one has changed."""
+"""The parts of files: what one task reads."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,7 @@ from dtdr.data.shards import Shard, find_shards
 from dtdr.errors import InputError
 
 _PART_ROWS = 100_000
-"""Rows of a Parquet file that are one part; a file of lines is one, however long."""
-
-_BLOCK = 1 << 20
+"""Rows of a Parquet file in one part. A file of lines is one part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +19,9 @@ class Part:
     """What one task reads.
 
     Attributes:
-        path: as a user named it.
-        shard: its place among the files that the path means.
-        groups: row groups of Parquet; None: the whole file, which is lines or cannot be read.
+        path: as a user wrote it.
+        shard: position among the files of the path.
+        groups: row groups of Parquet; None: the whole file, which is lines or unreadable.
         first_row: number of its first row.
     """
 
@@ -73,7 +70,7 @@ def find_parts(paths: Sequence[str | Path]) -> list[Part]:
             try:
                 sizes = _groups(shard)
             except InputError:
-                sizes = []  # whoever reads the part counts it as bad, or says why
+                sizes = []  # the first pass reports it or counts it as bad
             first, start, rows = 1, 0, 0
             for group, size in enumerate(sizes, start=1):
                 rows += size
@@ -93,24 +90,5 @@ def open_part(part: Part) -> Shard:
     """
     shards = find_shards(part.path)
     if part.shard >= len(shards):
-        raise InputError(f"{part.path} has lost files since it was counted; leave it as it is")
+        raise InputError(f"{part.path} has lost files since it was counted; do not change it")
     return shards[part.shard]
-
-
-def hash_part(part: Part) -> str:
-    """SHA-256 of all bytes that a part is read from, and of how they are read.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    digest = hashlib.sha256(repr(part.groups).encode())
-    with open_part(part).open() as stream:
-        if part.groups is None:
-            while block := stream.read(_BLOCK):
-                digest.update(block)
-            return digest.hexdigest()
-        for start, end in parquet.byte_ranges(stream, part.groups):
-            stream.seek(start)
-            for position in range(start, end, _BLOCK):
-                digest.update(stream.read(min(_BLOCK, end - position)))
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""How a fit is kept within a bound of memory."""
+"""A fit within a memory limit: how many workers and how large a sample."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)i?b?", re.IGNORECASE)
 # Measured with plans of the generator over 200 tools, arguments and plans included, at the peak of
 # the largest process: dtdr-f took 2.64 GB for 12,000, 1.78 for 20,000 and 2.53 for 48,484.
 _BASE = 800_000_000
-"""Bytes of the process that learns, and of what it counted, before it learns."""
+"""Bytes of the process that learns, with its counts, before it learns."""
 _WORKER = 350_000_000
-"""Bytes of a process that counts."""
+"""Bytes per process that counts."""
 _LEARNED = 66_000
-"""Bytes that a demonstration takes while it is learned from."""
+"""Bytes per demonstration while learning."""
 _HELD_OUT = 260_000
-"""The same where each is held out in turn, beside ``_HELD_OUT_BASE`` bytes: 3,030 over 60 tools
-took 1.04 GB once dtdr-f had eleven features more."""
+"""The same if each is held out in turn, in addition to ``_HELD_OUT_BASE``: 3,030 over 60 tools took
+1.04 GB."""
 _HELD_OUT_BASE = 300_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What a bound of memory leaves room for.
+    """What fits into a memory limit.
 
     Attributes:
-        sample: demonstrations that are learned from.
-        workers: processes that count; None: one a core.
+        sample: demonstrations to learn from.
+        workers: processes that count; None: one per core.
     """
 
     sample: int
@@ -56,18 +56,16 @@ def parse_size(text: str) -> int:
 def plan_memory(
     memory: int | None, sample: int | None, workers: int | None, cores: int
 ) -> MemoryPlan:
-    """Choose how much is learned from, and by how many processes, within a bound.
-
-    What a user chose is kept, or refused where it cannot be within the bound.
+    """Choose the sample and the number of workers that fit into a memory limit.
 
     Args:
-        memory: bytes of all processes of one machine together; None: no bound.
-        sample: as the user chose it; None: ``SAMPLE``, or fewer where the bound is low.
-        workers: as the user chose them; None: one a core, or fewer.
+        memory: bytes of all processes of this machine together; None: no limit.
+        sample: as the user chose it; None: ``SAMPLE``, or less if memory is short.
+        workers: as the user chose them; None: one per core, or fewer.
         cores: of this machine.
 
     Raises:
-        InputError: the bound is too low.
+        InputError: the limit is too low to learn anything, or for what the user chose.
     """
     if memory is None:
         return MemoryPlan(SAMPLE if sample is None else sample, workers)
@@ -79,7 +77,7 @@ def plan_memory(
         lowest = (_BASE + 1_000 * _LEARNED) // 10**6
         raise InputError(f"memory must be {lowest:,}MB or more to learn anything")
     if sample == 0:
-        raise InputError("--sample 0 learns from all, however many; leave it or memory out")
+        raise InputError("--sample 0 learns from all demonstrations; leave out either it or memory")
     if sample is not None and sample > most:
         raise InputError(
             f"a sample of {sample:,} takes about {_bytes_for(sample) / 1e9:.1f}GB; give more "
@@ -98,6 +96,6 @@ def plan_memory(
 
 
 def _bytes_for(sample: int) -> int:
-    """What learning from a sample takes at most."""
+    """Bytes that learning from a sample takes at most."""
     held_out = _HELD_OUT_BASE + min(sample, ALL_HELD_OUT) * _HELD_OUT
     return max(held_out, _BASE + sample * _LEARNED)

@@ -8,8 +8,8 @@ from typing import Any
 
 from dtdr.evaluate import harness
 from dtdr.evaluate.datasets.splits import Split
+from dtdr.evaluate.lab.context import Context
 from dtdr.evaluate.lab.fitting import fit_retriever, learns_truncated
-from dtdr.evaluate.lab.kinds import Context
 from dtdr.evaluate.lab.kinds.llm import asker
 from dtdr.evaluate.lab.train_test import train_test
 from dtdr.evaluate.next_calls import agreement

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
+from pathlib import Path
 from random import Random
 
 FIRST, LAST, CITIES, TOPICS, KINDS, WEEKDAYS, MONTHS = (
     tuple(word.strip() for word in block.split("|"))
-    for block in (files(__package__) / "words.txt").read_text("utf-8").split("\n\n")
+    for block in Path(__file__).with_name("words.txt").read_text("utf-8").split("\n\n")
 )
 
 

@@ -124,8 +124,9 @@ def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
         check = {name: int(number) for name, number in plans["held_out"].items()}
         rivals = f"{check['ranked']:,} right of {check['plans']:,} held out, "
         rivals += f"{check['greedy']:,} by the best tool of each step"
-        is_ranked = check["ranked"] > check["greedy"]
-        return {"plans": f"{'ranked' if is_ranked else 'the best tool of each step'}: {rivals}"}
+        return {
+            "plans": f"{'ranked' if check['is_ahead'] else 'the best tool of each step'}: {rivals}"
+        }
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

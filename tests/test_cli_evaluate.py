@@ -161,15 +161,6 @@ def test_retrievers_that_need_descriptions_are_left_out_of_all_where_there_are_n
     assert "retriever 'bm25' needs tool descriptions" in asked.err
 
 
-def test_same_seed_gives_the_same_figures(evaluate):
-    def figures(seed):
-        found = evaluate("--set", f"seed={seed}", "--split", "group", "--json").json()
-        return {key: found["results"][0][key] for key in KEYS[:7]}
-
-    assert figures(1) == figures(1)
-    assert figures(1) != figures(2)
-
-
 def test_split_file_decides_what_is_held_out(evaluate, tmp_path):
     split = tmp_path / "mine.json"
     split.write_text(json.dumps({"train": list(range(20)), "test": [20, 21, 22]}), encoding="utf-8")

@@ -92,7 +92,7 @@ def test_a_list_takes_the_outputs_of_several_calls(model):
 def test_a_quotation_is_a_candidate_whole(query, wanted):
     texts = RunState(query).texts
     assert canonical(wanted) in texts.places
-    assert wanted in texts.span_values
+    assert wanted in texts.values
 
 
 def confidence_of(exact):
@@ -215,7 +215,7 @@ def test_two_fits_and_a_restored_model_predict_the_same(model):
 @pytest.mark.parametrize(
     ("part", "damage"),
     [
-        *((name, None) for name in ("weights", "confidence", "seen.counts")),
+        *((name, None) for name in ("weights", "confidence", "seen")),
         ("constants", {"find_user": {"name": 3}}),
         ("confidence", {"": float("nan")}),
         ("confidence", {"": "much"}),
@@ -361,7 +361,7 @@ def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     assert loaded.constants.slot(*key).values == ()
     none = ArgumentModel.fit(runs_with(["red"] * 4), options=ArgumentOptions(min_runs=0))
     assert none.update(runs_with(["red"] * 4, list("abcd"))).constants.slot(*key).values == ()
-    assert not len(none.arrays()["seen.counts"])
+    assert not len(none.arrays()["seen"])
 
 
 def test_no_constants_are_kept_where_none_are_wanted():

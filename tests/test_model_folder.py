@@ -23,7 +23,7 @@ from dtdr import Demonstration, Plan, Tool, ToolCall
 from dtdr.errors import DtdrError, ModelError, OutputError
 from dtdr.predict import create
 from dtdr.rankers import NAMES
-from dtdr.rankers.model_folder import describe
+from dtdr.rankers.model_folder import FORMAT_VERSION, describe
 from tests import crafted, small_data
 from tests.helpers import change_config, sha256_of
 
@@ -132,7 +132,7 @@ def test_a_config_without_a_key_is_refused(folder):
 
 def test_another_format_version_is_refused(folder):
     change_config(folder, format_version=99)
-    with pytest.raises(ModelError, match="format version 99, this dtdr reads version 3"):
+    with pytest.raises(ModelError, match=f"version 99, this dtdr reads version {FORMAT_VERSION}"):
         dtdr.load(folder)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dtdr.evaluate.drift import Change, Drift
 
 SHOWN = 8
-"""Tools, groups and transitions in the tables; --json has all."""
+"""Tools and transitions in the tables; --json has all."""
 
 _CHANGE_HEADERS = ("Before", "After", "Change", "p")
 
@@ -123,9 +123,8 @@ def _print(drift: Drift, alpha: float) -> None:
     calls = ("Calls before", "Calls after")
     _print_largest("Tool that only one side calls", calls, drift.one_sided.items())
     both = [change for change in drift.of_kind("tool") if change.name not in drift.one_sided]
-    for title, changes in (("Tool", both), ("Group", drift.of_kind("group"))):
-        rows = [(change.name, _change_row(change, "", alpha)[1:]) for change in changes]
-        _print_largest(f"{title}, calls per run", _CHANGE_HEADERS, rows)
+    rows = [(change.name, _change_row(change, "", alpha)[1:]) for change in both]
+    _print_largest("Tool, calls per run", _CHANGE_HEADERS, rows)
     pairs = [(" → ".join(pair), shares) for pair, *shares in drift.transitions]
     _print_largest("Transition", ("Before", "After"), pairs)
 

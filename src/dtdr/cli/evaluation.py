@@ -155,13 +155,6 @@ class Evaluation:
                 yield result_tables.lost_leaves_table(self.calls, title=title)
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
-        for name, planned in self.plans.items():
-            if Show.PLAN_LENGTH in self.show:
-                title = f"Whole plans of {name} by the number of calls"
-                yield plan_accuracy.lengths_table(planned, title=title)
-            if Show.CALIBRATION in self.show:
-                title = f"Probabilities of the whole plans of {name}"
-                yield plan_accuracy.plan_calibration_table(planned, title=title)
         if self.mistakes:
             yield _mistakes_table(self.mistakes)
 

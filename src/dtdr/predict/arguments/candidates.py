@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,15 +36,9 @@ from dtdr.predict.arguments.hashing import (
     parameter_keys,
 )
 from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.state import (
-    FORM,
-    ITEM,
-    WHOLE,
-    RunState,
-    rank_in_groups,
-)
+from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
 from dtdr.predict.arguments.texts import RunTexts, name_stems, telling_words
-from dtdr.predict.arguments.values import read_dates
+from dtdr.predict.arguments.values import canonical, read_dates
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
@@ -89,6 +82,14 @@ class Decided(NamedTuple):
 NOTHING_DECIDED = Decided()
 
 
+class Option(NamedTuple):
+    """A candidate: its value, its canonical form, and where it comes from; as of ``Part``."""
+
+    value: Any
+    form: str
+    source: Source
+
+
 @dataclass(slots=True, eq=False)
 class Candidates:
     """The c candidates of one slot: m spans of the texts, then others.
@@ -98,10 +99,10 @@ class Candidates:
         keys: what features are joined with; shape (3,).
         type: JSON-schema type of the values that demonstrations gave; empty where there are none.
         spans: m.
-        kind: of each candidate, a position in ``kinds``; shape (c,).
-        kinds: names of the kinds of values.
         dates: spans that say a date in words, and the date, where the slot takes dates.
-        values, sources, forms: of the others; ``forms`` are canonical.
+        kinds: names of the kinds of values.
+        kind: of each candidate, a position there; shape (c,).
+        others: the candidates that are no spans; the first says that none is right.
         blocks: the rows of features of the candidates.
         parts: the first part of an earlier call.
     """
@@ -111,17 +112,22 @@ class Candidates:
     keys: Hashes
     type: str
     spans: int
-    kind: npt.NDArray[np.int64]
-    kinds: list[str]
     dates: Mapping[int, str]
-    values: list[Any] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
-    forms: list[str] = field(default_factory=list)
+    kinds: list[str]
+    kind: npt.NDArray[np.int64]
+    others: list[Option | Part] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     parts: int = 0
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def find(self, form: str) -> int | None:
+        """The position of the first other candidate of a form."""
+        for place, option in enumerate(self.others, self.spans):
+            if option.form == form:
+                return place
+        return None
 
     def targets(self, forms: Collection[str]) -> npt.NDArray[np.int64]:
         """Positions of the candidates of some forms; of ``unknown`` where there is none."""
@@ -129,40 +135,27 @@ class Candidates:
         if self.spans:
             places += [place for form in forms for place in self.state.texts.places.get(form, ())]
             places += [place for place, date in self.dates.items() if date in forms]
-        places += [self.spans + place for place, other in enumerate(self.forms) if other in forms]
-        return np.array(places or [self.unknown], np.int64)
+        others = enumerate(self.others, self.spans)
+        places += [place for place, option in others if option.form in forms]
+        return np.array(places or [self.spans], np.int64)
 
-    @property
-    def unknown(self) -> int:
-        """The position of the candidate that says that none is right."""
-        return self.spans + self.forms.index(UNKNOWN)
-
-    def read(self, place: int) -> tuple[str, Any]:
-        """The canonical form of a candidate, as the slot takes it, and its value."""
-        texts = self.state.texts
-        if place < self.spans:
-            date = self.dates.get(place)
-            return date or texts.span_canonical[place], date or texts.span_values[place]
-        return self.forms[place - self.spans], self.values[place - self.spans]
-
-    def source(self, place: int) -> Source:
-        """Where a candidate comes from."""
+    def read(self, place: int) -> Option | Part:
+        """The value of a candidate, as the slot takes it, its form, and its source."""
         if place >= self.spans:
-            return self.sources[place - self.spans]
-        return self.state.texts.source(place)
+            return self.others[place - self.spans]
+        texts, date = self.state.texts, self.dates.get(place)
+        value, form = (date, date) if date else (texts.values[place], texts.forms[place])
+        return Option(value, form, texts.source(place))
 
     def label(self, form: str) -> str:
         """A short name of a decision, which later slots of the call see."""
-        kind = "span"
-        if form in self.forms:
-            kind = self.kinds[self.kind[self.spans + self.forms.index(form)]]
+        place = self.find(form)
+        kind = "span" if place is None else self.kinds[self.kind[place]]
         return f"{self.slot}={kind[:40]}"
 
     def add(
         self,
-        values: Sequence[Any],
-        forms: Sequence[str],
-        sources: Sequence[Source],
+        options: Sequence[Option | Part],
         kinds: Sequence[str],
         kind: npt.NDArray[np.int64],
         rows: Rows,
@@ -171,9 +164,7 @@ class Candidates:
         """Further candidates: their kinds as positions in ``kinds``, and the row of each."""
         self.blocks.append(Block(rows, len(self.kind), codes))
         self.kind = np.concatenate([self.kind, kind + len(self.kinds)])
-        self.values += values
-        self.forms += forms
-        self.sources += sources
+        self.others += options
         self.kinds += kinds
 
     def with_blocks(self, blocks: Sequence[Block], context: Hashes) -> Candidates:
@@ -185,23 +176,23 @@ class Candidates:
 
 @lru_cache(maxsize=64)
 def _dates_of(texts: RunTexts) -> Mapping[int, str]:
-    return read_dates(texts.span_values, texts.first.tolist(), texts.last.tolist())
+    return read_dates(texts.values, texts.first.tolist(), texts.last.tolist())
 
 
 def _find_mention(texts: RunTexts, form: str) -> str:
     """Whether texts say a constant ``whole``, in ``part``, or ``no``."""
     if form in texts.said:
         return "whole"
-    return "no" if texts.stem_set.isdisjoint(telling_words(form)) else "part"
+    return "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
 
 
 class _Known:
     """The n parts of earlier calls, whatever the tool and slot, in their order.
 
     Attributes:
-        values, sources, forms: of the parts.
-        form_ids, groups, records: see ``CallParts``; shape (n,).
+        parts: n of them.
         calls: the place of the call of each; shape (n,).
+        form_ids, groups, records: see ``Part.numbers``; shape (n,).
         before: the form before each in its list, -1 for the first; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
         pooled: the same of all records with a value of the form; shape (n,).
@@ -210,51 +201,51 @@ class _Known:
     """
 
     def __init__(self, state: RunState, paths: Mapping[str, Sequence[str]]) -> None:
-        room, taken = MAX_PARTS, []
-        for past in reversed(state.calls):
+        taken: list[tuple[int, Part]] = []
+        room, given = MAX_PARTS, set[str]()
+        for number, past in reversed([*enumerate(state.calls)]):
             parts, learned = past.parts, paths.get(past.call.tool)
             if past.call.output is None and learned:
                 parts = state.read_parts(past.call, past.arguments, learned)
-            taken.append((parts, min(room, len(parts.values))))
-            room -= taken[-1][1]
-            if not room:
-                break
+            for part in reversed(parts[:room]):
+                if part.source.kind == "argument":
+                    if part.form in given:
+                        continue  # Of a value that was given several times the last one counts.
+                    given.add(part.form)
+                taken.append((number, part))
+            room = max(0, room - len(parts))
         taken.reverse()
-        numbers = np.concatenate([parts.numbers[:count] for parts, count in taken])
-        ago = np.repeat(np.arange(len(taken), 0, -1), [count for _, count in taken])
-        # Of a value that was given several times the last one counts.
-        given = np.concatenate([np.arange(count) < parts.given for parts, count in taken])
-        places = np.flatnonzero(given)[::-1]
-        keep = ~given
-        keep[places[np.unique(numbers[places, FORM], return_index=True)[1]]] = True
-
-        def join(name: str) -> list[Any]:
-            every = (item for parts, count in taken for item in getattr(parts, name)[:count])
-            return list(compress(every, keep.tolist()))
-
-        self.values, self.forms, self.sources = map(join, ("values", "forms", "sources"))
-        mentions = np.concatenate([parts.mentions[:count] for parts, count in taken])[keep]
-        numbers, ago = numbers[keep], ago[keep]
-        self.calls = len(state.calls) - ago
+        self.parts = [part for _, part in taken]
+        self.calls = np.array([number for number, _ in taken])
+        numbers = np.array([part.numbers for part in self.parts])
         self.form_ids, kinds, self.groups, self.records, lists = numbers.T
-        is_used = np.zeros(len(state.numbers), np.int64)
-        for past in state.calls:
-            used, whole = past.parts.numbers[:, FORM], past.parts.given
-            is_used[used[:whole]] = 1
-            is_used[used[whole]] = past.call.id in state.uses
+        used = given | {canonical({"$ref": call}) for call in state.used}
+        is_used = np.array([part.form in used for part in self.parts])
+        ago = np.minimum(len(state.calls) - self.calls, 4)
         self.kind_codes, self.kind_row = np.unique(
-            10 * kinds + 2 * np.minimum(ago, 4) + is_used[self.form_ids], return_inverse=True
+            10 * kinds + 2 * ago + is_used, return_inverse=True
         )
         order = np.argsort(self.groups, kind="stable")
         self.before = np.full(len(order), -1)
         follows = self.groups[order][1:] == self.groups[order][:-1]
         self.before[order[1:][follows]] = self.form_ids[order[:-1][follows]]
-        late, every = rank_in_groups(mentions[:, 0], lists), rank_in_groups(mentions[:, 1], lists)
+        mentions = np.array([part.mentions for part in self.parts])
+        late, every = _rank_in_groups(mentions[:, 0], lists), _rank_in_groups(mentions[:, 1], lists)
         self.mentions = late + 3 * every
         pooled = np.zeros((2, len(state.numbers)), np.int64)
         np.maximum.at(pooled[0], self.form_ids, late)
         np.maximum.at(pooled[1], self.form_ids, every)
         self.pooled = pooled[0, self.form_ids] + 3 * pooled[1, self.form_ids]
+
+
+def _rank_in_groups(
+    scores: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """2 for the highest score of its group, 1 for a lower one, 0 for none; shape (n,)."""
+    highest = np.zeros(int(groups.max()) + 1)
+    np.maximum.at(highest, groups, scores)
+    result: npt.NDArray[np.int64] = (scores > 0) * 1 + ((scores > 0) & (scores >= highest[groups]))
+    return result
 
 
 class CallCandidates:
@@ -304,7 +295,7 @@ class CallCandidates:
             f"free quotation {has_free_quotation}",
         ]
         if slot.endswith(ITEM):
-            following = texts.neighbour(last, 1) if number and last >= 0 else ""
+            following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
         return found.with_blocks(blocks, features(more))
 
@@ -318,9 +309,9 @@ class CallCandidates:
             parameter_keys(tool, slot),
             about.type,
             spans,
-            np.minimum(texts.span_part[:spans], 1),
-            ["span", "message span"] if len(texts.parts) > 1 else ["span"],
             _dates_of(texts) if spans and about.type == "date" else {},
+            ["span", "message span"][: len(texts.parts)],
+            np.minimum(texts.span_part[:spans], 1),
         )
         if spans:
             result.blocks += texts.blocks
@@ -328,7 +319,7 @@ class CallCandidates:
         self._add_constants(result)
         if self.state.calls:
             self._add_parts(result)
-        mentioned = features([f"mentioned {not texts.stem_set.isdisjoint(name_stems(slot))}"])
+        mentioned = features([f"mentioned {not texts.stems.isdisjoint(name_stems(slot))}"])
         return result.with_blocks(
             [], np.concatenate([texts.word_features, self._called, mentioned])
         )
@@ -337,12 +328,13 @@ class CallCandidates:
         """What is no value, and what is put together part by part."""
         about = self._constants.slot(self.tool, found.slot)
         forms = [UNKNOWN, OMITTED, *[LIST] * about.is_list, *[OBJECT] * bool(about.fields)]
-        kinds, codes = [form[1:] for form in forms], [*map(_PLAIN.index, forms)]
-        nothing, sources = [None] * len(forms), [Source("unknown"), Source("omitted")]
-        sources += [Source("unknown")] * (len(forms) - 2)
-        found.add(
-            nothing, forms, sources, kinds, np.arange(len(forms)), _PLAIN_ROWS, np.array(codes)
-        )
+        options = [
+            Option(None, form, Source("omitted" if form == OMITTED else "unknown"))
+            for form in forms
+        ]
+        codes = np.array([*map(_PLAIN.index, forms)])
+        kinds = [form[1:] for form in forms]
+        found.add(options, kinds, np.arange(len(forms)), _PLAIN_ROWS, codes)
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
@@ -360,10 +352,9 @@ class CallCandidates:
             rank = min(place if is_own else place - len(own), 4)
             said = _find_mention(self.state.texts, form)
             parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
-        forms, every = [form for form, _ in items], np.arange(len(items))
-        values, sources = [value for _, value in items], [Source("constant")] * len(items)
-        kinds = [f"constant {form}" for form in forms]
-        found.add(values, forms, sources, kinds, every, Rows.of(parts), every)
+        options = [Option(value, form, Source("constant")) for form, value in items]
+        kinds, every = [f"constant {form}" for form, _ in items], np.arange(len(items))
+        found.add(options, kinds, every, Rows.of(parts), every)
 
     def _add_parts(self, found: Candidates) -> None:
         """Whole outputs, texts to be written around them, and parts of earlier calls."""
@@ -377,21 +368,16 @@ class CallCandidates:
         labels = list(dict.fromkeys(names))
         kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
-        columns = known.values, known.forms, known.sources, labels, kind_of
-        found.add(*columns, Rows.of(rows), known.kind_row)
+        found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
         found.blocks.append(Block(POOLED, found.parts, known.pooled))
         if self._constants.slot(self.tool, found.slot).is_composed:
             is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
             whole = np.flatnonzero(is_whole)
-            found.add(
-                [None] * len(whole),
-                [AROUND + known.forms[place] for place in whole],
-                [known.sources[place] for place in whole],
-                [f"around {label}" for label in labels],
-                kind_of[whole],
-                Rows.of([row ^ _AROUND_SALT for row in rows]),
-                known.kind_row[whole],
-            )
+            parts = [known.parts[place] for place in whole.tolist()]
+            around = [Option(None, AROUND + part.form, part.source) for part in parts]
+            kinds_around = [f"around {label}" for label in labels]
+            of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
+            found.add(around, kinds_around, kind_of[whole], of_around, known.kind_row[whole])
 
     def _flags(self, slot: str, decided: Decided) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an earlier call, see ``FLAGS``; shape (n,)."""
@@ -399,14 +385,11 @@ class CallCandidates:
         forms = [*state.values.get((self.tool, slot), ())]
         forms += [form for name, _, form in decided.values if name == slot]
         ids = [state.number(form) for form in forms]
-        is_form = np.zeros(len(state.numbers), np.int64)
-        is_form[ids] = 1
-        is_given = is_form[known.form_ids]
-        follows = (known.before == ids[-1]) if ids else np.zeros(len(is_given), np.bool_)
-        left = np.flatnonzero(is_given == 0)
-        first = np.full(len(state.numbers), -1)
-        first[known.groups[left[::-1]]] = left[::-1]
-        is_first = first[known.groups] == np.arange(len(is_given))
+        is_given = np.isin(known.form_ids, ids)
+        follows = known.before == (ids[-1] if ids else -2)
+        left = np.flatnonzero(~is_given)
+        is_first = np.zeros(len(is_given), np.int64)
+        is_first[left[np.unique(known.groups[left], return_index=True)[1]]] = 1
         codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
         return codes
 
@@ -425,9 +408,7 @@ class CallCandidates:
         state, tool = self.state, self.tool
         current = [past.call.tool for past in state.calls if not past.is_earlier]
         called = sorted({past.call.tool for past in state.calls})
-        unused = sorted(
-            {past.call.tool for past in state.calls if not state.uses.get(past.call.id)}
-        )
+        unused = sorted({one.call.tool for one in state.calls if one.call.id not in state.used})
         return features(
             [
                 *(f"called {name}" for name in called),
@@ -449,20 +430,14 @@ def _relation(
         Rows of features, none if nothing that was decided is in an earlier call; and the row of
         each part.
     """
-    codes = np.zeros(len(known.values), np.int64)
+    codes = np.zeros(len(known.parts), np.int64)
     names: list[str] = []
     # No two of one name, those decided last first.
     for name, item, form in reversed(decided.values):
         label = name if item == number else f"previous {name}"
-        if label in names or len(names) >= _RELATED:
-            continue
         same = np.flatnonzero(known.form_ids == state.number(form))
-        if not len(same):
-            continue
-        in_call = np.zeros(len(state.calls), np.int64)
-        in_call[known.calls[same]] = 1
-        in_record = np.zeros(len(state.numbers), np.int64)
-        in_record[known.records[same]] = 1
-        codes = 3 * codes + in_call[known.calls] + in_record[known.records]
-        names.append(label)
+        if len(same) and label not in names and len(names) < _RELATED:
+            codes = 3 * codes + np.isin(known.calls, known.calls[same])
+            codes += np.isin(known.records, known.records[same])
+            names.append(label)
     return relation_rows(tuple(names)), codes

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -49,28 +50,25 @@ _ENOUGH = 10
 _COUNT = re.compile(r"\d{1,2}")
 """Small numbers occur everywhere by chance."""
 
+_SEVERAL = -1
+"""In place of the hash of a group."""
+
 Note = Callable[[Parameter, str], None]
 """Counts that a run has a value, by its slot and canonical form, once a run."""
 
 
 @dataclass
 class SeenValues:
-    """In how many runs and groups each value of each slot occurred, by hashes.
+    """In how many runs each value of each slot occurred, by hashes.
 
     Attributes:
-        min_runs, min_groups: what makes a value frequent.
-        counts: by the hash of a value, its runs.
-        groups: by the hash of a value, hashes of its groups, as many as are needed.
+        min_runs: what makes a value frequent, in two groups.
+        counts: by the hash of a value, its runs, and the hash of their group, ``_SEVERAL`` if they
+            are not of one group.
     """
 
     min_runs: int
-    min_groups: int
-    counts: dict[int, int] = field(default_factory=dict)
-    groups: dict[int, frozenset[int]] = field(default_factory=dict)
-
-    def copy(self) -> SeenValues:
-        """The same counts, which can be added to."""
-        return replace(self, counts=dict(self.counts), groups=dict(self.groups))
+    counts: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def of_run(self, item: Demonstration) -> Note:
         """Takes the values of one more run."""
@@ -81,16 +79,14 @@ class SeenValues:
             value = _value_hash(key, form)
             if value not in added:
                 added.add(value)
-                self.counts[value] = self.counts.get(value, 0) + 1
-                known = self.groups.get(value, frozenset())
-                if len(known) < self.min_groups:
-                    self.groups[value] = known | {group}
+                runs, before = self.counts.get(value, (0, group))
+                self.counts[value] = runs + 1, before if before == group else _SEVERAL
 
         return note
 
     def runs(self, key: Parameter, form: str) -> int:
         """The runs in which a slot took a value, by its canonical form."""
-        return self.counts.get(_value_hash(key, form), 0)
+        return self.counts.get(_value_hash(key, form), (0, 0))[0]
 
     def most_frequent(
         self, key: Parameter, forms: Iterable[str], known: Collection[str] = ()
@@ -104,39 +100,15 @@ class SeenValues:
         """
         frequent = []
         for form in forms:
-            value = _value_hash(key, form)
-            runs, groups = self.counts.get(value, 0), self.groups.get(value, ())
-            is_enough = runs >= self.min_runs and len(groups) >= self.min_groups
-            if is_enough or form in known:
+            runs, group = self.counts.get(_value_hash(key, form), (0, 0))
+            if form in known or (runs >= self.min_runs and group == _SEVERAL):
                 frequent.append((-runs, form))
         return [form for _, form in sorted(frequent)]
 
-    def arrays(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Arrays that ``from_arrays`` reads back."""
-        pairs = [(value, group) for value, by in self.groups.items() for group in sorted(by)]
-        return {
-            "counts": np.array(sorted(self.counts.items()), np.int64).reshape(-1, 2),
-            "groups": np.array(sorted(pairs), np.int64).reshape(-1, 2),
-        }
-
-    @classmethod
-    def from_arrays(
-        cls,
-        min_runs: int,
-        min_groups: int,
-        counts: npt.NDArray[np.int64],
-        groups: npt.NDArray[np.int64],
-    ) -> SeenValues:
-        """What ``arrays`` gave.
-
-        Raises:
-            ValueError: they have another shape.
-        """
-        by_value: dict[int, set[int]] = defaultdict(set)
-        for value, group in groups.tolist():
-            by_value[value].add(group)
-        frozen = {value: frozenset(by) for value, by in by_value.items()}
-        return cls(min_runs, min_groups, dict(counts.tolist()), frozen)
+    def array(self) -> npt.NDArray[np.int64]:
+        """Values with their runs and groups, which ``Constants.restore`` reads; shape (n, 3)."""
+        rows = [(value, *counted) for value, counted in sorted(self.counts.items())]
+        return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _value_hash(key: Parameter, form: str) -> int:
@@ -168,22 +140,6 @@ class SlotInfo:
     fields: tuple[str, ...] = ()
     has_texts: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object that ``from_dict`` reads back."""
-        return asdict(self) | {"values": [value for _, value in self.values]}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> SlotInfo:
-        """Rebuild from the output of ``to_dict``."""
-        return cls(
-            tuple((canonical(value), value) for value in record["values"]),
-            str(record["type"]),
-            bool(record["is_list"]),
-            bool(record["is_composed"]),
-            tuple(map(str, record["fields"])),
-            bool(record["has_texts"]),
-        )
-
 
 _UNSEEN = SlotInfo()
 
@@ -192,10 +148,9 @@ _UNSEEN = SlotInfo()
 class Constants:
     """Values that a slot took in several runs, whatever the query, and the forms of its values.
 
-    A value is kept only if it occurs in ``min_runs`` runs of ``min_groups`` groups (a run
-    without a group is a group of its own), so that nothing said by a single user is in a model.
-    Of other values only a hash is kept, with the runs and groups that it occurred in, so that they
-    can become constants in an update.
+    A value is kept only if it occurs in ``min_runs`` runs of two groups (a run without a group is
+    a group), so that nothing said by a single user is in a model. Of other values only a hash is
+    kept, with the number of their runs, so that they can become constants in an update.
 
     Attributes:
         parameters: the parameters of each tool, in the order in which calls give them.
@@ -215,17 +170,14 @@ class Constants:
         return self.slots.get((tool, name), _UNSEEN)
 
     @classmethod
-    def fit(
-        cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3, min_groups: int = 2
-    ) -> Constants:
+    def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:
         """Count values; ``min_runs`` 0 keeps none."""
-        none = SeenValues(min_runs, min_groups) if min_runs else None
-        return cls(seen=none).update(demonstrations)
+        return cls(seen=SeenValues(min_runs) if min_runs else None).update(demonstrations)
 
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The slots and values of further demonstrations too."""
-        seen = None if self.seen is None else self.seen.copy()
-        counts = _Counts(seen or SeenValues(0, 0))
+        seen = None if self.seen is None else replace(self.seen, counts=dict(self.seen.counts))
+        counts = _Counts(seen or SeenValues(0))
         for item in demonstrations:
             counts.add(item)
         parameters = {
@@ -259,28 +211,38 @@ class Constants:
             self.seen,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON objects by tool and slot; ``from_dict`` reads them back."""
+    def config(self) -> dict[str, Any]:
+        """A JSON object that ``restore`` reads back, without what was seen rarely."""
         tools: dict[str, dict[str, Any]] = {tool: {} for tool in self.parameters}
         for (tool, name), slot in self.slots.items():
-            tools.setdefault(tool, {})[name] = slot.to_dict()
-        return tools
+            values = [value for _, value in slot.values]
+            tools.setdefault(tool, {})[name] = asdict(slot) | {"values": values}
+        return {
+            "constants": tools,
+            "parameters": {tool: list(names) for tool, names in self.parameters.items()},
+            "paths": {tool: list(paths) for tool, paths in self.paths.items()},
+            "min_runs": 0 if self.seen is None else self.seen.min_runs,
+        }
 
     @classmethod
-    def from_dict(
-        cls,
-        record: Mapping[str, Mapping[str, Any]],
-        parameters: Mapping[str, tuple[str, ...]],
-        paths: Mapping[str, tuple[str, ...]],
-        seen: SeenValues | None,
-    ) -> Constants:
-        """Rebuild from the output of ``to_dict``, and the rest."""
-        slots = {
-            (tool, name): SlotInfo.from_dict(slot)
-            for tool, names in record.items()
-            for name, slot in names.items()
-        }
-        return cls(parameters, slots, paths, seen)
+    def restore(cls, config: Mapping[str, Any], seen: npt.NDArray[Any]) -> Constants:
+        """Rebuild from the output of ``config`` and ``SeenValues.array``.
+
+        Raises:
+            ValueError, TypeError, KeyError, ValidationError: they are damaged.
+        """
+        slots = {}
+        for tool, names in config["constants"].items():
+            for name, slot in names.items():
+                values = [(canonical(value), value) for value in slot["values"]]
+                slots[tool, name] = msgspec.convert(slot | {"values": values}, SlotInfo)
+        names, paths = (
+            msgspec.convert(config[name], dict[str, tuple[str, ...]])
+            for name in ("parameters", "paths")
+        )
+        counts = {value: (runs, group) for value, runs, group in seen.tolist()}
+        least = int(config["min_runs"])
+        return cls(names, slots, paths, SeenValues(least, counts) if least else None)
 
 
 @dataclass(slots=True)

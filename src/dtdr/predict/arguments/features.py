@@ -129,7 +129,9 @@ POOLED = Rows.of(
 """Of a part of an earlier call, by the mentions of all records with its value."""
 
 
-def _flag_features(given: bool, first: bool, follows: bool, late: int, every: int) -> Hashes:
+def _flag_features(code: int) -> Hashes:
+    given, first, follows = bool(code & 1), bool(code & 2), bool(code & 4)
+    late, every = code // 8 % 3, code // 24
     return features(
         [
             f"f0 {given}",
@@ -143,12 +145,7 @@ def _flag_features(given: bool, first: bool, follows: bool, late: int, every: in
     )
 
 
-FLAGS = Rows.of(
-    [
-        _flag_features(bool(code & 1), bool(code & 2), bool(code & 4), code // 8 % 3, code // 24)
-        for code in range(8 * 9)
-    ]
-)
+FLAGS = Rows.of([*map(_flag_features, range(8 * 9))])
 """Features of a part of an earlier call in its list and record.
 
 By a code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did not

@@ -155,10 +155,7 @@ class CandidateRanker:
             part.compile(index)
         if self._squares is None:
             self._squares = np.full(len(self._weights), _LEAST_SQUARE, np.float32)
-        total = np.zeros_like(self._weights)
-        for epoch in range(epochs):
-            if epoch:
-                total += self._weights
+        for _ in range(epochs):
             for number in rng.permutation(len(parts)).tolist():
                 batch = parts[number]
                 gradient = batch.gradient(self._weights[batch.columns])
@@ -166,7 +163,6 @@ class CandidateRanker:
                 squares = self._squares[batch.columns] + gradient * gradient
                 self._squares[batch.columns] = squares
                 self._weights[batch.columns] -= _RATE * gradient / np.sqrt(squares)
-        self._weights = (total + self._weights) / epochs
         self._table = None
 
     def _positions(self) -> Buckets:

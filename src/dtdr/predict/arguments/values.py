@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 from dtdr.data.calls import ToolCall, is_reference
@@ -16,14 +17,7 @@ MAX_LEAVES = 200
 
 _MAX_DEPTH = 100
 _TRUTH = {"true": True, "false": False}
-_TYPES: tuple[tuple[type, str], ...] = (
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    (list, "array"),
-    (Mapping, "object"),
-)
+_TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,15}|\d{1,3}(?:,\d{3}){1,4}|(?=\.))(?:\.\d{0,15})?")
 """Longer digits are identifiers, which a float would confuse with their neighbours."""
 
@@ -67,12 +61,9 @@ def _number(text: str) -> str:
 
 def type_of(value: Any) -> str:
     """The JSON-schema type of a value; ``date`` for a text that is one."""
-    if isinstance(value, str) and is_date(value):
-        return "date"
-    for kind, name in _TYPES:
-        if isinstance(value, kind):
-            return name
-    return "null"
+    if isinstance(value, str):
+        return "date" if is_date(value) else "string"
+    return _TYPES.get(type(value), "null")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -98,11 +89,9 @@ def convert(value: Any, kind: str) -> Any:
         if not text.isascii() or not _NUMBER.fullmatch(text):
             return value
         number = float(text.replace(",", ""))
-        return (
-            int(number)
-            if number.is_integer() and (kind == "integer" or "." not in text)
-            else (value if kind == "integer" else number)
-        )
+        if number.is_integer() and (kind == "integer" or "." not in text):
+            return int(number)
+        return value if kind == "integer" else number
     if kind == "boolean" and isinstance(value, str) and value.strip().casefold() in _TRUTH:
         return _TRUTH[value.strip().casefold()]
     if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -149,13 +138,12 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
     """``(pointer, value)`` of the parts of an output that an argument may repeat, bounded."""
     parsed = parse_output(output)
     if not isinstance(parsed, (Mapping, list)):
-        if isinstance(parsed, (int, float)) or (isinstance(parsed, str) and len(parsed) <= 200):
+        is_short = isinstance(parsed, str) and len(parsed) <= 200
+        if is_short or (isinstance(parsed, (int, float)) and not isinstance(parsed, bool)):
             yield "", parsed
         return
-    for number, (pointer, value) in enumerate(iter_leaves(parsed)):
-        if number >= MAX_LEAVES:
-            return
-        if value is not None and value != "":
+    for pointer, value in islice(iter_leaves(parsed), MAX_LEAVES):
+        if value not in (None, "") and not isinstance(value, bool):
             yield pointer, value
 
 
@@ -220,15 +208,15 @@ def read_dates(
         if len(value) < _MOST_CHARACTERS and (date := read_date(value)):
             dates[place] = date
 
-    def is_shortest(place: int) -> bool:
-        return not any(
-            dates[other] == dates[place]
-            and first[place] <= first[other] <= last[other] <= last[place]
-            for other in dates
-            if other != place
-        )
+    def contains(place: int, other: int) -> bool:
+        is_same = dates[other] == dates[place] and other != place
+        return is_same and first[place] <= first[other] and last[other] <= last[place]
 
-    return {place: date for place, date in dates.items() if is_shortest(place)}
+    return {
+        place: date
+        for place, date in dates.items()
+        if not any(contains(place, other) for other in dates)
+    }
 
 
 # -- texts

@@ -14,7 +14,6 @@ from dtdr.data.tools import Tool
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, Query, TrainingSet, View
 from dtdr.rankers.dtdr_f.blocks.chain import COUNTS
-from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
@@ -146,7 +145,7 @@ class FittedBlocks:
 
         Shape (2, parts, tools).
         """
-        asked = next(block for block in self.blocks if isinstance(block, Parts)).read(features)
+        _, asked = self.training.asked.read(features)
         every = np.zeros((*asked.shape[:2], len(self.training.tools)), np.float32)
         every[:, :, self.training.seen] = asked
         return every
@@ -255,7 +254,7 @@ class FittedBlocks:
             featurizer,
             encoded,
             arrays["seen"].astype(np.intp),
-            WordWeights.restore(arrays),
+            WordWeights.restore(arrays, featurizer.words.idf),
             float(arrays["reference"][0]),
         )
         blocks = [block.restore(arrays_of(f"{block.name}.", arrays), training) for block in BLOCKS]

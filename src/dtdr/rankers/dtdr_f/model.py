@@ -85,7 +85,7 @@ class FactoredModel:
         further: Matrix | None = None
         if self.encoder is not None:
             further = dense(self.encoder.encode([query[:MAX_CHARACTERS]]))[0]
-            text = replace(text, surface=np.concatenate([text.surface, further]))
+            text = replace(text, vector=further)
         features = featurizer.read(text)
         familiarity = features.familiar
         if further is not None:  # other words with the same meaning are familiar

@@ -7,27 +7,13 @@ import pytest
 import dtdr
 from dtdr.cli import run as run_command
 from dtdr.data.calls import ToolCall
-from dtdr.data.demonstrations import Demonstration
-from dtdr.data.plan import Plan
 from dtdr.data.run import Run
-from dtdr.errors import ModelError
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.predict.arguments.values import says
-from tests.whole_calls import NAMES, NOUNS
+from tests.whole_calls import NAMES, NOUNS, demonstrations, pick
 
 CITIES = ("Rome", "Oslo", "Lima", "Bern", "Kyiv", "Cairo", "Quito", "Tunis", "Delhi", "Perth")
-
-
-def demonstrations(make, count=60):
-    return [
-        Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number % 7}")
-        for number, (query, *calls) in enumerate(map(make, range(count)))
-    ]
-
-
-def pick(values, number, step=1):
-    return values[(step * number + number // len(values)) % len(values)]
 
 
 def test_words_are_said_whole():
@@ -84,14 +70,6 @@ def test_names_of_fields_are_kept_as_constants_are():
     none = ArgumentModel.fit(demonstrations(book), options=ArgumentOptions(min_runs=0))
     assert none.fill("book", Run("Book a trip to Paris for Wanda")).unknown == ("guests", "trip")
     assert "double" not in json.dumps(none.config())
-
-
-@pytest.mark.parametrize("damage", [{"values": 3}, {"fields": 3}])
-def test_a_damaged_record_of_parts_is_refused(bookings, damage):
-    config = json.loads(json.dumps(bookings.config()))
-    config["constants"]["book"]["trip"] |= damage
-    with pytest.raises(ModelError):
-        ArgumentModel.restore(config, bookings.arrays())
 
 
 # -- parts of outputs ------------------------------------------------------------------------------

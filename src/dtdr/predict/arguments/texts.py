@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress, islice
+from itertools import compress, groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
-from dtdr.predict.arguments.hashing import Block, Hashes, Rows, features
 from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.values import canonical, letters_of
+from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
+from dtdr.predict.arguments.values import canonical
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
@@ -155,8 +155,16 @@ def _quotations(
     return number, spans
 
 
+@lru_cache(maxsize=1 << 12)
 def _shape(token: str) -> str:
-    return f"d{min(len(token), 5)}" if token.isdigit() else letters_of(token[:24])
+    """The kinds of letters, digits and marks of a token, each run of one kind once."""
+    if token.isdigit():
+        return f"d{min(len(token), 5)}"
+    kinds = (
+        "X" if one.isupper() else "x" if one.islower() else "d" if one.isdigit() else one
+        for one in token[:24]
+    )
+    return "".join(kind for kind, _ in groupby(kinds))
 
 
 def _token_features(

@@ -84,10 +84,8 @@ def test_a_list_takes_the_outputs_of_several_calls(model):
     ("query", "wanted"),
     [
         ('Text Bo "Call me!" now', "Call me!"),
-        (
-            'Text Bo "Where are you? I wait at the gate; come." now',
-            "Where are you? I wait at the gate; come.",
-        ),
+        ('Text Bo "Where? I wait; come." now', "Where? I wait; come."),
+        ("Text Bo 'it's late, isn't it' now", "it's late, isn't it"),
         ('Text Bo "I am late." now', "I am late"),
         ('Text Bo "I am late." now', "I am late."),
         ('Text Bo "the long one," then stop', "the long one"),
@@ -236,7 +234,7 @@ def test_a_damaged_model_is_refused(model, part, damage):
 
 
 def values_of(run, model, tool, parameter):
-    """Canonical forms of everything that stands in a run or in the constants."""
+    """Canonical forms of everything that is in a run or in the constants."""
     texts = [run.query, *(item.content for item in run.before if isinstance(item, Message))]
     constants = {form for form, _ in model.constants.slot(tool, parameter).values}
     calls = [*run.earlier, *run.calls]
@@ -288,7 +286,7 @@ outputs = st.one_of(
     ),
     st.sampled_from(["find_user", "send_mail", "create_event", "never_called", "unheard_of"]),
 )
-def test_every_value_stands_in_the_run_or_in_the_demonstrations(model, query, calls, tool):
+def test_every_value_is_from_the_run_or_from_the_demonstrations(model, query, calls, tool):
     run = Run(query, [Message("user", "I am Ann, ann@z.org")])
     for number, (name, output) in enumerate(calls):
         run.call(name, {"name": NAMES[number]}, output=output)
@@ -496,7 +494,7 @@ def test_a_reference_is_resolved_to_the_part_it_names(output, value):
     assert resolve_references({"$ref": "1"}, calls) == {"$ref": "1"}
 
 
-def test_an_argument_may_be_given_by_reference_or_as_it_stands(model):
+def test_an_argument_may_be_given_by_reference_or_by_value(model):
     run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
     run.call("find_user", {"name": "Wanda"}, output={"id": 77, "mail": "wanda@y.org"})
     state = RunState.from_run(run)
@@ -579,14 +577,6 @@ def test_a_text_remembers_the_scores_of_a_bounded_number_of_slots(model):
 # -- bad input ---------------------------------------------------------------------------------
 
 
-def test_tools_and_parameters_that_were_never_seen(model):
-    run = Run("Look up Wanda and send them a mail")
-    assert model.fill("unheard_of", run).arguments == {}
-    prediction = model.fill("never_called", run)
-    assert_nothing_is_made_up(prediction, run, model)
-    assert set(prediction.unknown) | set(prediction.arguments) <= {"name", "count"}
-
-
 def test_values_of_a_megabyte(model):
     long = "word " * 200_000
     run = Run(f"Look up Wanda {long}", [Message("user", long), Message("assistant", "x" * 10**6)])
@@ -635,7 +625,8 @@ def test_demonstrations_with_awkward_values_are_learned_from():
     json.dumps(model.config())
     nothing = ArgumentModel.fit([Demonstration("1", "Go", Plan((ToolCall("1", "open"),)))])
     assert nothing.fill("open", Run("Go")).arguments == {}
-    assert ArgumentModel.fit([]).fill("open", Run("Go")).arguments == {}
+    for never_seen in (nothing, ArgumentModel.fit([])):
+        assert never_seen.fill("unheard_of", Run("Go")).arguments == {}
 
 
 # -- in a retriever ----------------------------------------------------------------------------

@@ -293,7 +293,7 @@ class _Counts:
         """One more run."""
         self._values.clear()
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
-        known = _Known(item)
+        content = _RunContent(item)
         for call in item.plan.calls:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
@@ -301,18 +301,18 @@ class _Counts:
                     self._note((tool_of[one.call], _PATH), one.path)
             for place, (parameter, value) in enumerate(call.arguments.items()):
                 self.given[call.tool][parameter].append(place)
-                self._add_value((call.tool, parameter), value, known)
-            known.add(call)
+                self._add_value((call.tool, parameter), value, content)
+            content.add(call)
         self._seen.add(self._values, _hash(item.group or f"\x00{item.id}\x00{item.query}"))
 
     def _note(self, key: Parameter, form: str) -> None:
         """The run gives a value to a slot."""
         self._values[_value_hash(key, form)] = None
 
-    def _add_value(self, key: Parameter, value: Any, known: _Known, depth: int = 0) -> None:
+    def _add_value(self, key: Parameter, value: Any, content: _RunContent, depth: int = 0) -> None:
         slot = self.slots[key]
         slot.times += 1
-        slot.is_said = slot.is_said or _is_said(value, known.said)
+        slot.is_said = slot.is_said or _is_said(value, content.said)
         if not isinstance(value, Mapping):
             slot.types[type_of(value)] += 1
         if isinstance(value, list) and value:
@@ -321,7 +321,7 @@ class _Counts:
             slot.is_composed = True
         if _is_plain(value):
             compared = canonical(value)
-            is_bound = known.holds(value, compared)
+            is_bound = content.has(value, compared)
             for one in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
                 self._note(one, _ANY)
                 if not is_bound:
@@ -338,7 +338,7 @@ class _Counts:
         elif isinstance(value, list):
             inner = [(ITEM, item) for item in value[:_MOST_ITEMS]]
         for name, part in inner:
-            self._add_value((key[0], f"{key[1]}/{name}"), part, known, depth + 1)
+            self._add_value((key[0], f"{key[1]}/{name}"), part, content, depth + 1)
 
 
 def _is_said(value: Any, said: str) -> bool:
@@ -350,7 +350,7 @@ def _is_said(value: Any, said: str) -> bool:
     return is_free or says(said, str(value).strip().casefold())
 
 
-class _Known:
+class _RunContent:
     """The content of a run before a call.
 
     Attributes:
@@ -377,7 +377,7 @@ class _Known:
                 texts.append(leaf.casefold())
         self.text = "\n".join(texts)
 
-    def holds(self, value: Any, form: str) -> bool:
+    def has(self, value: Any, form: str) -> bool:
         """Whether a value is this run's own, so that it says nothing of other runs.
 
         An output returned it; it is a date; it is a number or an identifier that somebody said; or

@@ -175,11 +175,11 @@ def _token_features(
     words = [*"^^^^", *lower, *"$$$$"]
     kinds = [*"----", *shapes, *"----"]
 
-    def edge(index: int, beside: int) -> str:
+    def edge(index: int, neighbour: int) -> str:
         """Whether the token is the edge of a quotation, inside one, or in none."""
         if quotation[index] < 0:
             return "none"
-        inside = 0 <= beside < count and quotation[beside] == quotation[index]
+        inside = 0 <= neighbour < count and quotation[neighbour] == quotation[index]
         return "inside" if inside else "edge"
 
     starts, ends = [], []
@@ -333,11 +333,12 @@ def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunText
     """The texts of a run."""
     messages = [item for item in before if isinstance(item, Message)][-MAX_MESSAGES:][::-1]
     texts, roles = [item.content for item in messages], [item.role for item in messages]
-    return _read_texts((query, *texts), ("query", *roles))
+    return combine_texts((query, *texts), ("query", *roles))
 
 
 @lru_cache(maxsize=64)
-def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+    """The texts of several roles, newest first; the last few are remembered."""
     parts = tuple(map(tokenize, texts))
     lengths = [len(part.lower) + 1 for part in parts]
     offsets = np.cumsum([0, *lengths[:-1]])
@@ -383,9 +384,3 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         features([f"w {word}" for word in words]),
         frozenset(stem(word) for part in parts for word in part.lower),
     )
-
-
-def forget_texts() -> None:
-    """Forget the texts that were read last, so that the next one is read again."""
-    tokenize.cache_clear()
-    _read_texts.cache_clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +28,6 @@ from dtdr.predict.search import ToolSearch
 from dtdr.rankers import model_folder
 from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
-from dtdr.rankers.name_ranker import NameRanker
 from dtdr.rankers.protocols import SupportsToolChanges, SupportsUpdates
 from dtdr.rankers.training import TrainingData, select_training_data
 
@@ -37,11 +35,8 @@ logger = logging.getLogger("dtdr")
 
 END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no further tool is needed.")
 
-_SHOWN_TOOLS = 20
-"""In a notebook."""
-
 Demonstrations = str | Path | Iterable[DemonstrationLike]
-"""What a model is fitted to: a file, or anything that can be iterated over."""
+"""What a model learns from: a file, or an iterable."""
 
 
 class Model(Predictor):
@@ -70,50 +65,26 @@ class Model(Predictor):
 
     @property
     def seed(self) -> int:
-        """Of all that is drawn."""
+        """The seed of all random numbers."""
         return int(self.get_params().get("seed", 0))
 
     @property
     def failure_weight(self) -> float:
-        """How much a failed demonstration counts; 0 leaves it out."""
+        """Weight of a failed demonstration; 0 leaves it out."""
         return float(self.get_params().get("failure_weight", 0.0))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The ranker's keywords and their values; ``deep`` makes no difference."""
         return self.ranker.get_params()
 
-    def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; a model that was fitted has to be fitted again.
-
-        Only a new ``threshold`` takes effect at once.
-
-        Raises:
-            InputError: there is no such parameter, or a value is out of range; nothing changes.
-        """
-        accepted = self.get_params()
-        for name in parameters:
-            if name not in accepted:
-                raise InputError(
-                    f"retriever {self.name!r} has no parameter {name!r}; it takes "
-                    f"{', '.join(accepted)}"
-                )
-        changed = type(self.ranker)(**accepted | self.ranker.expand_params(parameters))
-        with self._change() as draft:
-            if parameters.keys() <= {"threshold"} and isinstance(self.ranker, NameRanker):
-                draft.ranker = copy.copy(draft.ranker)
-                vars(draft.ranker).update(parameters)
-            else:
-                draft.__dict__ = Model(changed).__dict__
-        return self
-
     def clone(self) -> Model:
-        """A model of the same parameters that is not fitted."""
+        """A model with the same parameters that is not fitted."""
         return Model(type(self.ranker)(**self.get_params()))
 
     __sklearn_clone__ = clone
 
     def parameters(self) -> dict[str, Any]:
-        """Those of ``get_params`` that are JSON: what model folders and run logs record."""
+        """The parameters that are JSON; model folders and run logs record them."""
         given = self.get_params()
         return {name: given[name] for name in given if name not in self.ranker.not_saved}
 
@@ -126,23 +97,11 @@ class Model(Predictor):
         )
         return f"{type(self.ranker).__name__}({given})"
 
-    def _repr_html_(self) -> str:
-        """What was learned from, as notebooks show it; all texts escaped."""
-        if "tools_" not in vars(self):
-            return f"<code>{html.escape(repr(self))}</code>, not fitted yet"
-        names = ", ".join(self._names[:_SHOWN_TOOLS])
-        more = ", …" if len(self._names) > _SHOWN_TOOLS + 1 else ""
-        return (
-            f"<p><code>{html.escape(repr(self))}</code></p><p>learned from "
-            f"{self.training_.demonstrations:,} demonstrations of {len(self._names) - 1:,} tools: "
-            f"{html.escape(names)}{more}</p>"
-        )
-
     # -- changes -------------------------------------------------------------------------------
 
     @contextmanager
     def _change(self) -> Iterator[Self]:
-        """A copy to change; it takes this model's place when the block ends without error."""
+        """A copy to change; it replaces this model when the block ends without error."""
         lock = self.__dict__.setdefault("_lock", Lock())
         with lock:
             draft = copy.copy(self)
@@ -151,7 +110,7 @@ class Model(Predictor):
             self.__dict__ = draft.__dict__
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ``copy`` and ``pickle`` take along: everything but the lock."""
+        """The state for ``copy`` and ``pickle``: everything but the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     # -- fitting -------------------------------------------------------------------------------
@@ -164,23 +123,23 @@ class Model(Predictor):
         arguments: bool | ArgumentOptions = False,
         plans: bool = False,
     ) -> Self:
-        """Learn from demonstrations; failures are left out where ``failure_weight`` is 0.
+        """Learn from demonstrations; failures are left out if ``failure_weight`` is 0.
 
         Args:
-            demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log, whose
-                format is found; or any iterable, read once, of ``Demonstration`` objects, their
-                JSON objects, or pairs ``(query, [tool names])``.
+            demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
+                known format; or an iterable, read once, of ``Demonstration`` objects, their JSON
+                objects, or pairs ``(query, [tool names])``.
             tools: descriptions and parameters, and tools that no demonstration uses yet; None
                 takes those of the log, or of the ``tools.json`` in the folder of the file.
-            arguments: whether to learn also which value each argument takes, for ``next_calls``
-                and ``fill``, from failures too; ``ArgumentOptions`` say which values are kept.
-            plans: whether to learn also which whole plans are right, for ``plans``. A ranker other
-                than dtdr-f is fitted once more for each of three folds.
+            arguments: whether to also learn the values of arguments, for ``next_calls`` and
+                ``fill``, from failures too; ``ArgumentOptions`` say which values to keep.
+            plans: whether to also learn which whole plans are right, for ``plans``. This fits a
+                ranker other than dtdr-f three more times.
 
         Raises:
             InputError: there is nothing to learn from, something is not a demonstration, two tools
-                share a name, or the ranker needs descriptions and there are none; or the seed
-                is not one that numpy and scikit-learn take.
+                share a name, the ranker needs descriptions and there are none, or the seed is out
+                of range.
         """
         if not 0 <= self.seed < 2**32:
             raise InputError(f"seed is {self.seed}; it must be between 0 and 4,294,967,295")
@@ -249,7 +208,7 @@ class Model(Predictor):
         self._search = ToolSearch.of(tools[:-1])
 
     def _hold_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
-        """Parts of the demonstrations, each with a model that has not seen it."""
+        """Parts of the demonstrations, each with a model that has not seen them."""
         fold = assign_folds(demonstrations, folds=3, grouped=True, seed=self.seed)
         for number in range(int(fold.max()) + 1):
             rest = [item for item, own in zip(demonstrations, fold, strict=True) if own != number]
@@ -264,12 +223,12 @@ class Model(Predictor):
             yield HeldOutFold(np.flatnonzero(fold == number).tolist(), start)
 
     def record_counts(self, training: TrainingData, phrases: npt.NDArray[np.uint32] | None) -> None:
-        """Say of what the demonstrations were a sample that ``fit`` learned from.
+        """Record the counts of the data that the demonstrations of ``fit`` were sampled from.
 
         Args:
-            training: what was counted.
-            phrases: hashed phrases of all counted queries, by which queries are familiar; None
-                leaves those of the sample.
+            training: the training record of all data.
+            phrases: hashed phrases of all queries, which make a query familiar; None keeps those
+                of the sample.
         """
         with self._change() as draft:
             draft.training_ = training
@@ -277,11 +236,11 @@ class Model(Predictor):
                 draft.ranker = copy.copy(draft.ranker)
                 draft.ranker.add_phrases(phrases)
 
-    # -- learning on ---------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------
 
     @property
     def can_update(self) -> bool:
-        """Whether ``update`` learns from further demonstrations."""
+        """Whether the ranker supports ``update``."""
         return isinstance(self.ranker, SupportsUpdates)
 
     @property
@@ -290,22 +249,21 @@ class Model(Predictor):
         return isinstance(self.ranker, SupportsToolChanges)
 
     def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
-        """Learn from further demonstrations; survives save and load.
+        """Learn from further demonstrations; a saved model keeps them.
 
-        Sessions that are open keep what they were opened with. Tools that are not known yet are
-        added. dtdr-f is fitted again, to the demonstrations that it keeps as arrays and to these:
-        it ranks as if it had been fitted to all of them, and that takes as long as a fit.
+        Open sessions do not change. Unknown tools are added. dtdr-f is fitted again to the
+        demonstrations that it keeps as arrays and to these, which takes as long as a fit.
 
         Args:
-            demonstrations: as ``fit`` takes them, but not a path; failures are left out where
+            demonstrations: as for ``fit``, but not a path; failures are left out if
                 ``failure_weight`` is 0.
 
         Returns:
-            How many were learned from.
+            The number of demonstrations learned from.
 
         Raises:
             InputError: something is not a demonstration.
-            DtdrError: the model is not fitted, or its ranker cannot learn on.
+            DtdrError: the model is not fitted, or its ranker does not support updates.
         """
         self._snapshot()
         with self._change() as draft:
@@ -336,10 +294,9 @@ class Model(Predictor):
         return len(usable)
 
     def update_copy(self, demonstrations: Iterable[DemonstrationLike]) -> tuple[Model, int]:
-        """A copy that learned from further demonstrations, and from how many.
+        """A copy that learned from further demonstrations, and their number.
 
-        ``update`` replaces what was learned and changes nothing in place, so that the copy may
-        share everything with the model that goes on ranking.
+        This model does not change: ``update`` replaces attributes and changes none in place.
 
         Raises:
             DtdrError: see ``update``.
@@ -351,7 +308,7 @@ class Model(Predictor):
         """Add tools that no demonstration uses yet, ranked by their descriptions.
 
         Raises:
-            InputError: a name is known already.
+            InputError: a name is already known.
             DtdrError: the model is not fitted, or its tools cannot change.
         """
         self._snapshot()
@@ -359,11 +316,11 @@ class Model(Predictor):
         with self._change() as draft:
             for name in new:
                 if name in draft._index:
-                    raise InputError(f"tool {name!r} is known already; rename_tool changes it")
+                    raise InputError(f"tool {name!r} is already known; rename_tool changes it")
             draft._change_tools([*draft.tools_[:-1], *new.values()], draft._names)
 
     def remove_tools(self, names: Iterable[str]) -> None:
-        """Remove tools; their calls in what was learned count as calls of unknown tools.
+        """Remove tools; their demonstrated calls count as calls of unknown tools.
 
         dtdr-f is fitted again without them, which takes as long as a fit.
 
@@ -380,7 +337,7 @@ class Model(Predictor):
             draft._change_tools(left, draft._names)
 
     def rename_tool(self, old: str, tool: str | Tool) -> None:
-        """Give a tool another name, and another description where a ``Tool`` is given.
+        """Give a tool another name, and, with a ``Tool``, another description.
 
         Raises:
             InputError: the old name is not known, or the new one is taken.
@@ -392,7 +349,7 @@ class Model(Predictor):
             known = draft.tools_[draft._index[old]]
             new = replace(known, name=tool) if isinstance(tool, str) else tool
             if new.name != old and new.name in draft._index:
-                raise InputError(f"tool {new.name!r} is known already; choose another name")
+                raise InputError(f"tool {new.name!r} is already known; choose another name")
             tools = [new if item.name == old else item for item in draft.tools_[:-1]]
             draft._change_tools(tools, [new.name if name == old else name for name in draft._names])
             if draft.plans_ is not None:
@@ -403,7 +360,7 @@ class Model(Predictor):
             raise InputError(f"tool {name!r} is not known; see the names in vocabulary")
 
     def _change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """Take another vocabulary; ``names`` are today's names of the old one, in its order."""
+        """Change the vocabulary; ``names`` are the new names of the old tools, in order."""
         ranker = self.ranker = copy.copy(self.ranker)
         if not isinstance(ranker, SupportsToolChanges):
             raise DtdrError(f"the tools of {self.name} cannot change; fit it again with others")
@@ -420,8 +377,8 @@ class Model(Predictor):
         """Write a model folder: ``config.json`` and ``model.safetensors``, no pickle.
 
         Raises:
-            OutputError: the folder exists and ``force`` is False, or it cannot be written; what
-                was there before is intact.
+            OutputError: the folder exists and ``force`` is False, or it cannot be written. Its
+                content does not change then.
         """
         model = self._snapshot()
         config = {
@@ -440,12 +397,12 @@ class Model(Predictor):
         model_folder.write(folder, config, model.ranker.arrays(), parts, force=force)
 
     def restore(self, tools: Iterable[Tool], training: TrainingData, arrays: Arrays) -> Self:
-        """Take back what ``save`` wrote of the ranker; ``dtdr.load`` calls it.
+        """Restore the ranker that ``save`` wrote; ``dtdr.load`` calls it.
 
         Args:
             tools: the vocabulary, in its order.
-            training: what the model was fitted on.
-            arrays: those of the ranker; its encoder has its own already.
+            training: the training record.
+            arrays: of the ranker, without its encoder.
 
         Raises:
             ModelError: the arrays do not fit the ranker, its encoder or its tools.

@@ -49,40 +49,40 @@ class Predictor:
 
     @property
     def name(self) -> str:
-        """That of the ranker: what users type."""
+        """The name of the ranker, as users type it."""
         return self.ranker.name
 
     @property
     def uses_calls(self) -> bool:
-        """Whether more of a run is read than the query and the names of its calls."""
+        """Whether rankings depend on more than the query and the names of its calls."""
         return self.ranker.uses_calls
 
     @property
     def encoder(self) -> Encoder | None:
-        """Turns texts into vectors; None where none is used."""
+        """The encoder of texts; None if there is none."""
         return self.ranker.encoder
 
     @property
     def calibration_(self) -> Calibration:
-        """What was learned about its own rankings on held-out plans."""
+        """The calibration of its rankings, from held-out plans."""
         return self.ranker.calibration_
 
     @property
     def cut(self) -> float | None:
-        """The cut of ``Ranking.select()`` without arguments; None where there is none."""
+        """The threshold of ``Ranking.select()`` without arguments; None if there is none."""
         return self.ranker.cut
 
     @property
     def may_end_at_once(self) -> bool:
         """Whether the end of plan is possible before the first call.
 
-        Only where a demonstration called no tool; a request that is unlike all others would end
-        at once otherwise.
+        Only if some demonstration called no tool. Otherwise a request unlike all others would end
+        at once.
         """
         return self.ranker.may_end_at_once or self.training_.empty_plans != 0
 
     def _snapshot(self) -> Self:
-        """The fitted model as it is now, whatever others make of it meanwhile.
+        """The fitted model at this moment, unaffected by changes.
 
         Raises:
             DtdrError: the model is not fitted.
@@ -117,13 +117,13 @@ class Predictor:
         before: Sequence[BeforeLike] = (),
         offered: Collection[str] | None = None,
     ) -> Ranking:
-        """Rank every known tool for the next step, or those of them that can be called.
+        """Rank the known tools for the next step.
 
         Args:
-            query: what the user asked for, or a ``Run``, which has all four.
-            history: the calls made so far, oldest first, each the name of its tool, a ``ToolCall``
-                or its JSON object, with an ``"output"`` and a ``"status"``, say; unknown tools are
-                allowed.
+            query: what the user asked for, or a ``Run``, which contains all four.
+            history: the calls made so far, oldest first: names of tools, ``ToolCall`` objects, or
+                their JSON objects, which may have an ``"output"`` and a ``"status"``. Unknown tools
+                are allowed.
             before: messages and calls of the conversation before the query, oldest first, or
                 their JSON objects.
             offered: names of the tools that can be called, known or not; None: all.
@@ -146,12 +146,12 @@ class Predictor:
         """Rank many steps at once; each distinct query is encoded once.
 
         Args:
-            queries: one a step, or the ``Run`` of each step, which also says what was offered.
-            histories: one a step, as ``rank`` takes them; None where nothing was called.
-            befores: one a step, as ``rank`` takes them; None where nothing came before any.
+            queries: of each step, or its ``Run``, which also contains the offered tools.
+            histories: of each step, as for ``rank``; None if nothing was called.
+            befores: of each step, as for ``rank``; None if nothing came before.
 
         Raises:
-            InputError: they differ in length, or ``rank`` does not take one of them.
+            InputError: they differ in length, or one is not valid for ``rank``.
             DtdrError: the model is not fitted.
         """
         model = self._snapshot()
@@ -163,14 +163,14 @@ class Predictor:
         return model._steps.rank(list(runs))
 
     def prepare(self, query: str | Run) -> Prepared:
-        """The query and what came before it, encoded once, to be ranked for several histories."""
+        """Encode a query and what came before it once, to rank it with several histories."""
         return Prepared(self._snapshot()._steps, as_run(query).first(0))
 
     def session(self, query: str | Run, *, before: Sequence[BeforeLike] = ()) -> Session:
         """A session that encodes the query once and ranks after each call.
 
         Args:
-            query: what the user asked for, or a ``Run``, whose calls it goes on after.
+            query: what the user asked for, or a ``Run`` to continue.
             before: messages and calls of the conversation before the query, oldest first, or
                 their JSON objects.
 
@@ -192,21 +192,20 @@ class Predictor:
         *,
         among: Collection[str] | None = None,
     ) -> list[tuple[str, float]]:
-        """The tools that an agent means which says what it lacks, best first.
+        """Search for tools by a description of what the agent wants to do, best first.
 
-        Joins the words of names, descriptions and parameters (BM25) with the ranking of the run's
-        next step and of the text as a query; see ``dtdr.predict.search``.
+        Combines BM25 over names, descriptions and parameters with the ranking of the run's next
+        step and of the text as a query; see ``dtdr.predict.search``.
 
         Args:
             text: what the agent wants to do, in its words.
-            run: the query or the run in which it asks; None where nothing is known of it.
-            k: how many at most, at least 1.
-            among: names of the tools that may be returned, such as those that are hidden; all by
-                default.
+            run: the query or the run of the agent; None if unknown.
+            k: limit of tools, at least 1.
+            among: names of the tools that may be returned, such as hidden ones; None: all.
 
         Returns:
-            Tools with their shares of all scores, which are not calibrated; fewer than ``k`` where
-            fewer match, and none where nothing does.
+            At most ``k`` tools that match, with their shares of all scores. The shares are not
+            calibrated.
 
         Raises:
             InputError: the text is empty, k is below 1, or the run is neither text nor a ``Run``.
@@ -224,10 +223,10 @@ class Predictor:
         """The most probable arguments of a tool, each with its source.
 
         Args:
-            tool: its name; of one that is not known, only what earlier calls gave is known.
+            tool: its name; an unknown tool is filled from earlier calls alone.
             run: the query, what came before it, and the calls made so far with their arguments and
-                outputs. A ``RunState`` is filled from faster: it knows what was computed from the
-                query for other tools and earlier calls, and can be copied where runs branch.
+                outputs. A ``RunState`` is faster, since it keeps what was computed from the query;
+                copy it where runs branch.
 
         Returns:
             The call; its probability is that of the arguments, given the tool.
@@ -248,11 +247,11 @@ class Predictor:
 
         Args:
             run: the query, what came before it, and the calls made so far.
-            k: how many, at least 1; ``end`` is one of them.
+            k: number of tools, ``end`` included, at least 1.
 
         Returns:
             Calls in the order of their tools' probabilities. The probability of a call is that of
-            its tool times that of its arguments; 0 where one has to be written.
+            its tool times that of its arguments; 0 if an argument is unknown.
 
         Raises:
             InputError: the model was fitted without arguments, or k is below 1.
@@ -268,14 +267,14 @@ class Predictor:
         """The k most probable plans, most probable first.
 
         Args:
-            query: what the user asked for, or a ``Run``: what is left to do after its calls then.
+            query: what the user asked for, or a ``Run``, whose remaining calls are predicted.
             before: messages and calls of the conversation before the query, oldest first, or
                 their JSON objects.
-            k: how many at most, at least 1.
+            k: limit of plans, at least 1.
 
         Returns:
-            Plans that differ in which tools are called how often, with arguments where the model
-            knows them; none where no plan comes to an end.
+            Plans that differ in which tools they call how often, with arguments if the model
+            learned them. The list is empty if no plan ends.
 
         Raises:
             InputError: the model was fitted without plans, k is below 1, the query is not text, or
@@ -285,5 +284,5 @@ class Predictor:
         return self.session(query, before=before).plans(k)
 
     def demonstrated_plans(self) -> list[Plan] | None:
-        """The plans that were learned from, by names alone; None where they are not kept."""
+        """The demonstrated plans, by names alone; None if the ranker does not keep them."""
         return self._snapshot().ranker.demonstrated_plans()

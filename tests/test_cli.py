@@ -50,6 +50,7 @@ def folder(tmp_path_factory):
 def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(cli):
     shown = cli().table().partition("Commands:\n")[2]
     assert all(line.endswith(".") for line in shown.splitlines())
+    assert "..." not in shown  # a sentence that is too long for its line
     assert {line.split()[0] for line in shown.splitlines()} == {
         name.partition(" ")[0] for name in LEAVES
     }

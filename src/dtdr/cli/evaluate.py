@@ -52,10 +52,10 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers or a fitted model rank the next tools of runs.
+    """Measure how well retrievers or a model rank steps.
 
-    Without --model, the command fits each retriever to one side of a split and tests it on the
-    other. With --model, it tests the model on all runs and lists its most confident mistakes.
+    Without --model, each retriever learns from one side of a split and ranks the steps of the
+    other. With --model, the model ranks all steps, and its most confident mistakes are listed.
 
     Example: dtdr evaluate demonstrations.jsonl --retriever all --runs runs
 
@@ -64,15 +64,14 @@ def evaluate(
     Args:
         data (DATA): Demonstrations or an agent's logs; or run logs (.npz) to show again.
         model (MODEL): Test the model in this folder; fit nothing.
-        folds (N): Cut the data into N folds and test each fold with a retriever that is fitted to
-            the others. The demonstrations of a group stay in one fold.
-        retriever (NAME): Retriever to evaluate; repeatable. Default: all that can run.
-        metric (NAME): Metric to show; repeatable. mrr, f1, top1, recall@k and hit@k count every
-            acceptable tool as right; log_top1 and log_mrr only the tool that the log called next.
-            Default: all but hit@k, with k = 5.
-        show (TABLE): Also show this table; repeatable. step and plan-length break the first metric
-            down; calibration tests the probabilities; calls counts calls whose arguments are all
-            right; plans counts whole plans that are right.
+        folds (N): Test each of N folds after learning from the others. Groups stay together.
+        retriever (NAME): Retriever to evaluate; repeatable. Default: all that need no LLM.
+        metric (NAME): Metric to show; repeatable. For mrr, f1, top1, recall@k and hit@k, every
+            acceptable tool is right; for log_top1 and log_mrr, only the tool that the log called
+            next. Default: all but hit@k, with k = 5.
+        show (TABLE): Also show a table; repeatable. step, plan-length: the first metric by step or
+            by length of the plan. calibration: whether the probabilities are right. calls, plans:
+            how many calls, or whole plans, are right.
         runs (FOLDER): Write run logs to this folder, for dtdr compare.
         markdown: Print the tables as Markdown.
     """

@@ -54,7 +54,9 @@ def import_traces(
     outputs: Outputs = Outputs.TEXT,
     redact: bool = False,
     redact_rules: Path | None = None,
-    settings: Annotated[list[str] | None, options.further_settings(_Settings, "empty=true")] = None,
+    settings: Annotated[
+        list[str] | None, options.further_settings(_Settings, "empty=true", "traces")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     engine: options.ENGINE = engines.PROCESSES,
     skip_bad: options.SKIP_BAD = False,
@@ -78,12 +80,12 @@ def import_traces(
         turns: Where to cut conversations. split writes one demonstration per user message, with the
             earlier conversation in "before". context also repeats the earlier user messages in the
             query. whole-query writes one demonstration per conversation.
-        failed: What to do with failed calls. keep keeps them with their status. mark-run also marks
-            the run as failed if the tool did not succeed later.
+        failed: What to do with failed calls. keep: write them with their status. mark-run: also
+            mark the run as failed if the tool did not succeed later.
         outputs: Write the outputs of calls (text) or not (none).
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Redact by these rules, too. The file has names and regular expressions,
-            as a JSON or TOML object.
+        redact_rules (FILE): Also redact by these rules: a JSON or TOML object of names and regular
+            expressions.
         workers (N): Number of processes that read files. A conversation must not span files.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))

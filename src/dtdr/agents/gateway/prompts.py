@@ -43,8 +43,8 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(*_BROKEN):
             async with asyncio.timeout(READ_SECONDS):
-                given = await reader.readline()
-                if hmac.compare_digest(given, secret.encode() + b"\n"):
+                sent_secret = await reader.readline()
+                if hmac.compare_digest(sent_secret, secret.encode() + b"\n"):
                     sent = await reader.readuntil(b"\0")  # no more than the limit is read
                     prompt = json.loads(sent[:-1])["prompt"]
                     if isinstance(prompt, str):

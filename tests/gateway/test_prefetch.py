@@ -273,5 +273,5 @@ async def test_a_failing_early_call_is_made_again_by_the_client_itself(tmp_path)
 
 
 def test_a_model_without_arguments_is_refused(model, tmp_path):
-    with pytest.raises(InputError, match="knows no arguments"):
+    with pytest.raises(InputError, match="fitted without arguments"):
         Gateway(model, [spec(tmp_path)], GatewayOptions(prefetch=PrefetchBounds()))

@@ -3,7 +3,6 @@
 import itertools
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -170,14 +169,6 @@ def test_the_order_of_the_words_decides_which_tool_comes_first(fitted):
     assert features(fitted, other, [], "centre")[fitted.index("play_song")] > 0.5
 
 
-def test_shuffled_queries_take_away_what_was_learned(fitted):
-    order = np.random.default_rng(0).permutation(len(TEST))
-    shuffled = [
-        replace(item, query=TEST[other].query) for item, other in zip(TEST, order, strict=True)
-    ]
-    assert mrr(fitted, shuffled) < mrr(fitted, TEST) - 0.2
-
-
 def test_a_tool_is_expected_less_once_it_was_called_and_the_end_more(fitted):
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     for count, call in enumerate(calls):
@@ -191,21 +182,6 @@ def test_a_tool_is_expected_less_once_it_was_called_and_the_end_more(fitted):
             for made in (count, count + 1)
         ]
         assert ends[1] < ends[0]
-
-
-def test_many_sessions_on_many_threads_rank_as_one_does(fitted):
-    def ranked(item):
-        session = fitted.session(item.query)
-        found = [session.rank().probabilities]
-        for tool in item.plan.tools:
-            found.append(session.call(tool).rank().probabilities)
-        return found
-
-    alone = [ranked(item) for item in TEST]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(ranked, TEST))
-    for left, right in zip(alone, together, strict=True):
-        assert all((one == other).all() for one, other in zip(left, right, strict=True))
 
 
 def test_weights_of_words_are_those_of_the_primal_ridge_regression():
@@ -344,17 +320,6 @@ def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(
             ranking = each.rank(query)
             others = [ranking.probability(other) for other in asked if other != name]
             assert ranking.probability(name) > max(others)
-
-
-def test_a_session_ranks_as_the_batch_does_to_the_last_bit(fitted):
-    calls = [*["play_song", "nobody", "order_food"] * 3, END, "play_song", "book_taxi"]
-    session = fitted.session(QUERY)
-    for count in range(len(calls) + 1):
-        alone = fitted.rank(QUERY, calls[:count]).probabilities
-        assert (session.rank().probabilities == alone).all()
-        assert (session.rank().probabilities == alone).all()  # asking twice changes nothing
-        if count < len(calls):
-            session.call(calls[count])
 
 
 @pytest.mark.parametrize("text", ["", "\ud800", '"' * 5_000, "Ann, Bob and Cy. " * 9_000])

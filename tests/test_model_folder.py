@@ -74,6 +74,15 @@ def test_saving_never_overwrites_without_force(folder):
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_not_a_model_is_never_replaced(folder, force):
+    (folder / "notes.txt").write_text("mine")
+    for path in (folder, folder / "notes.txt"):
+        with pytest.raises(OutputError, match="never replaced"):
+            dtdr.fit(DEMONSTRATIONS[:2], retriever="dr").save(path, force=force)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
 )

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.data.calls import END
-from dtdr.errors import DtdrError, InputError, ModelError, OutputError
+from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict import create
 from dtdr.rankers import NAMES, retriever_class
 from tests import small_data
@@ -79,11 +79,6 @@ def check(ranking, vocabulary):
     assert (ranking.probabilities >= 0).all()
     assert ranking.probabilities.sum() == pytest.approx(1)
     assert (np.diff(ranking.probabilities) <= 0).all()
-
-
-def test_fit_returns_the_retriever_itself(name):
-    fresh = create(name, **given(name))
-    assert fresh.fit(SET.demonstrations, SET.tools) is fresh
 
 
 def test_it_can_be_fitted_again_to_other_demonstrations(name):
@@ -228,13 +223,6 @@ def test_failures_are_not_learned_from(name, retriever):
     assert all(same(fitted.rank(*step), retriever.rank(*step)) for step in STEPS)
 
 
-def test_eight_threads_rank_as_one(retriever):
-    serial = [retriever.rank(*step) for step in STEPS]
-    with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda step: retriever.rank(*step), STEPS * 4))
-    assert all(map(same, threaded, serial * 4))
-
-
 def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, retriever):
     """Other tools, another encoder, another number of clusters: half of each would show."""
     tools = [Tool("aaa", "Does nothing"), Tool("read_file", "Reads"), Tool("zzz", "Sleeps")]
@@ -365,30 +353,6 @@ def test_a_model_of_changed_parameters_keeps_them(name, tmp_path):
     restored = load(tmp_path / "model", **given(name))
     assert restored.parameters() == fitted.parameters()
     assert all(same(restored.rank(*step), fitted.rank(*step)) for step in STEPS)
-
-
-def test_an_existing_model_is_replaced_only_by_force(retriever, tmp_path):
-    retriever.save(tmp_path / "model")
-    (tmp_path / "model" / "config.json").write_text("damaged")
-    with pytest.raises(OutputError, match="force"):
-        retriever.save(tmp_path / "model")
-    assert (tmp_path / "model" / "config.json").read_text() == "damaged"
-    retriever.save(tmp_path / "model", force=True)
-    assert load(tmp_path / "model", **given(retriever.name)).name == retriever.name
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_model_is_never_replaced(retriever, tmp_path, force):
-    project = tmp_path / "project"
-    retriever.save(project)
-    (project / "notes.txt").write_text("mine")
-    for path in (project, project / "notes.txt"):
-        with pytest.raises(OutputError, match="never replaced"):
-            retriever.save(path, force=force)
-    assert (project / "notes.txt").read_text() == "mine"
-    (tmp_path / "empty").mkdir()
-    retriever.save(tmp_path / "empty", force=True)
-    assert load(tmp_path / "empty", **given(retriever.name)).name == retriever.name
 
 
 def rewrite(folder, arrays):

@@ -12,6 +12,8 @@ from dtdr.cli import options
 from dtdr.cli.output import print_json, print_table, say
 from dtdr.data.calls import END
 from dtdr.errors import ModelError
+from dtdr.rankers import saved_class
+from dtdr.rankers.model_folder import describe
 
 SHOWN_TOOLS = 12
 
@@ -28,9 +30,6 @@ def inspect(
     Args:
         model (MODEL): A model folder.
     """
-    from dtdr.rankers import saved_class
-    from dtdr.rankers.model_folder import describe
-
     description = describe(model)
     ranker = saved_class(model, description["retriever"])
     description["needs_descriptions"] = ranker.needs_descriptions

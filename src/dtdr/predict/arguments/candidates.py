@@ -26,7 +26,8 @@ from dtdr.predict.arguments.features import (
     relation_rows,
     span_usage,
 )
-from dtdr.predict.arguments.hashing import (
+from dtdr.predict.arguments.prediction import Source
+from dtdr.predict.arguments.ranker import (
     KIND_LEVELS,
     Block,
     Hashes,
@@ -35,7 +36,6 @@ from dtdr.predict.arguments.hashing import (
     features,
     parameter_keys,
 )
-from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
 from dtdr.predict.arguments.texts import RunTexts, name_stems, telling_words
 from dtdr.predict.arguments.values import canonical, read_dates
@@ -50,36 +50,6 @@ MAX_PARTS = 400
 _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
-_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT)
-_PLAIN_ROWS = Rows.of_table(features([form[1:].strip() for form in _PLAIN])[:, None])
-
-
-class Decided(NamedTuple):
-    """What was decided of a call so far.
-
-    Attributes:
-        labels: names of the decisions.
-        values: slot, number in its list, and canonical form of each value.
-        spans: of the texts that these took.
-    """
-
-    labels: tuple[str, ...] = ()
-    values: tuple[tuple[str, int, str], ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()
-
-    def add(
-        self, candidates: Candidates, form: str, number: int, span: tuple[int, int] | None
-    ) -> Decided:
-        """One more decision, by the canonical form of the value."""
-        is_value = not form.startswith("\x00")
-        return Decided(
-            (*self.labels, candidates.label(form)),
-            (*self.values, (candidates.slot, number, form)) if is_value else self.values,
-            self.spans if span is None else (*self.spans, span),
-        )
-
-
-NOTHING_DECIDED = Decided()
 
 
 class Option(NamedTuple):
@@ -88,6 +58,13 @@ class Option(NamedTuple):
     value: Any
     form: str
     source: Source
+
+
+_PLAIN = tuple(
+    Option(None, form, Source("omitted" if form == OMITTED else "unknown"))
+    for form in (UNKNOWN, OMITTED, LIST, OBJECT)
+)
+_PLAIN_ROWS = Rows.of([features([option.form[1:]]) for option in _PLAIN])
 
 
 @dataclass(slots=True, eq=False)
@@ -249,51 +226,59 @@ def _rank_in_groups(
 
 
 class CallCandidates:
-    """The candidates of the slots of one call; what they share is computed once.
+    """The candidates of the slots of one call, each with what was decided before it.
 
     Args:
         state: what is known before the call.
         tool: that is called.
         constants: what demonstrations show of its slots.
+
+    Attributes:
+        spans: of the texts, that decisions took.
     """
 
     def __init__(self, state: RunState, tool: str, constants: Constants) -> None:
         self.state = state
         self.tool = tool
+        self.spans: list[tuple[int, int]] = []
         self._constants = constants
+        self._labels: list[str] = []
+        self._values: list[tuple[str, int, str]] = []
 
-    def find(self, slot: str, decided: Decided = NOTHING_DECIDED, number: int = 0) -> Candidates:
-        """The candidates of a slot.
+    def decide(
+        self, found: Candidates, form: str, number: int, span: tuple[int, int] | None
+    ) -> None:
+        """Take note of a decision, by the canonical form of the value and the span it took."""
+        self._labels.append(found.label(form))
+        if not form.startswith("\x00"):
+            self._values.append((found.slot, number, form))
+        if span is not None:
+            self.spans.append(span)
 
-        Args:
-            slot: to be filled.
-            decided: of this call.
-            number: of the item of a list that the slot is, or is in.
-        """
+    def find(self, slot: str, number: int = 0) -> Candidates:
+        """The candidates of a slot, which may be, or be in, an item of a list of this number."""
         state, texts = self.state, self.state.texts
         key = (self._constants, self.tool, slot)
         if key not in state.step_memo:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
-        last = decided.spans[-1][1] if decided.spans else state.last_token
+        last = self.spans[-1][1] if self.spans else state.last_token
         blocks: list[Block] = []
         has_free_quotation = False
         if found.spans:
-            usage, has_free_quotation = span_usage(state, self.tool, slot, decided.spans)
+            usage, has_free_quotation = span_usage(state, self.tool, slot, self.spans)
             own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
             origins = own[-1][1] if own else -1, last
             distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
             blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
         if state.calls:
-            blocks.append(Block(FLAGS, found.parts, self._flags(slot, decided)))
-            rows, codes = _relation(self._known, state, decided, number)
+            blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
+            rows, codes = self._relation(number)
             if len(rows.lengths):
                 blocks.append(Block(rows, found.parts, codes))
-        more = [f"decided {label}" for label in dict.fromkeys(decided.labels)]
-        more += [
-            f"decided last {decided.labels[-1] if decided.labels else ''}",
-            f"free quotation {has_free_quotation}",
-        ]
+        more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
+        more.append(f"decided last {self._labels[-1] if self._labels else ''}")
+        more.append(f"free quotation {has_free_quotation}")
         if slot.endswith(ITEM):
             following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
@@ -327,14 +312,10 @@ class CallCandidates:
     def _add_plain(self, found: Candidates) -> None:
         """What is no value, and what is put together part by part."""
         about = self._constants.slot(self.tool, found.slot)
-        forms = [UNKNOWN, OMITTED, *[LIST] * about.is_list, *[OBJECT] * bool(about.fields)]
-        options = [
-            Option(None, form, Source("omitted" if form == OMITTED else "unknown"))
-            for form in forms
-        ]
-        codes = np.array([*map(_PLAIN.index, forms)])
-        kinds = [form[1:] for form in forms]
-        found.add(options, kinds, np.arange(len(forms)), _PLAIN_ROWS, codes)
+        codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
+        options = [_PLAIN[code] for code in codes.tolist()]
+        kinds = [option.form[1:] for option in options]
+        found.add(options, kinds, np.arange(len(options)), _PLAIN_ROWS, codes)
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
@@ -379,11 +360,11 @@ class CallCandidates:
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
             found.add(around, kinds_around, kind_of[whole], of_around, known.kind_row[whole])
 
-    def _flags(self, slot: str, decided: Decided) -> npt.NDArray[np.int64]:
+    def _flags(self, slot: str) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an earlier call, see ``FLAGS``; shape (n,)."""
         known, state = self._known, self.state
         forms = [*state.values.get((self.tool, slot), ())]
-        forms += [form for name, _, form in decided.values if name == slot]
+        forms += [form for name, _, form in self._values if name == slot]
         ids = [state.number(form) for form in forms]
         is_given = np.isin(known.form_ids, ids)
         follows = known.before == (ids[-1] if ids else -2)
@@ -392,6 +373,26 @@ class CallCandidates:
         is_first[left[np.unique(known.groups[left], return_index=True)[1]]] = 1
         codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
         return codes
+
+    def _relation(self, number: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """How parts of earlier calls relate to the records of the values decided last.
+
+        Returns:
+            Rows of features, none if nothing that was decided is in an earlier call; and the row
+            of each part.
+        """
+        known = self._known
+        codes = np.zeros(len(known.parts), np.int64)
+        names: list[str] = []
+        # No two of one name, those decided last first.
+        for name, item, form in reversed(self._values):
+            label = name if item == number else f"previous {name}"
+            same = np.flatnonzero(known.form_ids == self.state.number(form))
+            if len(same) and label not in names and len(names) < _RELATED:
+                codes = 3 * codes + np.isin(known.calls, known.calls[same])
+                codes += np.isin(known.records, known.records[same])
+                names.append(label)
+        return relation_rows(tuple(names)), codes
 
     @cached_property
     def _known(self) -> _Known:
@@ -419,25 +420,3 @@ class CallCandidates:
                 f"calls {min(len(current), 8)}",
             ]
         )
-
-
-def _relation(
-    known: _Known, state: RunState, decided: Decided, number: int
-) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """How parts of earlier calls relate to the records of the values decided last.
-
-    Returns:
-        Rows of features, none if nothing that was decided is in an earlier call; and the row of
-        each part.
-    """
-    codes = np.zeros(len(known.parts), np.int64)
-    names: list[str] = []
-    # No two of one name, those decided last first.
-    for name, item, form in reversed(decided.values):
-        label = name if item == number else f"previous {name}"
-        same = np.flatnonzero(known.form_ids == state.number(form))
-        if len(same) and label not in names and len(names) < _RELATED:
-            codes = 3 * codes + np.isin(known.calls, known.calls[same])
-            codes += np.isin(known.records, known.records[same])
-            names.append(label)
-    return relation_rows(tuple(names)), codes

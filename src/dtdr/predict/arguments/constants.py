@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -53,9 +53,6 @@ _COUNT = re.compile(r"\d{1,2}")
 _SEVERAL = -1
 """In place of the hash of a group."""
 
-Note = Callable[[Parameter, str], None]
-"""Counts that a run has a value, by its slot and canonical form, once a run."""
-
 
 @dataclass
 class SeenValues:
@@ -70,19 +67,11 @@ class SeenValues:
     min_runs: int
     counts: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def of_run(self, item: Demonstration) -> Note:
-        """Takes the values of one more run."""
-        group = _hash(item.group or f"\x00{item.id}\x00{item.query}")
-        added: set[int] = set()
-
-        def note(key: Parameter, form: str) -> None:
-            value = _value_hash(key, form)
-            if value not in added:
-                added.add(value)
-                runs, before = self.counts.get(value, (0, group))
-                self.counts[value] = runs + 1, before if before == group else _SEVERAL
-
-        return note
+    def add(self, values: Iterable[int], group: int) -> None:
+        """Count one more run, by the hashes of its values and its group."""
+        for value in values:
+            runs, before = self.counts.get(value, (0, group))
+            self.counts[value] = runs + 1, before if before == group else _SEVERAL
 
     def runs(self, key: Parameter, form: str) -> int:
         """The runs in which a slot took a value, by its canonical form."""
@@ -260,27 +249,28 @@ class _SlotCounts:
     def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues | None) -> SlotInfo:
         """What is known of the slot now; an update forgets nothing."""
         before = known or _UNSEEN
-        has_texts = self.is_said or (before.has_texts if known else self.times < _ENOUGH)
         common = max(sorted(self.types), key=self.types.__getitem__, default="")
-        values, fields = before.values, before.fields
-        if seen is not None:
-            kept = dict(values)
-            merged = {**self.raw, **kept}
-            forms = seen.most_frequent(key, merged, kept)[:MAX_CONSTANTS]
-            covered = sum(seen.runs(key, form) for form in forms)
-            if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
-                forms = []
-            values = tuple((form, merged[form]) for form in forms)
-            named = [_FIELD + name for name in dict.fromkeys((*fields, *self.fields))]
-            enough = seen.most_frequent(key, named, [_FIELD + name for name in fields])
-            fields = tuple(name.removeprefix(_FIELD) for name in named if name in enough)
-        return SlotInfo(
-            values,
-            before.type or common,
-            before.is_list or self.is_list,
-            before.is_composed or self.is_composed,
-            fields,
-            has_texts,
+        merged = replace(
+            before,
+            type=before.type or common,
+            is_list=before.is_list or self.is_list,
+            is_composed=before.is_composed or self.is_composed,
+            has_texts=self.is_said or (before.has_texts if known else self.times < _ENOUGH),
+        )
+        if seen is None:
+            return merged
+        kept = dict(before.values)
+        values = {**self.raw, **kept}
+        forms = seen.most_frequent(key, values, kept)[:MAX_CONSTANTS]
+        covered = sum(seen.runs(key, form) for form in forms)
+        if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
+            forms = []
+        named = [_FIELD + name for name in dict.fromkeys((*before.fields, *self.fields))]
+        enough = seen.most_frequent(key, named, [_FIELD + name for name in before.fields])
+        return replace(
+            merged,
+            values=tuple((form, values[form]) for form in forms),
+            fields=tuple(name.removeprefix(_FIELD) for name in named if name in enough),
         )
 
 
@@ -289,6 +279,7 @@ class _Counts:
 
     def __init__(self, seen: SeenValues) -> None:
         self._seen = seen
+        self._values: dict[int, None] = {}
         self.given: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.paths: dict[str, set[str]] = defaultdict(set)
         self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
@@ -300,26 +291,28 @@ class _Counts:
 
     def add(self, item: Demonstration) -> None:
         """One more run."""
-        note = self._seen.of_run(item)
+        self._values.clear()
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
-        known = _Known(item)
-        said = known.text
+        content = _RunContent(item)
         for call in item.plan.calls:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
                     self.paths[tool_of[one.call]].add(one.path)
-                    note((tool_of[one.call], _PATH), one.path)
+                    self._note((tool_of[one.call], _PATH), one.path)
             for place, (parameter, value) in enumerate(call.arguments.items()):
                 self.given[call.tool][parameter].append(place)
-                self._add_value(note, (call.tool, parameter), value, known, said)
-            known.add(call)
+                self._add_value((call.tool, parameter), value, content)
+            content.add(call)
+        self._seen.add(self._values, _hash(item.group or f"\x00{item.id}\x00{item.query}"))
 
-    def _add_value(
-        self, note: Note, key: Parameter, value: Any, known: _Known, said: str, depth: int = 0
-    ) -> None:
+    def _note(self, key: Parameter, form: str) -> None:
+        """The run gives a value to a slot."""
+        self._values[_value_hash(key, form)] = None
+
+    def _add_value(self, key: Parameter, value: Any, content: _RunContent, depth: int = 0) -> None:
         slot = self.slots[key]
         slot.times += 1
-        slot.is_said = slot.is_said or _is_said(value, said)
+        slot.is_said = slot.is_said or _is_said(value, content.said)
         if not isinstance(value, Mapping):
             slot.types[type_of(value)] += 1
         if isinstance(value, list) and value:
@@ -328,12 +321,12 @@ class _Counts:
             slot.is_composed = True
         if _is_plain(value):
             compared = canonical(value)
-            is_bound = known.holds(value, compared)
+            is_bound = content.has(value, compared)
             for one in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
-                note(one, _ANY)
+                self._note(one, _ANY)
                 if not is_bound:
                     self.slots[one].raw.setdefault(compared, value)
-                    note(one, compared)
+                    self._note(one, compared)
         if depth >= _MAX_DEPTH:
             return
         inner: Iterable[tuple[str, Any]] = ()
@@ -341,11 +334,11 @@ class _Counts:
             inner = value.items()
             for name in value:
                 slot.fields[name] = None
-                note(key, _FIELD + name)
+                self._note(key, _FIELD + name)
         elif isinstance(value, list):
             inner = [(ITEM, item) for item in value[:_MOST_ITEMS]]
         for name, part in inner:
-            self._add_value(note, (key[0], f"{key[1]}/{name}"), part, known, said, depth + 1)
+            self._add_value((key[0], f"{key[1]}/{name}"), part, content, depth + 1)
 
 
 def _is_said(value: Any, said: str) -> bool:
@@ -357,11 +350,12 @@ def _is_said(value: Any, said: str) -> bool:
     return is_free or says(said, str(value).strip().casefold())
 
 
-class _Known:
+class _RunContent:
     """The content of a run before a call.
 
     Attributes:
         text: the query, messages and outputs, casefolded.
+        said: the same without outputs of this plan.
     """
 
     def __init__(self, item: Demonstration) -> None:
@@ -370,6 +364,7 @@ class _Known:
         self._forms: set[str] = set()
         for one in item.plan.earlier:
             self.add(one)
+        self.said = self.text
 
     def add(self, call: ToolCall) -> None:
         """Take note of what a call returned."""
@@ -382,7 +377,7 @@ class _Known:
                 texts.append(leaf.casefold())
         self.text = "\n".join(texts)
 
-    def holds(self, value: Any, form: str) -> bool:
+    def has(self, value: Any, form: str) -> bool:
         """Whether a value is this run's own, so that it says nothing of other runs.
 
         An output returned it; it is a date; it is a number or an identifier that somebody said; or
@@ -402,12 +397,8 @@ class _Known:
 
 def is_filled_object(value: Any) -> bool:
     """Whether a value is an object with fields, and not a reference or a text around some."""
-    return (
-        isinstance(value, Mapping)
-        and bool(value)
-        and not is_reference(value)
-        and "$join" not in value
-    )
+    is_object = isinstance(value, Mapping) and bool(value)
+    return is_object and not is_reference(value) and "$join" not in value
 
 
 def _is_plain(value: Any) -> bool:

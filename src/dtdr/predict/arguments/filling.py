@@ -13,7 +13,6 @@ from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.predict.arguments.candidates import (
     AROUND,
     LIST,
-    NOTHING_DECIDED,
     OBJECT,
     OMITTED,
     UNKNOWN,
@@ -84,7 +83,6 @@ class CallFiller:
         self._ranker = ranker
         self._candidates = candidates
         self._constants = constants
-        self._decided = NOTHING_DECIDED
 
     def fill(self, name: str, number: int = 0, depth: int = 0) -> Choice:
         """Decide a slot and its parts; it is unknown where one of its parts is.
@@ -94,11 +92,11 @@ class CallFiller:
             number: of the item of a list that it is, or is in.
             depth: of objects and lists around it.
         """
-        found = self._candidates.find(name, self._decided, number)
+        found = self._candidates.find(name, number)
         is_first = number == 0 and name.endswith(f"/{ITEM}")
-        shares = self._ranker.probabilities(found)
-        choice = choose(found, shares, self._decided.spans, is_first=is_first)
-        self._decided = self._decided.add(found, choice.form, number, choice.span)
+        shares = self._ranker.probabilities(found.keys, len(found), found.blocks)
+        choice = choose(found, shares, self._candidates.spans, is_first=is_first)
+        self._candidates.decide(found, choice.form, number, choice.span)
         about = self._constants.slot(self._candidates.tool, name)
         if choice.form not in (LIST, OBJECT):
             return choice._replace(value=convert(choice.value, about.type))
@@ -189,17 +187,16 @@ def iter_examples(
     candidates: CallCandidates, constants: Constants, call: ToolCall, parameters: Sequence[str]
 ) -> Iterator[Example]:
     """Every decision of a demonstrated call, each with what was decided before it."""
-    state, decided = candidates.state, NOTHING_DECIDED
+    state = candidates.state
 
     def learn(name: str, written: Any, number: int, depth: int) -> Iterator[Example]:
-        nonlocal decided
-        found = candidates.find(name, decided, number)
+        found = candidates.find(name, number)
         value = written if written == OMITTED else resolve_references(written, state.by_id)
         form, forms = _wanted_forms(found, written, value)
-        yield Example.of(found, found.targets(forms))
+        yield Example.of(found.keys, len(found), found.blocks, found.targets(forms))
         form = next((one for one in (LIST, OBJECT) if one in forms), form)
-        span = None if form.startswith("\x00") else state.locate(form, decided.spans)
-        decided = decided.add(found, form, number, span)
+        span = None if form.startswith("\x00") else state.locate(form, candidates.spans)
+        candidates.decide(found, form, number, span)
         if depth >= MAX_DEPTH:
             return
         if form == LIST:

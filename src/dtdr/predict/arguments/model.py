@@ -123,7 +123,7 @@ class ArgumentModel:
         if held:
             model._calibrate(held)
             model._train([item for item, _ in held], seed + 1)
-        model.ranker.drop_small()
+        model.ranker.finish()
         return model
 
     def update(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
@@ -137,6 +137,7 @@ class ArgumentModel:
         tools = tuple(self.tools.values())
         model = ArgumentModel(constants, self.ranker.copy(), tools, self.confidence, self.names)
         model._train(demonstrations, seed)
+        model.ranker.finish()
         return model
 
     def with_tools(

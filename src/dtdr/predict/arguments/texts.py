@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress, islice
+from itertools import compress, groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
-from dtdr.predict.arguments.hashing import Block, Hashes, Rows, features
 from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.values import canonical, letters_of
+from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
+from dtdr.predict.arguments.values import canonical
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
@@ -155,8 +155,16 @@ def _quotations(
     return number, spans
 
 
+@lru_cache(maxsize=1 << 12)
 def _shape(token: str) -> str:
-    return f"d{min(len(token), 5)}" if token.isdigit() else letters_of(token[:24])
+    """The kinds of letters, digits and marks of a token, each run of one kind once."""
+    if token.isdigit():
+        return f"d{min(len(token), 5)}"
+    kinds = (
+        "X" if one.isupper() else "x" if one.islower() else "d" if one.isdigit() else one
+        for one in token[:24]
+    )
+    return "".join(kind for kind, _ in groupby(kinds))
 
 
 def _token_features(
@@ -167,11 +175,11 @@ def _token_features(
     words = [*"^^^^", *lower, *"$$$$"]
     kinds = [*"----", *shapes, *"----"]
 
-    def edge(index: int, beside: int) -> str:
+    def edge(index: int, neighbour: int) -> str:
         """Whether the token is the edge of a quotation, inside one, or in none."""
         if quotation[index] < 0:
             return "none"
-        inside = 0 <= beside < count and quotation[beside] == quotation[index]
+        inside = 0 <= neighbour < count and quotation[neighbour] == quotation[index]
         return "inside" if inside else "edge"
 
     starts, ends = [], []
@@ -325,11 +333,12 @@ def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunText
     """The texts of a run."""
     messages = [item for item in before if isinstance(item, Message)][-MAX_MESSAGES:][::-1]
     texts, roles = [item.content for item in messages], [item.role for item in messages]
-    return _read_texts((query, *texts), ("query", *roles))
+    return combine_texts((query, *texts), ("query", *roles))
 
 
 @lru_cache(maxsize=64)
-def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+    """The texts of several roles, newest first; the last few are remembered."""
     parts = tuple(map(tokenize, texts))
     lengths = [len(part.lower) + 1 for part in parts]
     offsets = np.cumsum([0, *lengths[:-1]])
@@ -375,9 +384,3 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         features([f"w {word}" for word in words]),
         frozenset(stem(word) for part in parts for word in part.lower),
     )
-
-
-def forget_texts() -> None:
-    """Forget the texts that were read last, so that the next one is read again."""
-    tokenize.cache_clear()
-    _read_texts.cache_clear()

@@ -66,18 +66,6 @@ def type_of(value: Any) -> str:
     return _TYPES.get(type(value), "null")
 
 
-@lru_cache(maxsize=1 << 12)
-def letters_of(text: str) -> str:
-    """The kinds of letters, digits and marks of a text, each run of one kind once."""
-    shape = ""
-    for letter in text:
-        kind = "X" if letter.isupper() else "x" if letter.islower() else letter
-        kind = "d" if letter.isdigit() else kind
-        if not shape.endswith(kind):
-            shape += kind
-    return shape
-
-
 def convert(value: Any, kind: str) -> Any:
     """A value as a JSON-schema type wants it; one that cannot be converted stays as it is.
 
@@ -152,7 +140,7 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOST_TOKENS = 5
 _MOST_CHARACTERS = 40
-_LANGUAGES = ("en", "de", "es", "fr", "it", "nl", "pt")
+_LANGUAGES = ["en", "de", "es", "fr", "it", "nl", "pt"]
 """To try every language that dateparser knows takes a second where a text is no date."""
 _WORD = re.compile(r"[^\W\d_]{3,}\.?")
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?", re.IGNORECASE)
@@ -176,9 +164,7 @@ def read_date(text: str) -> str | None:
     if len(tokens) > _MOST_TOKENS or not all(any(map(kind.fullmatch, tokens)) for kind in kinds):
         return None
     parser = _parser()
-    if parser is None:
-        return None
-    moment = parser.get_date_data(text).date_obj
+    moment = None if parser is None else parser.get_date_data(text).date_obj
     return None if moment is None else str(moment.date())
 
 
@@ -190,7 +176,7 @@ def _parser() -> Any:
         return None
     # No relative dates: when a run was made is not known.
     settings = {"REQUIRE_PARTS": ["day", "month", "year"], "PARSERS": ["absolute-time"]}
-    return DateDataParser(languages=list(_LANGUAGES), settings=settings)
+    return DateDataParser(languages=_LANGUAGES, settings=settings)
 
 
 def read_dates(
@@ -224,13 +210,11 @@ def read_dates(
 
 def says(said: str, piece: str) -> bool:
     """Whether a text says a piece in whole words; each says the empty one."""
-    if not piece:
-        return True
     at = said.find(piece)
-    while at >= 0:
+    while piece and at >= 0:
         end = at + len(piece)
-        starts = at == 0 or not (said[at - 1].isalnum() and piece[0].isalnum())
-        if starts and (end == len(said) or not (said[end].isalnum() and piece[-1].isalnum())):
-            return True
+        goes_on = said[at - 1 : at].isalnum() and piece[0].isalnum()
+        if not goes_on and not (said[end : end + 1].isalnum() and piece[-1].isalnum()):
+            break
         at = said.find(piece, at + 1)
-    return False
+    return at >= 0

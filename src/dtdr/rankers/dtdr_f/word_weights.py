@@ -105,8 +105,8 @@ class WordWeights:
         mean = _mean(wanted[:number], importance[:number])
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, ridge, above)
-        weights = weights.astype(np.float16).reshape(len(weights), *mean.shape)
-        return cls(weights, mean, featurizer.words.idf)
+        rounded = weights.astype(np.float16).reshape(len(weights), *mean.shape)
+        return cls(rounded, mean, featurizer.words.idf)
 
     @cached_property
     def _rows(self) -> tuple[Matrix, Matrix]:

@@ -166,13 +166,6 @@ def test_bad_requests_are_one_sentence(filling, more, said):
     assert said in answer.json()["error"]["message"]
 
 
-def test_predicted_calls_are_counted(filling):
-    name = 'dtdr_predicted_calls_total{complete="yes",model="mail"}'
-    before = filling.metric(name)
-    filling.post("/v1/calls", {"query": QUERY, "tool": "get_contact"})
-    assert filling.metric(name) == before + 1
-
-
 def test_searches_are_those_of_the_library(filling, retriever):
     text = "look up the number of a contact"
     run = Run(QUERY, (), [ToolCall("a", "get_contact", {"name": "Rosa"})])

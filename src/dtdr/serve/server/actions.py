@@ -104,7 +104,7 @@ async def predict_calls(
     call: Call, step: AskedStep, body: schemas.CallBounds
 ) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
-    model, tool, metrics = step.model, body.tool, call.service.metrics
+    model, tool = step.model, body.tool
     _require(model, model.current.retriever.arguments_, "arguments")
     if tool is not None and model.current.retriever.index(tool) < 0:
         raise HTTPException(
@@ -118,11 +118,7 @@ async def predict_calls(
         unknown = unknown_names(snapshot, step.history)
         return schemas.CallsResponse(calls=calls, unknown_tools=unknown, **snapshot.identity)
 
-    response = await step.ask(answer)
-    calls: list[Any] = response.calls
-    for item in calls:
-        metrics.calls.labels(model.name, "no" if item["unknown"] else "yes").inc()
-    return response
+    return await step.ask(answer)
 
 
 async def predict_plans(

@@ -47,8 +47,6 @@ class Metrics:
         self.unfamiliar = count("dtdr_unfamiliar_queries", text, "model")
         self.shown_tokens = count(*SHOWN_TOKENS, "model")
         self.hidden_tokens = count(*HIDDEN_TOKENS, "model")
-        text = "Calls predicted with their arguments, by whether every one was known."
-        self.calls = count("dtdr_predicted_calls", text, "model", "complete")
         text = "Demonstrations learned from feedback."
         self.learned = count("dtdr_learned_demonstrations", text, "model")
         text = "Demonstrations from feedback appended to the log."

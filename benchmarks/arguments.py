@@ -33,7 +33,7 @@ from dtdr.evaluate.tables import Column, Table
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
-from dtdr.predict.arguments.texts import forget_texts
+from dtdr.predict.arguments.texts import combine_texts, tokenize
 from server import resident
 from synthetic_runs import generate, tools
 
@@ -51,6 +51,12 @@ def read_data(
     split = default_split(data, data_dir)
     known = data.demonstrations
     return split.training(known), split.testing(known)[:PLANS], tuple(data.tools)
+
+
+def forget_texts() -> None:
+    """Forget the texts that were read last, so that the next one is read again."""
+    tokenize.cache_clear()
+    combine_texts.cache_clear()
 
 
 def time_calls(

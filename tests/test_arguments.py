@@ -5,11 +5,11 @@ import itertools
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ from dtdr.predict.arguments.state import RunState, is_exact
 from dtdr.predict.arguments.texts import tokenize
 from dtdr.predict.arguments.values import canonical, convert, read_date, resolve_references
 from tests.helpers import change_config
-from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS
+from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS, demonstrations
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,10 @@ def test_each_argument_is_filled_with_its_source(model):
     run.call("find_user", {"name": "Wanda"}, output={"id": 77, "mail": "wanda@y.org"})
     call = model.fill("send_mail", run)
     assert call.arguments == {"to": "wanda@y.org", "subject": "Ski Trip", "folder": "Outbox"}
+    record = call.to_dict()
+    assert json.loads(json.dumps(record)) == record
+    assert record["sources"]["to"] == [{"kind": "output", "call": "1", "path": "/mail"}]
+    assert CallPrediction.from_dict(record).sources == call.sources
     kinds = {name: [source.kind for source in sources] for name, sources in call.sources.items()}
     assert kinds == {"to": ["output"], "subject": ["query"], "folder": ["constant"]}
     (source,) = call.sources["to"]
@@ -80,10 +84,8 @@ def test_a_list_takes_the_outputs_of_several_calls(model):
     ("query", "wanted"),
     [
         ('Text Bo "Call me!" now', "Call me!"),
-        (
-            'Text Bo "Where are you? I wait at the gate; come." now',
-            "Where are you? I wait at the gate; come.",
-        ),
+        ('Text Bo "Where? I wait; come." now', "Where? I wait; come."),
+        ("Text Bo 'it's late, isn't it' now", "it's late, isn't it"),
         ('Text Bo "I am late." now', "I am late"),
         ('Text Bo "I am late." now', "I am late."),
         ('Text Bo "the long one," then stop', "the long one"),
@@ -92,7 +94,7 @@ def test_a_list_takes_the_outputs_of_several_calls(model):
 def test_a_quotation_is_a_candidate_whole(query, wanted):
     texts = RunState(query).texts
     assert canonical(wanted) in texts.places
-    assert wanted in texts.span_values
+    assert wanted in texts.values
 
 
 def confidence_of(exact):
@@ -132,19 +134,18 @@ def test_a_model_says_how_sure_a_call_has_to_be(model):
     assert model.threshold() is None  # it has too few groups to hold some out
     assert model.config()["thresholds"] == []
     alone = [replace(item, group="") for item in DEMONSTRATIONS]
-    model = ArgumentModel.fit(alone, TOOLS)
-    least = model.threshold(0.9)
+    calibrated = ArgumentModel.fit(alone, TOOLS)
+    least = calibrated.threshold(0.9)
+    assert least is not None
     assert 0 < least <= 1
-    assert model.config()["thresholds"][0]["probability"] == pytest.approx(least, abs=1e-4)
+    assert calibrated.config()["thresholds"][0]["probability"] == pytest.approx(least, abs=1e-4)
     with pytest.raises(InputError, match="share"):
-        model.threshold(95)
-
-
-def test_a_sure_call_is_more_probable_than_a_strange_one(model):
+        calibrated.threshold(95)
+    with pytest.raises(InputError, match="min_runs is -1"):
+        ArgumentOptions(min_runs=-1)
     sure = model.fill("find_user", Run('Look up Bo and send them a mail with the subject "Yoga"'))
     strange = model.fill("find_user", Run("what is it then"))
-    assert 0 <= strange.probability < sure.probability <= 1
-    assert sure.probability > 0.8
+    assert 0 <= strange.probability < 0.8 < sure.probability <= 1
 
 
 def test_a_state_that_is_kept_and_copied_predicts_as_a_new_one(model):
@@ -182,19 +183,13 @@ def test_a_ranker_predicts_with_the_scores_that_it_is_trained_with(model):
         for slot in ("title", "guests", "guests/*")
     ]
     nowhere = np.zeros(1, np.int64)
-    batch = _Batch([Example.of(one, nowhere) for one in candidates])
-    batch.compile(model.ranker._positions())
+    batch = _Batch([Example.of(one.keys, len(one), one.blocks, nowhere) for one in candidates])
+    batch.compile(model.ranker._weights != 0)
     scores = batch.scores(model.ranker._weights[batch.columns])
     for number, one in enumerate(candidates):
         raised = np.exp(scores[batch.owner == number])
-        predicted = model.ranker.probabilities(one)
+        predicted = model.ranker.probabilities(one.keys, len(one), one.blocks)
         np.testing.assert_allclose(predicted, raised / raised.sum(), rtol=1e-3)
-
-
-def test_a_prediction_is_a_json_object(model):
-    record = model.fill("find_user", Run("Look up Wanda and send them a mail")).to_dict()
-    assert json.loads(json.dumps(record)) == record
-    assert record["sources"]["name"] == [{"kind": "query", "span": [8, 13]}]
 
 
 def test_two_fits_and_a_restored_model_predict_the_same(model):
@@ -215,11 +210,14 @@ def test_two_fits_and_a_restored_model_predict_the_same(model):
 @pytest.mark.parametrize(
     ("part", "damage"),
     [
-        *((name, None) for name in ("weights", "confidence", "seen.counts")),
+        *((name, None) for name in ("weights", "confidence", "seen")),
         ("constants", {"find_user": {"name": 3}}),
+        ("constants", {"find_user": {"name": {"values": 3}}}),
+        ("constants", []),
         ("confidence", {"": float("nan")}),
         ("confidence", {"": "much"}),
         ("confidence", ["x"]),
+        ("parameters", {"find_user": 1}),
     ],
 )
 def test_a_damaged_model_is_refused(model, part, damage):
@@ -236,7 +234,7 @@ def test_a_damaged_model_is_refused(model, part, damage):
 
 
 def values_of(run, model, tool, parameter):
-    """Canonical forms of everything that stands in a run or in the constants."""
+    """Canonical forms of everything that is in a run or in the constants."""
     texts = [run.query, *(item.content for item in run.before if isinstance(item, Message))]
     constants = {form for form, _ in model.constants.slot(tool, parameter).values}
     calls = [*run.earlier, *run.calls]
@@ -288,7 +286,7 @@ outputs = st.one_of(
     ),
     st.sampled_from(["find_user", "send_mail", "create_event", "never_called", "unheard_of"]),
 )
-def test_every_value_stands_in_the_run_or_in_the_demonstrations(model, query, calls, tool):
+def test_every_value_is_from_the_run_or_from_the_demonstrations(model, query, calls, tool):
     run = Run(query, [Message("user", "I am Ann, ann@z.org")])
     for number, (name, output) in enumerate(calls):
         run.call(name, {"name": NAMES[number]}, output=output)
@@ -361,12 +359,7 @@ def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     assert loaded.constants.slot(*key).values == ()
     none = ArgumentModel.fit(runs_with(["red"] * 4), options=ArgumentOptions(min_runs=0))
     assert none.update(runs_with(["red"] * 4, list("abcd"))).constants.slot(*key).values == ()
-    assert not len(none.arrays()["seen.counts"])
-
-
-def test_no_constants_are_kept_where_none_are_wanted():
-    model = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, ArgumentOptions(min_runs=0))
-    assert "Outbox" not in json.dumps(model.config())
+    assert not len(none.arrays()["seen"])
 
 
 # -- types ---------------------------------------------------------------------------------------
@@ -417,13 +410,11 @@ def test_a_date_in_words_is_read_where_nothing_is_missing(text, date):
 def flights(number):
     day = datetime.date(2024, 1 + number % 12, 1 + number % 28)
     query = f"Find flights to Rome on {day:%B} {day.day}, {day.year} for two"
-    return Demonstration(
-        str(number), query, Plan((ToolCall("1", "find_flights", {"day": str(day)}),))
-    )
+    return query, ToolCall("1", "find_flights", {"day": str(day)})
 
 
 def test_a_date_is_given_in_the_form_that_demonstrations_give_it():
-    model = ArgumentModel.fit([flights(number) for number in range(40)])
+    model = ArgumentModel.fit(demonstrations(flights))
     run = Run("Find flights to Oslo on August 30, 2031 for two")
     call = model.fill("find_flights", run)
     assert call.arguments == {"day": "2031-08-30"}
@@ -436,22 +427,16 @@ def test_a_date_is_given_in_the_form_that_demonstrations_give_it():
     }
 
 
-def table_runs(convert_number):
-    return [
-        Demonstration(
-            str(number),
-            f"Book a table for {number % 9 + 1} people",
-            Plan((ToolCall("1", "book", {"people": convert_number(number % 9 + 1)}),)),
-        )
-        for number in range(40)
-    ]
-
-
 @pytest.mark.parametrize(("written", "declared"), [(int, "string"), (str, "integer")])
 def test_demonstrations_decide_where_the_schema_contradicts_them(written, declared):
     tools = (Tool("book", "", (Parameter("people", declared),)),)
-    options = ArgumentOptions(min_runs=0)
-    model = ArgumentModel.fit(table_runs(written), tools, options)
+    runs = demonstrations(
+        lambda n: (
+            f"Book a table for {n % 9 + 1} people",
+            ToolCall("1", "book", {"people": written(n % 9 + 1)}),
+        )
+    )
+    model = ArgumentModel.fit(runs, tools, ArgumentOptions(min_runs=0))
     assert model.fill("book", Run("Book a table for 7 people")).arguments == {"people": written(7)}
 
 
@@ -465,22 +450,17 @@ json_values = st.recursive(
 )
 
 
-@given(json_values)
-def test_a_value_keeps_its_form_through_json(value):
-    assert canonical(json.loads(json.dumps(value))) == canonical(value)
-
-
 def test_which_of_two_equal_places_a_reference_names_does_not_decide_what_is_learned():
     """Mostly the guest pays; the reference then names the guest, the first of both places."""
 
-    def booking(number, guest, payer, path):
+    def booking(number):
+        guest, path = f"G-{number:04}", "/payer" if number >= 24 else "/guest"
+        payer = f"P-{number:04}" if number >= 24 else guest
         found = ToolCall("1", "find_booking", {}, {"guest": guest, "payer": payer})
         charge = ToolCall("2", "charge", {"account": {"$ref": "1", "path": path}})
-        return Demonstration(str(number), "Settle the bill", Plan((found, charge)))
+        return "Settle the bill", found, charge
 
-    same = [booking(n, f"G-{n:04}", f"G-{n:04}", "/guest") for n in range(24)]
-    others = [booking(100 + n, f"G-{n:04}", f"P-{n:04}", "/payer") for n in range(6)]
-    model = ArgumentModel.fit([*same, *others], (Tool("find_booking"), Tool("charge")))
+    model = ArgumentModel.fit(demonstrations(booking, 30))
     run = Run("Settle the bill")
     run.call("find_booking", output={"guest": "G-7777", "payer": "P-8888"})
     call = model.fill("charge", run)
@@ -502,13 +482,10 @@ def test_only_case_spaces_and_number_formats_do_not_count(left, right, is_same):
     assert (canonical(left) == canonical(right)) == is_same
 
 
-@given(json_values)
-def test_what_has_no_reference_is_resolved_to_itself(value):
+@given(st.dictionaries(st.sampled_from("ab"), st.integers()), json_values)
+def test_a_reference_is_resolved_to_the_part_it_names(output, value):
+    assert canonical(json.loads(json.dumps(value))) == canonical(value)
     assert resolve_references(value, {}) == value
-
-
-@given(st.dictionaries(st.sampled_from("ab"), st.integers()))
-def test_a_reference_is_resolved_to_the_part_it_names(output):
     calls = {"1": ToolCall("1", "x", {}, output)}
     for key, value in output.items():
         assert resolve_references([{"$ref": "1", "path": f"/{key}"}], calls) == [value]
@@ -517,7 +494,7 @@ def test_a_reference_is_resolved_to_the_part_it_names(output):
     assert resolve_references({"$ref": "1"}, calls) == {"$ref": "1"}
 
 
-def test_an_argument_may_be_given_by_reference_or_as_it_stands(model):
+def test_an_argument_may_be_given_by_reference_or_by_value(model):
     run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
     run.call("find_user", {"name": "Wanda"}, output={"id": 77, "mail": "wanda@y.org"})
     state = RunState.from_run(run)
@@ -547,6 +524,7 @@ def test_paths_of_outputs_are_kept_as_constants_are():
     assert ArgumentModel.fit(one, TOOLS).constants.paths == {"find_user": ()}
     private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, ArgumentOptions(min_runs=0))
     assert private.constants.paths == {}
+    assert "Outbox" not in json.dumps(private.config())
     every = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
     assert every.constants.paths == {"find_user": ("/mail",)}
     left = every.with_tools(TOOLS, {}, ["find_user"]).constants.paths
@@ -556,14 +534,13 @@ def test_paths_of_outputs_are_kept_as_constants_are():
 def test_a_text_to_be_written_around_an_output_names_it():
     def share(number):
         name, text = NAMES[number % 20], f"Hello {7919 * number}: "
-        calls = (
+        return (
+            f"Get a link for {ADJECTIVES[number % 9]} and post it to {name}",
             ToolCall("1", "get_link", {"topic": ADJECTIVES[number % 9]}),
             ToolCall("2", "post", {"to": name, "text": {"$join": [text, {"$ref": "1"}]}}),
         )
-        query = f"Get a link for {ADJECTIVES[number % 9]} and post it to {name}"
-        return Demonstration(str(number), query, Plan(calls))
 
-    model = ArgumentModel.fit([share(number) for number in range(40)])
+    model = ArgumentModel.fit(demonstrations(share))
     run = Run("Get a link for Skiing and post it to Wanda")
     run.call("get_link", {"topic": "Skiing"})
     call = model.fill("post", run)
@@ -600,14 +577,6 @@ def test_a_text_remembers_the_scores_of_a_bounded_number_of_slots(model):
 # -- bad input ---------------------------------------------------------------------------------
 
 
-def test_tools_and_parameters_that_were_never_seen(model):
-    run = Run("Look up Wanda and send them a mail")
-    assert model.fill("unheard_of", run).arguments == {}
-    prediction = model.fill("never_called", run)
-    assert_nothing_is_made_up(prediction, run, model)
-    assert set(prediction.unknown) | set(prediction.arguments) <= {"name", "count"}
-
-
 def test_values_of_a_megabyte(model):
     long = "word " * 200_000
     run = Run(f"Look up Wanda {long}", [Message("user", long), Message("assistant", "x" * 10**6)])
@@ -640,32 +609,24 @@ def test_references_that_are_cyclic_or_lead_nowhere(model):
 def test_demonstrations_with_awkward_values_are_learned_from():
     long = "word " * 200_000
     values = [long, None, True, 10**30, 1.5, [], {}, [[1], {"a": []}], {"$join": ["x"]}, "", "\x00"]
-    demonstrations = [
-        Demonstration(
-            str(number),
-            f"Do it with {number}",
-            Plan(
-                (
-                    ToolCall("1", "first", {"value": value}, output=output),
-                    ToolCall("2", "then", {"value": value, "from": {"$ref": "1"}}),
-                )
-            ),
-        )
-        for number, (value, output) in enumerate(itertools.product(values, (None, "<html>", long)))
-    ]
-    model = ArgumentModel.fit(demonstrations)
+    pairs = list(itertools.product(values, (None, "<html>", long)))
+
+    def do(number):
+        value, output = pairs[number]
+        first = ToolCall("1", "first", {"value": value}, output=output)
+        return f"Do {number}", first, ToolCall("2", "then", {"value": value, "from": {"$ref": "1"}})
+
+    model = ArgumentModel.fit(demonstrations(do, len(pairs)))
     run = Run("Do it with 7")
     run.call("first", {"value": long}, output="{broken")
     for tool in ("first", "then"):
         assert_nothing_is_made_up(model.fill(tool, run), run, model)
     assert model.fill("then", run).arguments["from"] == {"$ref": "1"}
     json.dumps(model.config())
-
-
-def test_nothing_is_known_where_there_is_nothing_to_learn():
-    model = ArgumentModel.fit([Demonstration("1", "Go", Plan((ToolCall("1", "open"),)))])
-    assert model.fill("open", Run("Go")).arguments == {}
-    assert ArgumentModel.fit([]).fill("open", Run("Go")).arguments == {}
+    nothing = ArgumentModel.fit([Demonstration("1", "Go", Plan((ToolCall("1", "open"),)))])
+    assert nothing.fill("open", Run("Go")).arguments == {}
+    for never_seen in (nothing, ArgumentModel.fit([])):
+        assert never_seen.fill("unheard_of", Run("Go")).arguments == {}
 
 
 # -- in a retriever ----------------------------------------------------------------------------
@@ -700,18 +661,52 @@ def test_a_session_predicts_after_what_calls_returned(retriever):
     assert call.probability == pytest.approx(session.rank()[0][1])
 
 
-def test_a_folder_whose_arguments_are_damaged_is_refused(retriever, tmp_path):
-    retriever.save(tmp_path / "model")
-    damaged: list[dict[str, Any]] = [{}, {"constants": [], "tools": []}, {"constants": {"a": 1}}]
-    for arguments in damaged:
-        change_config(tmp_path / "model", arguments=arguments)
-        with pytest.raises(ModelError, match="fit it again"):
-            dtdr.load(tmp_path / "model")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model that can learn on, from runs of which some failed."""
+    failed = [replace(runs_of("ping", name), outcome="failure") for name in NAMES]
+    fitted = create("dtdr-f").fit([*DEMONSTRATIONS[:60], *failed], TOOLS, arguments=True)
+    assert fitted.training_.skipped_failures == len(failed)
+    path = tmp_path_factory.mktemp("whole") / "model"
+    fitted.save(path)
+    return path
 
 
-def test_a_tool_that_is_renamed_keeps_its_arguments(tmp_path, capsys):
-    retriever = create("dtdr-f")
-    retriever.fit(DEMONSTRATIONS, TOOLS, arguments=True)
+def runs_of(tool, name):
+    calls = (ToolCall("1", tool, {"host": name}),)
+    return Demonstration(f"{tool} {name}", f"{tool.title()} {name}", Plan(calls))
+
+
+def test_failed_runs_teach_arguments_but_not_tools(folder, tmp_path):
+    retriever = dtdr.load(folder)
+    assert "ping" not in retriever.vocabulary
+    assert retriever.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
+    shutil.copytree(folder, tmp_path / "damaged")
+    change_config(tmp_path / "damaged", arguments={"constants": {"a": 1}})
+    with pytest.raises(ModelError, match="fit it again"):
+        dtdr.load(tmp_path / "damaged")
+
+
+def test_an_update_learns_arguments_and_a_removed_tool_is_forgotten(folder):
+    retriever = dtdr.load(folder)
+    before = retriever.arguments_
+    assert before is not None
+    values = before.config()["constants"]
+    assert values["send_mail"]["folder"]["values"] == ["Outbox"]
+    retriever.update([runs_of("knock", name) for name in NAMES])
+    assert retriever.fill("knock", Run("Knock Wanda")).arguments == {"host": "Wanda"}
+    assert before.fill("knock", Run("Knock Wanda")).arguments == {}
+    updated = retriever.arguments_
+    assert updated is not None
+    assert updated.config()["constants"]["send_mail"] == values["send_mail"]
+    retriever.remove_tools(["send_mail"])
+    assert retriever.arguments_ is not None
+    after = retriever.arguments_.config()["constants"]
+    assert after.keys() == {*values, "knock"} - {"send_mail"}
+
+
+def test_a_tool_that_is_renamed_keeps_its_arguments(folder, tmp_path, capsys):
+    retriever = dtdr.load(folder)
     query = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
     output = {"id": 77, "mail": "wanda@y.org"}
     before = Run(query)
@@ -744,17 +739,6 @@ def test_a_tool_that_is_renamed_keeps_its_arguments(tmp_path, capsys):
     assert (call.arguments, call.unknown) == (before_call.arguments, before_call.unknown)
 
 
-def test_the_values_of_a_tool_that_is_removed_are_forgotten():
-    retriever = create("dtdr-f")
-    retriever.fit(DEMONSTRATIONS, TOOLS, arguments=True)
-    assert retriever.arguments_ is not None
-    before = retriever.arguments_.config()["constants"]
-    assert before["send_mail"]["folder"]["values"] == ["Outbox"]
-    retriever.remove_tools(["send_mail"])
-    after = retriever.arguments_.config()["constants"]
-    assert after.keys() == before.keys() - {"send_mail"}
-
-
 def test_a_model_without_arguments_says_what_to_do(tmp_path):
     plain = dtdr.fit(DEMONSTRATIONS[:9], retriever="dr", arguments=False)
     for call in (
@@ -766,22 +750,6 @@ def test_a_model_without_arguments_says_what_to_do(tmp_path):
             call()
     plain.save(tmp_path / "model")
     assert dtdr.load(tmp_path / "model").arguments_ is None
-
-
-def test_failed_runs_teach_arguments_but_not_tools():
-    failed = [
-        Demonstration(
-            f"f{number}",
-            f"Ping {name}",
-            Plan((ToolCall("1", "ping", {"host": name}),)),
-            outcome="failure",
-        )
-        for number, name in enumerate(NAMES)
-    ]
-    retriever = dtdr.fit([*DEMONSTRATIONS[:20], *failed], retriever="dr", arguments=True)
-    assert retriever.training_.skipped_failures == len(failed)
-    assert "ping" not in retriever.vocabulary
-    assert retriever.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
 
 
 def test_calls_of_tools_that_are_often_wrong_are_less_sure():
@@ -797,30 +765,6 @@ def test_calls_of_tools_that_are_often_wrong_are_less_sure():
     for some in (slice(99), slice(0, 120, 3)):  # too few, and none that is wrong
         few = Confidence.fit(calls[some], [True] * len(calls[some]), groups[some])
         assert few.weights == {"joint": 1.0}
-
-
-def test_numbers_that_are_too_small_are_refused(retriever):
-    with pytest.raises(InputError, match="at least 1"):
-        retriever.next_calls(Run("Go"), k=0)
-    with pytest.raises(InputError, match="min_runs is -1"):
-        ArgumentOptions(min_runs=-1)
-
-
-def test_an_update_learns_arguments_too():
-    retriever = create("dtdr-f").fit(DEMONSTRATIONS[:40], TOOLS, arguments=True)
-    before = retriever.arguments_
-    assert before is not None
-    values = before.config()["constants"]["send_mail"]
-    new = [
-        Demonstration(f"n{number}", f"Ping {name}", Plan((ToolCall("1", "ping", {"host": name}),)))
-        for number, name in enumerate(NAMES)
-    ]
-    retriever.update(new)
-    call = retriever.fill("ping", Run("Ping Wanda"))
-    assert call.arguments == {"host": "Wanda"}
-    assert before.fill("ping", Run("Ping Wanda")).arguments == {}
-    assert retriever.arguments_ is not None
-    assert retriever.arguments_.config()["constants"]["send_mail"] == values
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from dtdr.data.calls import ToolCall
-from dtdr.data.demonstrations import Demonstration
-from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.logs import read_traces
@@ -16,7 +14,7 @@ from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
-from tests.whole_calls import DEMONSTRATIONS, NAMES, TOOLS
+from tests.whole_calls import DEMONSTRATIONS, NAMES, TOOLS, demonstrations
 
 HOTEL = Path(__file__).resolve().parent.parent / "examples" / "hotel" / "openai-chat.jsonl"
 CITIES = ("ROM", "OSL", "LIM", "BER", "KYI", "CAI", "QUI", "TUN", "DEL", "PER")
@@ -44,16 +42,12 @@ def rebook(number, output=None):
         calls.append(ToolCall(str(2 + place), "search", given, []))
     again = [{"flight_number": one["number"], "date": one["day"]} for one in held["flights"]]
     calls.append(ToolCall("9", "rebook", {"booking_id": held["booking_id"], "flights": again}))
-    query = f"Please rebook {held['booking_id']} for {NAMES[number % 20]}"
-    return Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number}")
-
-
-REBOOKED = tuple(map(rebook, range(60)))
+    return f"Please rebook {held['booking_id']} for {NAMES[number % 20]}", *calls
 
 
 @pytest.fixture(scope="module")
 def flights():
-    return ArgumentModel.fit(REBOOKED)
+    return ArgumentModel.fit(demonstrations(rebook))
 
 
 def begun(held):
@@ -92,14 +86,13 @@ def test_a_record_is_found_by_what_the_query_says_of_it():
         names = [NAMES[(number + 3 * at) % 20] for at in range(4)]
         held = [{"id": f"K{900 + 7 * number + at}", "guest": name} for at, name in enumerate(names)]
         wanted = number % 4
-        calls = (
+        return (
+            f"Cancel the table of {names[wanted]}",
             ToolCall("1", "list_tables", {}, {"tables": held}),
             ToolCall("2", "cancel_table", {"table": held[wanted]["id"]}),
         )
-        query = f"Cancel the table of {names[wanted]}"
-        return Demonstration(str(number), query, Plan(calls), group=f"g{number}")
 
-    model = ArgumentModel.fit([cancel(number) for number in range(60)])
+    model = ArgumentModel.fit(demonstrations(cancel))
     run = Run("Cancel the table of Wanda")
     tables = [{"id": f"K{place}77", "guest": name} for place, name in enumerate(("Xenia", "Wanda"))]
     run.call("list_tables", output={"tables": tables})
@@ -119,10 +112,9 @@ def test_a_record_is_found_by_what_the_texts_say_of_records_in_it():
         wanted = held[number * 7 % 3]
         calls = [ToolCall(str(at), "get_order", {}, order) for at, order in enumerate(held)]
         calls.append(ToolCall("9", "return", {"order": wanted["id"]}))
-        query = f"Return what is for {wanted['items'][number % 3]['for']}"
-        return Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number}")
+        return f"Return what is for {wanted['items'][number % 3]['for']}", *calls
 
-    model = ArgumentModel.fit([send_back(number) for number in range(60)])
+    model = ArgumentModel.fit(demonstrations(send_back))
     run = Run("Return what is for Wanda")
     for at, name in enumerate(("Xenia", "Wanda", "Yves")):
         run.call("get_order", output={"id": f"W{at}", "items": [{"for": "Zoe"}, {"for": name}]})
@@ -135,16 +127,14 @@ def test_a_call_that_failed_is_made_again_with_parts_of_its_arguments():
             {"name": NAMES[(number + 3 * at) % 20], "age": 20 + number + at} for at in range(2)
         ]
         given = {"guests": guests, "room": f"R{number}"}
-        failed = ToolCall("1", "book", given, "Error: no room", "error")
-        again = {"guests": guests, "room": f"R{number + 1}"}
-        calls = (
-            failed,
+        return (
+            "Book a room for us",
+            ToolCall("1", "book", given, "Error: no room", "error"),
             ToolCall("2", "list_rooms", {}, {"free": f"R{number + 1}"}),
-            ToolCall("3", "book", again),
+            ToolCall("3", "book", given | {"room": f"R{number + 1}"}),
         )
-        return Demonstration(str(number), "Book a room for us", Plan(calls), group=f"g{number}")
 
-    model = ArgumentModel.fit([retry(number) for number in range(60)])
+    model = ArgumentModel.fit(demonstrations(retry))
     run = Run("Book a room for us")
     guests = [{"name": "Wanda", "age": 91}, {"name": "Yves", "age": 92}]
     run.call("book", {"guests": guests, "room": "R8"}, output="Error: no room", status="error")
@@ -200,10 +190,8 @@ def test_constants_of_a_log_hold_no_names_dates_or_amounts(hotel):
 def counted(value, output=None, query="Go", runs=6):
     """The constants of a parameter that took a value in several runs."""
     calls = (ToolCall("1", "look", {}, output), ToolCall("2", "tell", {"it": value}))
-    demonstrations = [
-        Demonstration(str(number), query, Plan(calls), group=f"g{number}") for number in range(runs)
-    ]
-    return [one for _, one in Constants.fit(demonstrations).slot("tell", "it").values]
+    slot = Constants.fit(demonstrations(lambda _: (query, *calls), runs)).slot("tell", "it")
+    return [one for _, one in slot.values]
 
 
 def test_what_an_output_or_the_user_gave_is_no_constant():
@@ -219,10 +207,7 @@ def test_what_an_output_or_the_user_gave_is_no_constant():
 
 def test_a_value_that_few_of_many_runs_share_is_no_constant():
     values = ["shared"] * 4 + [f"value of run {number}" for number in range(30)]
-    runs = [
-        Demonstration(str(n), "Go", Plan((ToolCall("1", "tell", {"it": value}),)), group=f"g{n}")
-        for n, value in enumerate(values)
-    ]
+    runs = demonstrations(lambda n: ("Go", ToolCall("1", "tell", {"it": values[n]})), len(values))
     assert Constants.fit(runs).slot("tell", "it").values == ()
 
 
@@ -267,25 +252,16 @@ def test_lost_leaves_are_named_with_the_reason():
         ToolCall("1", "find_user", {"name": "Zebulon"}, {"mail": "zeb@x.org"}),
         ToolCall("2", "send_mail", {"to": "else@y.org", "subject": "Ski", "folder": "Outbox"}),
     )
-    item = Demonstration("x", "Look up Bo and mail them with the subject 'Ski'", Plan(calls))
-    scores = score_calls([(model, [item])])
+    query = "Look up Bo and mail them with the subject 'Ski'"
+    scores = score_calls([(model, demonstrations(lambda _: (query, *calls), 1))])
     assert scores.lost["find_user: name"] == {"not reachable": 1}
-    assert scores.lost["send_mail: to"] == {"not reachable": 1}
     assert scores.to_dict()["lost"]["send_mail: to"] == {"not reachable": 1}
 
 
 def test_the_same_part_of_another_record_is_a_wrong_record(flights):
     held = booking(7003)
-    other = {**rebook(1, held).plan.calls[1].arguments, "date": held["flights"][2]["day"]}
-    item = Demonstration(
-        "x",
-        f"Please rebook {held['booking_id']} for Wanda",
-        Plan(
-            (
-                ToolCall("1", "get_booking", {"booking_id": held["booking_id"]}, held),
-                ToolCall("2", "search", other),
-            )
-        ),
-    )
-    lost = score_calls([(flights, [item])]).lost
-    assert lost["search: date"] == {"wrong record": 1}
+    _, look, search, *_ = rebook(1, held)
+    other = {**search.arguments, "date": held["flights"][2]["day"]}
+    query = f"Please rebook {held['booking_id']} for Wanda"
+    (item,) = demonstrations(lambda _: (query, look, ToolCall("2", "search", other)), 1)
+    assert score_calls([(flights, [item])]).lost["search: date"] == {"wrong record": 1}

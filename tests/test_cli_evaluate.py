@@ -77,18 +77,12 @@ def test_json_is_one_object_with_the_promised_keys(evaluate):
 
 
 def test_whole_plans_are_scored_in_addition_to_steps(evaluate):
-    options = ("--show", "plans", "--show", "plan-length", "--show", "calibration")
-    first, second = evaluate(*options, "--json", retrievers=("dr", "random")).json()["results"]
+    options = ("--show", "plans", "--json")
+    first, second = evaluate(*options, retrievers=("dr", "random")).json()["results"]
     assert {"tools", "tools@5", "dag", "log", "milliseconds_median"} <= first["plans"].keys()
-    assert first["plans"]["plans"] == sum(
-        part["plans"] for part in first["plans"]["by_length"].values()
-    )
     assert 0 < second["plans"]["p_value_against_first"] <= 1
-    assert sum(one["plans"] for one in first["plans"]["bins"]) <= 5 * first["plans"]["plans"]
     assert 0 <= first["plans"]["ece"] <= 1
-    out = evaluate(*options, retrievers=("dr", "random")).table()
-    assert "Whole plans of dr by the number of calls" in out
-    assert "Probabilities of the whole plans of dr" in out
+    assert "Whole plans" in evaluate(*options[:2], retrievers=("dr", "random")).table()
 
 
 def test_folds_hold_out_every_plan(evaluate):
@@ -165,15 +159,6 @@ def test_retrievers_that_need_descriptions_are_left_out_of_all_where_there_are_n
     asked = evaluate(retrievers=("bm25",))
     assert asked.code == 2
     assert "retriever 'bm25' needs tool descriptions" in asked.err
-
-
-def test_same_seed_gives_the_same_figures(evaluate):
-    def figures(seed):
-        found = evaluate("--set", f"seed={seed}", "--split", "group", "--json").json()
-        return {key: found["results"][0][key] for key in KEYS[:7]}
-
-    assert figures(1) == figures(1)
-    assert figures(1) != figures(2)
 
 
 def test_split_file_decides_what_is_held_out(evaluate, tmp_path):

@@ -107,7 +107,7 @@ def test_the_choices_of_the_command_line_are_those_of_the_library():
 
 
 def test_the_retriever_alone_plans_without_an_llm(model, cli):
-    options = ("--select", "retriever", "--max-steps", 3)
+    options = ("--select", "retriever", "--set", "max_steps=3")
     assert "0 LLM requests" in cli("plan", model, QUERY, *options).table()
     found = cli("plan", model, QUERY, *options, "--json").json()
     assert found["query"] == QUERY

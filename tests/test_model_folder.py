@@ -258,7 +258,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
     if not exchange:
         monkeypatch.setattr("dtdr.data.files._exchange", lambda one, other: False)
     models = [
-        dtdr.fit(DEMONSTRATIONS[:count], retriever="dr").set_params(threshold=count / 10)
+        dtdr.fit(DEMONSTRATIONS[:count], retriever="dr", threshold=count / 10)
         for count in (1, 2, 3, 4)
     ]
     done = Event()

@@ -44,3 +44,16 @@ TOOLS = (
     Tool("find_user", "Find somebody", (Parameter("name", "string"),)),
     Tool("never_called", "Nobody called it", (Parameter("name", "string"), Parameter("count"))),
 )
+
+
+def demonstrations(make, count=60):
+    """Runs of which ``make(number)`` gives the query and the calls, in seven groups."""
+    return [
+        Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number % 7}")
+        for number, (query, *calls) in enumerate(map(make, range(count)))
+    ]
+
+
+def pick(values, number, step=1):
+    """One of some values, another for each number."""
+    return values[(step * number + number // len(values)) % len(values)]

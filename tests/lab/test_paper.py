@@ -17,6 +17,7 @@ from dtdr.evaluate.lab.report.results import paper
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, resolve_suites
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER, PAPER_ORDER, read_suite
+from dtdr.rankers import NAMES, retriever_class
 from tests.command_line import dtdr
 from tests.fake_llm_server import fake_server
 from tests.lab.hub_copy import PAPER_SETS, TITLES, hub_server, scripted, write_hub
@@ -79,8 +80,6 @@ def test_the_nearest_encoder_stands_in_and_it_is_said(nothing_here, monkeypatch)
 
 @pytest.mark.parametrize("name", PAPER_ORDER)
 def test_every_run_has_the_papers_recipe_and_encoder(name):
-    from dtdr.rankers import retriever_class
-
     suite = read_suite(name)
     assert suite.about
     assert suite.differs
@@ -229,8 +228,15 @@ def test_claims_are_judged_by_the_range_that_the_paper_gives():
     assert _verdict([], claim) == "-"
 
 
-def test_the_papers_figures_are_there_for_every_set_and_model():
+def test_the_papers_figures_are_there_for_every_set_and_model_with_their_source():
     tables = paper()
+    for figures in tables["retrieval"].values():
+        assert figures["source"].startswith("Table ")
+        for method in figures.keys() - {"source"}:
+            assert method in NAMES
+            assert figures[method].keys() == {"fsa", "mrr", "f1"}
+    for name in ("plan_length", "prompts", "downstream", "downstream_fsa", "weights"):
+        assert tables[name]["source"]
     for name in PAPER_SETS:
         assert set(tables["downstream"][name]) == {"Qwen3 0.6B", "Qwen3 1.7B", "Qwen3 4B"}
         assert tables["downstream_fsa"][name]["GPT-4o"]["dtdr-l"] > 70

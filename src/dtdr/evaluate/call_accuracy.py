@@ -19,7 +19,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.records import Record
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.arguments.state import KIND, RunState, is_exact, iter_calls, iter_parts
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, iter_parts
 from dtdr.predict.arguments.values import canonical, resolve_references
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
@@ -200,8 +200,8 @@ def find_lost_leaves(
     places: dict[str, set[tuple[str, str]]] = defaultdict(set)
     kinds = list(state.kinds)
     for past in state.calls:
-        for form, kind in zip(past.parts.forms, past.parts.numbers[:, KIND].tolist(), strict=True):
-            places[form].add(kinds[kind][:2])
+        for part in past.parts:
+            places[part.form].add(kinds[part.numbers[1]][:2])
         reference = canonical({"$ref": past.call.id})
         places[reference].add((past.call.tool, ""))
     texts = state.texts

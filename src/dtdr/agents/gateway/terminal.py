@@ -1,4 +1,4 @@
-"""Keeps what servers say from controlling the terminal: escape sequences, forged lines."""
+"""Keeps servers from controlling the terminal by escape sequences or forged lines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ CHUNK = 1 << 16
 
 
 def printable(text: str, keep: str = "") -> str:
-    """A text with every character escaped that a terminal does not simply print.
-
-    Args:
-        text: from an untrusted source.
-        keep: characters that stay, such as a line break.
-    """
+    """An untrusted text with control characters escaped, except those to ``keep``."""
     if text.isprintable():
         return text
     return "".join(
@@ -34,11 +29,11 @@ class PrintableFormatter(logging.Formatter):
     """A log record as one line without control characters; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        """The line."""
+        """The line, printable."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
-        """The traceback."""
+        """The traceback, printable."""
         return printable(super().formatException(ei), keep="\n")
 
 

@@ -13,8 +13,7 @@ from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.download import download, is_here
 from dtdr.evaluate.datasets.source import canonical_name
 from dtdr.evaluate.lab import data
-from dtdr.evaluate.lab.context import short_name
-from dtdr.evaluate.lab.data import DataLocation
+from dtdr.evaluate.lab.data import DataLocation, short_name
 from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.runs import Run, unique

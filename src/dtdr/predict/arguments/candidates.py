@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,8 @@ from dtdr.predict.arguments.features import (
     relation_rows,
     span_usage,
 )
-from dtdr.predict.arguments.hashing import (
+from dtdr.predict.arguments.prediction import Source
+from dtdr.predict.arguments.ranker import (
     KIND_LEVELS,
     Block,
     Hashes,
@@ -36,16 +36,9 @@ from dtdr.predict.arguments.hashing import (
     features,
     parameter_keys,
 )
-from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.state import (
-    FORM,
-    ITEM,
-    WHOLE,
-    RunState,
-    rank_in_groups,
-)
+from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
 from dtdr.predict.arguments.texts import RunTexts, name_stems, telling_words
-from dtdr.predict.arguments.values import read_dates
+from dtdr.predict.arguments.values import canonical, read_dates
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
@@ -57,36 +50,21 @@ MAX_PARTS = 400
 _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
-_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT)
-_PLAIN_ROWS = Rows.of_table(features([form[1:].strip() for form in _PLAIN])[:, None])
 
 
-class Decided(NamedTuple):
-    """What was decided of a call so far.
+class Option(NamedTuple):
+    """A candidate: its value, its canonical form, and where it comes from; as of ``Part``."""
 
-    Attributes:
-        labels: names of the decisions.
-        values: slot, number in its list, and canonical form of each value.
-        spans: of the texts that these took.
-    """
-
-    labels: tuple[str, ...] = ()
-    values: tuple[tuple[str, int, str], ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()
-
-    def add(
-        self, candidates: Candidates, form: str, number: int, span: tuple[int, int] | None
-    ) -> Decided:
-        """One more decision, by the canonical form of the value."""
-        is_value = not form.startswith("\x00")
-        return Decided(
-            (*self.labels, candidates.label(form)),
-            (*self.values, (candidates.slot, number, form)) if is_value else self.values,
-            self.spans if span is None else (*self.spans, span),
-        )
+    value: Any
+    form: str
+    source: Source
 
 
-NOTHING_DECIDED = Decided()
+_PLAIN = tuple(
+    Option(None, form, Source("omitted" if form == OMITTED else "unknown"))
+    for form in (UNKNOWN, OMITTED, LIST, OBJECT)
+)
+_PLAIN_ROWS = Rows.of([features([option.form[1:]]) for option in _PLAIN])
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +76,10 @@ class Candidates:
         keys: what features are joined with; shape (3,).
         type: JSON-schema type of the values that demonstrations gave; empty where there are none.
         spans: m.
-        kind: of each candidate, a position in ``kinds``; shape (c,).
-        kinds: names of the kinds of values.
         dates: spans that say a date in words, and the date, where the slot takes dates.
-        values, sources, forms: of the others; ``forms`` are canonical.
+        kinds: names of the kinds of values.
+        kind: of each candidate, a position there; shape (c,).
+        others: the candidates that are no spans; the first says that none is right.
         blocks: the rows of features of the candidates.
         parts: the first part of an earlier call.
     """
@@ -111,17 +89,22 @@ class Candidates:
     keys: Hashes
     type: str
     spans: int
-    kind: npt.NDArray[np.int64]
-    kinds: list[str]
     dates: Mapping[int, str]
-    values: list[Any] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
-    forms: list[str] = field(default_factory=list)
+    kinds: list[str]
+    kind: npt.NDArray[np.int64]
+    others: list[Option | Part] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     parts: int = 0
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def find(self, form: str) -> int | None:
+        """The position of the first other candidate of a form."""
+        for place, option in enumerate(self.others, self.spans):
+            if option.form == form:
+                return place
+        return None
 
     def targets(self, forms: Collection[str]) -> npt.NDArray[np.int64]:
         """Positions of the candidates of some forms; of ``unknown`` where there is none."""
@@ -129,40 +112,27 @@ class Candidates:
         if self.spans:
             places += [place for form in forms for place in self.state.texts.places.get(form, ())]
             places += [place for place, date in self.dates.items() if date in forms]
-        places += [self.spans + place for place, other in enumerate(self.forms) if other in forms]
-        return np.array(places or [self.unknown], np.int64)
+        others = enumerate(self.others, self.spans)
+        places += [place for place, option in others if option.form in forms]
+        return np.array(places or [self.spans], np.int64)
 
-    @property
-    def unknown(self) -> int:
-        """The position of the candidate that says that none is right."""
-        return self.spans + self.forms.index(UNKNOWN)
-
-    def read(self, place: int) -> tuple[str, Any]:
-        """The canonical form of a candidate, as the slot takes it, and its value."""
-        texts = self.state.texts
-        if place < self.spans:
-            date = self.dates.get(place)
-            return date or texts.span_canonical[place], date or texts.span_values[place]
-        return self.forms[place - self.spans], self.values[place - self.spans]
-
-    def source(self, place: int) -> Source:
-        """Where a candidate comes from."""
+    def read(self, place: int) -> Option | Part:
+        """The value of a candidate, as the slot takes it, its form, and its source."""
         if place >= self.spans:
-            return self.sources[place - self.spans]
-        return self.state.texts.source(place)
+            return self.others[place - self.spans]
+        texts, date = self.state.texts, self.dates.get(place)
+        value, form = (date, date) if date else (texts.values[place], texts.forms[place])
+        return Option(value, form, texts.source(place))
 
     def label(self, form: str) -> str:
         """A short name of a decision, which later slots of the call see."""
-        kind = "span"
-        if form in self.forms:
-            kind = self.kinds[self.kind[self.spans + self.forms.index(form)]]
+        place = self.find(form)
+        kind = "span" if place is None else self.kinds[self.kind[place]]
         return f"{self.slot}={kind[:40]}"
 
     def add(
         self,
-        values: Sequence[Any],
-        forms: Sequence[str],
-        sources: Sequence[Source],
+        options: Sequence[Option | Part],
         kinds: Sequence[str],
         kind: npt.NDArray[np.int64],
         rows: Rows,
@@ -171,9 +141,7 @@ class Candidates:
         """Further candidates: their kinds as positions in ``kinds``, and the row of each."""
         self.blocks.append(Block(rows, len(self.kind), codes))
         self.kind = np.concatenate([self.kind, kind + len(self.kinds)])
-        self.values += values
-        self.forms += forms
-        self.sources += sources
+        self.others += options
         self.kinds += kinds
 
     def with_blocks(self, blocks: Sequence[Block], context: Hashes) -> Candidates:
@@ -185,23 +153,23 @@ class Candidates:
 
 @lru_cache(maxsize=64)
 def _dates_of(texts: RunTexts) -> Mapping[int, str]:
-    return read_dates(texts.span_values, texts.first.tolist(), texts.last.tolist())
+    return read_dates(texts.values, texts.first.tolist(), texts.last.tolist())
 
 
 def _find_mention(texts: RunTexts, form: str) -> str:
     """Whether texts say a constant ``whole``, in ``part``, or ``no``."""
     if form in texts.said:
         return "whole"
-    return "no" if texts.stem_set.isdisjoint(telling_words(form)) else "part"
+    return "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
 
 
 class _Known:
     """The n parts of earlier calls, whatever the tool and slot, in their order.
 
     Attributes:
-        values, sources, forms: of the parts.
-        form_ids, groups, records: see ``CallParts``; shape (n,).
+        parts: n of them.
         calls: the place of the call of each; shape (n,).
+        form_ids, groups, records: see ``Part.numbers``; shape (n,).
         before: the form before each in its list, -1 for the first; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
         pooled: the same of all records with a value of the form; shape (n,).
@@ -210,46 +178,36 @@ class _Known:
     """
 
     def __init__(self, state: RunState, paths: Mapping[str, Sequence[str]]) -> None:
-        room, taken = MAX_PARTS, []
-        for past in reversed(state.calls):
+        taken: list[tuple[int, Part]] = []
+        room, given = MAX_PARTS, set[str]()
+        for number, past in reversed([*enumerate(state.calls)]):
             parts, learned = past.parts, paths.get(past.call.tool)
             if past.call.output is None and learned:
                 parts = state.read_parts(past.call, past.arguments, learned)
-            taken.append((parts, min(room, len(parts.values))))
-            room -= taken[-1][1]
-            if not room:
-                break
+            for part in reversed(parts[:room]):
+                if part.source.kind == "argument":
+                    if part.form in given:
+                        continue  # Of a value that was given several times the last one counts.
+                    given.add(part.form)
+                taken.append((number, part))
+            room = max(0, room - len(parts))
         taken.reverse()
-        numbers = np.concatenate([parts.numbers[:count] for parts, count in taken])
-        ago = np.repeat(np.arange(len(taken), 0, -1), [count for _, count in taken])
-        # Of a value that was given several times the last one counts.
-        given = np.concatenate([np.arange(count) < parts.given for parts, count in taken])
-        places = np.flatnonzero(given)[::-1]
-        keep = ~given
-        keep[places[np.unique(numbers[places, FORM], return_index=True)[1]]] = True
-
-        def join(name: str) -> list[Any]:
-            every = (item for parts, count in taken for item in getattr(parts, name)[:count])
-            return list(compress(every, keep.tolist()))
-
-        self.values, self.forms, self.sources = map(join, ("values", "forms", "sources"))
-        mentions = np.concatenate([parts.mentions[:count] for parts, count in taken])[keep]
-        numbers, ago = numbers[keep], ago[keep]
-        self.calls = len(state.calls) - ago
+        self.parts = [part for _, part in taken]
+        self.calls = np.array([number for number, _ in taken])
+        numbers = np.array([part.numbers for part in self.parts])
         self.form_ids, kinds, self.groups, self.records, lists = numbers.T
-        is_used = np.zeros(len(state.numbers), np.int64)
-        for past in state.calls:
-            used, whole = past.parts.numbers[:, FORM], past.parts.given
-            is_used[used[:whole]] = 1
-            is_used[used[whole]] = past.call.id in state.uses
+        used = given | {canonical({"$ref": call}) for call in state.used}
+        is_used = np.array([part.form in used for part in self.parts])
+        ago = np.minimum(len(state.calls) - self.calls, 4)
         self.kind_codes, self.kind_row = np.unique(
-            10 * kinds + 2 * np.minimum(ago, 4) + is_used[self.form_ids], return_inverse=True
+            10 * kinds + 2 * ago + is_used, return_inverse=True
         )
         order = np.argsort(self.groups, kind="stable")
         self.before = np.full(len(order), -1)
         follows = self.groups[order][1:] == self.groups[order][:-1]
         self.before[order[1:][follows]] = self.form_ids[order[:-1][follows]]
-        late, every = rank_in_groups(mentions[:, 0], lists), rank_in_groups(mentions[:, 1], lists)
+        mentions = np.array([part.mentions for part in self.parts])
+        late, every = _rank_in_groups(mentions[:, 0], lists), _rank_in_groups(mentions[:, 1], lists)
         self.mentions = late + 3 * every
         pooled = np.zeros((2, len(state.numbers)), np.int64)
         np.maximum.at(pooled[0], self.form_ids, late)
@@ -257,54 +215,72 @@ class _Known:
         self.pooled = pooled[0, self.form_ids] + 3 * pooled[1, self.form_ids]
 
 
+def _rank_in_groups(
+    scores: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """2 for the highest score of its group, 1 for a lower one, 0 for none; shape (n,)."""
+    highest = np.zeros(int(groups.max()) + 1)
+    np.maximum.at(highest, groups, scores)
+    result: npt.NDArray[np.int64] = (scores > 0) * 1 + ((scores > 0) & (scores >= highest[groups]))
+    return result
+
+
 class CallCandidates:
-    """The candidates of the slots of one call; what they share is computed once.
+    """The candidates of the slots of one call, each with what was decided before it.
 
     Args:
         state: what is known before the call.
         tool: that is called.
         constants: what demonstrations show of its slots.
+
+    Attributes:
+        spans: of the texts, that decisions took.
     """
 
     def __init__(self, state: RunState, tool: str, constants: Constants) -> None:
         self.state = state
         self.tool = tool
+        self.spans: list[tuple[int, int]] = []
         self._constants = constants
+        self._labels: list[str] = []
+        self._values: list[tuple[str, int, str]] = []
 
-    def find(self, slot: str, decided: Decided = NOTHING_DECIDED, number: int = 0) -> Candidates:
-        """The candidates of a slot.
+    def decide(
+        self, found: Candidates, form: str, number: int, span: tuple[int, int] | None
+    ) -> None:
+        """Take note of a decision, by the canonical form of the value and the span it took."""
+        self._labels.append(found.label(form))
+        if not form.startswith("\x00"):
+            self._values.append((found.slot, number, form))
+        if span is not None:
+            self.spans.append(span)
 
-        Args:
-            slot: to be filled.
-            decided: of this call.
-            number: of the item of a list that the slot is, or is in.
-        """
+    def find(self, slot: str, number: int = 0) -> Candidates:
+        """The candidates of a slot, which may be, or be in, an item of a list of this number."""
         state, texts = self.state, self.state.texts
         key = (self._constants, self.tool, slot)
         if key not in state.step_memo:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
-        last = decided.spans[-1][1] if decided.spans else state.last_token
+        last = self.spans[-1][1] if self.spans else state.last_token
         blocks: list[Block] = []
         has_free_quotation = False
         if found.spans:
-            usage, has_free_quotation = span_usage(state, self.tool, slot, decided.spans)
+            usage, has_free_quotation = span_usage(state, self.tool, slot, self.spans)
             own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
             origins = own[-1][1] if own else -1, last
             distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
             blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
         if state.calls:
-            blocks.append(Block(FLAGS, found.parts, self._flags(slot, decided)))
-            rows, codes = _relation(self._known, state, decided, number)
+            blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
+            rows, codes = self._relation(number)
             if len(rows.lengths):
                 blocks.append(Block(rows, found.parts, codes))
-        more = [f"decided {label}" for label in dict.fromkeys(decided.labels)]
-        more += [
-            f"decided last {decided.labels[-1] if decided.labels else ''}",
-            f"free quotation {has_free_quotation}",
-        ]
+        more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
+        more.append(f"decided last {self._labels[-1] if self._labels else ''}")
+        more.append(f"free quotation {has_free_quotation}")
         if slot.endswith(ITEM):
-            following = texts.neighbour(last, 1) if number and last >= 0 else ""
+            following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
         return found.with_blocks(blocks, features(more))
 
@@ -318,9 +294,9 @@ class CallCandidates:
             parameter_keys(tool, slot),
             about.type,
             spans,
-            np.minimum(texts.span_part[:spans], 1),
-            ["span", "message span"] if len(texts.parts) > 1 else ["span"],
             _dates_of(texts) if spans and about.type == "date" else {},
+            ["span", "message span"][: len(texts.parts)],
+            np.minimum(texts.span_part[:spans], 1),
         )
         if spans:
             result.blocks += texts.blocks
@@ -328,7 +304,7 @@ class CallCandidates:
         self._add_constants(result)
         if self.state.calls:
             self._add_parts(result)
-        mentioned = features([f"mentioned {not texts.stem_set.isdisjoint(name_stems(slot))}"])
+        mentioned = features([f"mentioned {not texts.stems.isdisjoint(name_stems(slot))}"])
         return result.with_blocks(
             [], np.concatenate([texts.word_features, self._called, mentioned])
         )
@@ -336,13 +312,10 @@ class CallCandidates:
     def _add_plain(self, found: Candidates) -> None:
         """What is no value, and what is put together part by part."""
         about = self._constants.slot(self.tool, found.slot)
-        forms = [UNKNOWN, OMITTED, *[LIST] * about.is_list, *[OBJECT] * bool(about.fields)]
-        kinds, codes = [form[1:] for form in forms], [*map(_PLAIN.index, forms)]
-        nothing, sources = [None] * len(forms), [Source("unknown"), Source("omitted")]
-        sources += [Source("unknown")] * (len(forms) - 2)
-        found.add(
-            nothing, forms, sources, kinds, np.arange(len(forms)), _PLAIN_ROWS, np.array(codes)
-        )
+        codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
+        options = [_PLAIN[code] for code in codes.tolist()]
+        kinds = [option.form[1:] for option in options]
+        found.add(options, kinds, np.arange(len(options)), _PLAIN_ROWS, codes)
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
@@ -360,10 +333,9 @@ class CallCandidates:
             rank = min(place if is_own else place - len(own), 4)
             said = _find_mention(self.state.texts, form)
             parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
-        forms, every = [form for form, _ in items], np.arange(len(items))
-        values, sources = [value for _, value in items], [Source("constant")] * len(items)
-        kinds = [f"constant {form}" for form in forms]
-        found.add(values, forms, sources, kinds, every, Rows.of(parts), every)
+        options = [Option(value, form, Source("constant")) for form, value in items]
+        kinds, every = [f"constant {form}" for form, _ in items], np.arange(len(items))
+        found.add(options, kinds, every, Rows.of(parts), every)
 
     def _add_parts(self, found: Candidates) -> None:
         """Whole outputs, texts to be written around them, and parts of earlier calls."""
@@ -377,38 +349,50 @@ class CallCandidates:
         labels = list(dict.fromkeys(names))
         kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
-        columns = known.values, known.forms, known.sources, labels, kind_of
-        found.add(*columns, Rows.of(rows), known.kind_row)
+        found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
         found.blocks.append(Block(POOLED, found.parts, known.pooled))
         if self._constants.slot(self.tool, found.slot).is_composed:
             is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
             whole = np.flatnonzero(is_whole)
-            found.add(
-                [None] * len(whole),
-                [AROUND + known.forms[place] for place in whole],
-                [known.sources[place] for place in whole],
-                [f"around {label}" for label in labels],
-                kind_of[whole],
-                Rows.of([row ^ _AROUND_SALT for row in rows]),
-                known.kind_row[whole],
-            )
+            parts = [known.parts[place] for place in whole.tolist()]
+            around = [Option(None, AROUND + part.form, part.source) for part in parts]
+            kinds_around = [f"around {label}" for label in labels]
+            of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
+            found.add(around, kinds_around, kind_of[whole], of_around, known.kind_row[whole])
 
-    def _flags(self, slot: str, decided: Decided) -> npt.NDArray[np.int64]:
+    def _flags(self, slot: str) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an earlier call, see ``FLAGS``; shape (n,)."""
         known, state = self._known, self.state
         forms = [*state.values.get((self.tool, slot), ())]
-        forms += [form for name, _, form in decided.values if name == slot]
+        forms += [form for name, _, form in self._values if name == slot]
         ids = [state.number(form) for form in forms]
-        is_form = np.zeros(len(state.numbers), np.int64)
-        is_form[ids] = 1
-        is_given = is_form[known.form_ids]
-        follows = (known.before == ids[-1]) if ids else np.zeros(len(is_given), np.bool_)
-        left = np.flatnonzero(is_given == 0)
-        first = np.full(len(state.numbers), -1)
-        first[known.groups[left[::-1]]] = left[::-1]
-        is_first = first[known.groups] == np.arange(len(is_given))
+        is_given = np.isin(known.form_ids, ids)
+        follows = known.before == (ids[-1] if ids else -2)
+        left = np.flatnonzero(~is_given)
+        is_first = np.zeros(len(is_given), np.int64)
+        is_first[left[np.unique(known.groups[left], return_index=True)[1]]] = 1
         codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
         return codes
+
+    def _relation(self, number: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """How parts of earlier calls relate to the records of the values decided last.
+
+        Returns:
+            Rows of features, none if nothing that was decided is in an earlier call; and the row
+            of each part.
+        """
+        known = self._known
+        codes = np.zeros(len(known.parts), np.int64)
+        names: list[str] = []
+        # No two of one name, those decided last first.
+        for name, item, form in reversed(self._values):
+            label = name if item == number else f"previous {name}"
+            same = np.flatnonzero(known.form_ids == self.state.number(form))
+            if len(same) and label not in names and len(names) < _RELATED:
+                codes = 3 * codes + np.isin(known.calls, known.calls[same])
+                codes += np.isin(known.records, known.records[same])
+                names.append(label)
+        return relation_rows(tuple(names)), codes
 
     @cached_property
     def _known(self) -> _Known:
@@ -425,9 +409,7 @@ class CallCandidates:
         state, tool = self.state, self.tool
         current = [past.call.tool for past in state.calls if not past.is_earlier]
         called = sorted({past.call.tool for past in state.calls})
-        unused = sorted(
-            {past.call.tool for past in state.calls if not state.uses.get(past.call.id)}
-        )
+        unused = sorted({one.call.tool for one in state.calls if one.call.id not in state.used})
         return features(
             [
                 *(f"called {name}" for name in called),
@@ -438,31 +420,3 @@ class CallCandidates:
                 f"calls {min(len(current), 8)}",
             ]
         )
-
-
-def _relation(
-    known: _Known, state: RunState, decided: Decided, number: int
-) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """How parts of earlier calls relate to the records of the values decided last.
-
-    Returns:
-        Rows of features, none if nothing that was decided is in an earlier call; and the row of
-        each part.
-    """
-    codes = np.zeros(len(known.values), np.int64)
-    names: list[str] = []
-    # No two of one name, those decided last first.
-    for name, item, form in reversed(decided.values):
-        label = name if item == number else f"previous {name}"
-        if label in names or len(names) >= _RELATED:
-            continue
-        same = np.flatnonzero(known.form_ids == state.number(form))
-        if not len(same):
-            continue
-        in_call = np.zeros(len(state.calls), np.int64)
-        in_call[known.calls[same]] = 1
-        in_record = np.zeros(len(state.numbers), np.int64)
-        in_record[known.records[same]] = 1
-        codes = 3 * codes + in_call[known.calls] + in_record[known.records]
-        names.append(label)
-    return relation_rows(tuple(names)), codes

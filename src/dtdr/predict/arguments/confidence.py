@@ -74,14 +74,12 @@ class Confidence:
             exact: whether each was right.
             groups: numbers of runs that belong together.
         """
-        known = [number for number, call in enumerate(calls) if call is not None]
-        fitted = cls()
-        scores = np.array([0.0 if call is None else fitted.score(call) for call in calls])
+        known = np.array([call is not None for call in calls], np.bool_)
         described = [call for call in calls if call is not None]
-        learned = _fit_weights(described, np.array(exact)[known], np.array(groups)[known])
-        weights = None
-        if learned is not None:
-            weights, scores[known] = learned
+        scores = np.zeros(len(calls))
+        weights, scores[known] = _fit_weights(
+            described, np.array(exact)[known], np.array(groups)[known]
+        )
         if len(scores) < _LEAST_COUNTED:
             return cls(weights)
         points, _ = fit_isotonic(scores, exact)
@@ -128,37 +126,35 @@ class Confidence:
 
     def describe(self) -> list[dict[str, float]]:
         """Thresholds for some shares of exact calls, with the share of calls that reach them."""
-        thresholds = [(exact, self.threshold(exact)) for exact in _DESCRIBED]
-        return [
-            {
-                "exact": exact,
-                "probability": round(least, 4),
-                "calls": round(self.coverage(least), 4),
-            }
-            for exact, least in thresholds
-            if least is not None
-        ]
+        rows = []
+        for exact in _DESCRIBED:
+            if (least := self.threshold(exact)) is not None:
+                row = {"exact": exact, "probability": least, "calls": self.coverage(least)}
+                rows.append({name: round(value, 4) for name, value in row.items()})
+        return rows
 
 
 def _fit_weights(
     calls: Sequence[Description], right: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64]
-) -> tuple[dict[str, float], Floats] | None:
+) -> tuple[dict[str, float] | None, Floats]:
     """Weights, and the scores that calls have where their groups are not learned from.
 
-    None where there are too few calls.
+    The weights are None where there are too few calls.
     """
-    if len(right) < _LEAST_CALLS or min(right.sum(), (~right).sum()) < 2 * _FOLDS:
-        return None
+    folds = groups % _FOLDS
+    is_enough = len(right) >= _LEAST_CALLS and min(right.sum(), (~right).sum()) >= 2 * _FOLDS
+    sides = [right[folds != fold].tolist() for fold in set(folds.tolist())]
+    if not is_enough or any(len(set(side)) < 2 for side in sides):
+        return None, np.array([Confidence().score(call) for call in calls])
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
     from sklearn.pipeline import make_pipeline
 
-    folds = PredefinedSplit(groups % _FOLDS)
-    if any(len(set(right[side].tolist())) < 2 for side, _ in folds.split()):
-        return None
     model = make_pipeline(DictVectorizer(), LogisticRegression(C=_STRENGTH, max_iter=1000))
-    scores = cross_val_predict(model, calls, right, cv=folds, method="predict_proba")[:, 1]
+    scores = cross_val_predict(
+        model, calls, right, cv=PredefinedSplit(folds), method="predict_proba"
+    )[:, 1]
     vectors, fitted = (step for _, step in model.fit(calls, right).steps)
     weights = dict(zip(vectors.get_feature_names_out(), fitted.coef_[0].tolist(), strict=True))
     return {**weights, "": float(fitted.intercept_[0])}, scores
@@ -188,7 +184,7 @@ def describe_call(
         "mean": sum(logits) / len(logits),
         "calls": len(state.calls) / 5,
         "same": float(sum(call.tool == tool for call in current)),
-        "unused": sum(not state.uses.get(past.call.id) for past in state.calls) / 3,
+        "unused": sum(past.call.id not in state.used for past in state.calls) / 3,
         "quotations": min(_free_quoted_tokens(state), 5) / 5,
         f"tool {tool}": 1.0,
     }

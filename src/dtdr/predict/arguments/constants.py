@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -49,48 +50,32 @@ _ENOUGH = 10
 _COUNT = re.compile(r"\d{1,2}")
 """Small numbers occur everywhere by chance."""
 
-Note = Callable[[Parameter, str], None]
-"""Counts that a run has a value, by its slot and canonical form, once a run."""
+_SEVERAL = -1
+"""In place of the hash of a group."""
 
 
 @dataclass
 class SeenValues:
-    """In how many runs and groups each value of each slot occurred, by hashes.
+    """In how many runs each value of each slot occurred, by hashes.
 
     Attributes:
-        min_runs, min_groups: what makes a value frequent.
-        counts: by the hash of a value, its runs.
-        groups: by the hash of a value, hashes of its groups, as many as are needed.
+        min_runs: what makes a value frequent, in two groups.
+        counts: by the hash of a value, its runs, and the hash of their group, ``_SEVERAL`` if they
+            are not of one group.
     """
 
     min_runs: int
-    min_groups: int
-    counts: dict[int, int] = field(default_factory=dict)
-    groups: dict[int, frozenset[int]] = field(default_factory=dict)
+    counts: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def copy(self) -> SeenValues:
-        """The same counts, which can be added to."""
-        return replace(self, counts=dict(self.counts), groups=dict(self.groups))
-
-    def of_run(self, item: Demonstration) -> Note:
-        """Takes the values of one more run."""
-        group = _hash(item.group or f"\x00{item.id}\x00{item.query}")
-        added: set[int] = set()
-
-        def note(key: Parameter, form: str) -> None:
-            value = _value_hash(key, form)
-            if value not in added:
-                added.add(value)
-                self.counts[value] = self.counts.get(value, 0) + 1
-                known = self.groups.get(value, frozenset())
-                if len(known) < self.min_groups:
-                    self.groups[value] = known | {group}
-
-        return note
+    def add(self, values: Iterable[int], group: int) -> None:
+        """Count one more run, by the hashes of its values and its group."""
+        for value in values:
+            runs, before = self.counts.get(value, (0, group))
+            self.counts[value] = runs + 1, before if before == group else _SEVERAL
 
     def runs(self, key: Parameter, form: str) -> int:
         """The runs in which a slot took a value, by its canonical form."""
-        return self.counts.get(_value_hash(key, form), 0)
+        return self.counts.get(_value_hash(key, form), (0, 0))[0]
 
     def most_frequent(
         self, key: Parameter, forms: Iterable[str], known: Collection[str] = ()
@@ -104,39 +89,15 @@ class SeenValues:
         """
         frequent = []
         for form in forms:
-            value = _value_hash(key, form)
-            runs, groups = self.counts.get(value, 0), self.groups.get(value, ())
-            is_enough = runs >= self.min_runs and len(groups) >= self.min_groups
-            if is_enough or form in known:
+            runs, group = self.counts.get(_value_hash(key, form), (0, 0))
+            if form in known or (runs >= self.min_runs and group == _SEVERAL):
                 frequent.append((-runs, form))
         return [form for _, form in sorted(frequent)]
 
-    def arrays(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Arrays that ``from_arrays`` reads back."""
-        pairs = [(value, group) for value, by in self.groups.items() for group in sorted(by)]
-        return {
-            "counts": np.array(sorted(self.counts.items()), np.int64).reshape(-1, 2),
-            "groups": np.array(sorted(pairs), np.int64).reshape(-1, 2),
-        }
-
-    @classmethod
-    def from_arrays(
-        cls,
-        min_runs: int,
-        min_groups: int,
-        counts: npt.NDArray[np.int64],
-        groups: npt.NDArray[np.int64],
-    ) -> SeenValues:
-        """What ``arrays`` gave.
-
-        Raises:
-            ValueError: they have another shape.
-        """
-        by_value: dict[int, set[int]] = defaultdict(set)
-        for value, group in groups.tolist():
-            by_value[value].add(group)
-        frozen = {value: frozenset(by) for value, by in by_value.items()}
-        return cls(min_runs, min_groups, dict(counts.tolist()), frozen)
+    def array(self) -> npt.NDArray[np.int64]:
+        """Values with their runs and groups, which ``Constants.restore`` reads; shape (n, 3)."""
+        rows = [(value, *counted) for value, counted in sorted(self.counts.items())]
+        return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _value_hash(key: Parameter, form: str) -> int:
@@ -168,22 +129,6 @@ class SlotInfo:
     fields: tuple[str, ...] = ()
     has_texts: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object that ``from_dict`` reads back."""
-        return asdict(self) | {"values": [value for _, value in self.values]}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> SlotInfo:
-        """Rebuild from the output of ``to_dict``."""
-        return cls(
-            tuple((canonical(value), value) for value in record["values"]),
-            str(record["type"]),
-            bool(record["is_list"]),
-            bool(record["is_composed"]),
-            tuple(map(str, record["fields"])),
-            bool(record["has_texts"]),
-        )
-
 
 _UNSEEN = SlotInfo()
 
@@ -192,10 +137,9 @@ _UNSEEN = SlotInfo()
 class Constants:
     """Values that a slot took in several runs, whatever the query, and the forms of its values.
 
-    A value is kept only if it occurs in ``min_runs`` runs of ``min_groups`` groups (a run
-    without a group is a group of its own), so that nothing said by a single user is in a model.
-    Of other values only a hash is kept, with the runs and groups that it occurred in, so that they
-    can become constants in an update.
+    A value is kept only if it occurs in ``min_runs`` runs of two groups (a run without a group is
+    a group), so that nothing said by a single user is in a model. Of other values only a hash is
+    kept, with the number of their runs, so that they can become constants in an update.
 
     Attributes:
         parameters: the parameters of each tool, in the order in which calls give them.
@@ -215,17 +159,14 @@ class Constants:
         return self.slots.get((tool, name), _UNSEEN)
 
     @classmethod
-    def fit(
-        cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3, min_groups: int = 2
-    ) -> Constants:
+    def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:
         """Count values; ``min_runs`` 0 keeps none."""
-        none = SeenValues(min_runs, min_groups) if min_runs else None
-        return cls(seen=none).update(demonstrations)
+        return cls(seen=SeenValues(min_runs) if min_runs else None).update(demonstrations)
 
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The slots and values of further demonstrations too."""
-        seen = None if self.seen is None else self.seen.copy()
-        counts = _Counts(seen or SeenValues(0, 0))
+        seen = None if self.seen is None else replace(self.seen, counts=dict(self.seen.counts))
+        counts = _Counts(seen or SeenValues(0))
         for item in demonstrations:
             counts.add(item)
         parameters = {
@@ -259,28 +200,38 @@ class Constants:
             self.seen,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON objects by tool and slot; ``from_dict`` reads them back."""
+    def config(self) -> dict[str, Any]:
+        """A JSON object that ``restore`` reads back, without what was seen rarely."""
         tools: dict[str, dict[str, Any]] = {tool: {} for tool in self.parameters}
         for (tool, name), slot in self.slots.items():
-            tools.setdefault(tool, {})[name] = slot.to_dict()
-        return tools
+            values = [value for _, value in slot.values]
+            tools.setdefault(tool, {})[name] = asdict(slot) | {"values": values}
+        return {
+            "constants": tools,
+            "parameters": {tool: list(names) for tool, names in self.parameters.items()},
+            "paths": {tool: list(paths) for tool, paths in self.paths.items()},
+            "min_runs": 0 if self.seen is None else self.seen.min_runs,
+        }
 
     @classmethod
-    def from_dict(
-        cls,
-        record: Mapping[str, Mapping[str, Any]],
-        parameters: Mapping[str, tuple[str, ...]],
-        paths: Mapping[str, tuple[str, ...]],
-        seen: SeenValues | None,
-    ) -> Constants:
-        """Rebuild from the output of ``to_dict``, and the rest."""
-        slots = {
-            (tool, name): SlotInfo.from_dict(slot)
-            for tool, names in record.items()
-            for name, slot in names.items()
-        }
-        return cls(parameters, slots, paths, seen)
+    def restore(cls, config: Mapping[str, Any], seen: npt.NDArray[Any]) -> Constants:
+        """Rebuild from the output of ``config`` and ``SeenValues.array``.
+
+        Raises:
+            ValueError, TypeError, KeyError, ValidationError: they are damaged.
+        """
+        slots = {}
+        for tool, names in config["constants"].items():
+            for name, slot in names.items():
+                values = [(canonical(value), value) for value in slot["values"]]
+                slots[tool, name] = msgspec.convert(slot | {"values": values}, SlotInfo)
+        names, paths = (
+            msgspec.convert(config[name], dict[str, tuple[str, ...]])
+            for name in ("parameters", "paths")
+        )
+        counts = {value: (runs, group) for value, runs, group in seen.tolist()}
+        least = int(config["min_runs"])
+        return cls(names, slots, paths, SeenValues(least, counts) if least else None)
 
 
 @dataclass(slots=True)
@@ -298,27 +249,28 @@ class _SlotCounts:
     def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues | None) -> SlotInfo:
         """What is known of the slot now; an update forgets nothing."""
         before = known or _UNSEEN
-        has_texts = self.is_said or (before.has_texts if known else self.times < _ENOUGH)
         common = max(sorted(self.types), key=self.types.__getitem__, default="")
-        values, fields = before.values, before.fields
-        if seen is not None:
-            kept = dict(values)
-            merged = {**self.raw, **kept}
-            forms = seen.most_frequent(key, merged, kept)[:MAX_CONSTANTS]
-            covered = sum(seen.runs(key, form) for form in forms)
-            if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
-                forms = []
-            values = tuple((form, merged[form]) for form in forms)
-            named = [_FIELD + name for name in dict.fromkeys((*fields, *self.fields))]
-            enough = seen.most_frequent(key, named, [_FIELD + name for name in fields])
-            fields = tuple(name.removeprefix(_FIELD) for name in named if name in enough)
-        return SlotInfo(
-            values,
-            before.type or common,
-            before.is_list or self.is_list,
-            before.is_composed or self.is_composed,
-            fields,
-            has_texts,
+        merged = replace(
+            before,
+            type=before.type or common,
+            is_list=before.is_list or self.is_list,
+            is_composed=before.is_composed or self.is_composed,
+            has_texts=self.is_said or (before.has_texts if known else self.times < _ENOUGH),
+        )
+        if seen is None:
+            return merged
+        kept = dict(before.values)
+        values = {**self.raw, **kept}
+        forms = seen.most_frequent(key, values, kept)[:MAX_CONSTANTS]
+        covered = sum(seen.runs(key, form) for form in forms)
+        if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
+            forms = []
+        named = [_FIELD + name for name in dict.fromkeys((*before.fields, *self.fields))]
+        enough = seen.most_frequent(key, named, [_FIELD + name for name in before.fields])
+        return replace(
+            merged,
+            values=tuple((form, values[form]) for form in forms),
+            fields=tuple(name.removeprefix(_FIELD) for name in named if name in enough),
         )
 
 
@@ -327,6 +279,7 @@ class _Counts:
 
     def __init__(self, seen: SeenValues) -> None:
         self._seen = seen
+        self._values: dict[int, None] = {}
         self.given: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.paths: dict[str, set[str]] = defaultdict(set)
         self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
@@ -338,26 +291,28 @@ class _Counts:
 
     def add(self, item: Demonstration) -> None:
         """One more run."""
-        note = self._seen.of_run(item)
+        self._values.clear()
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
-        known = _Known(item)
-        said = known.text
+        content = _RunContent(item)
         for call in item.plan.calls:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
                     self.paths[tool_of[one.call]].add(one.path)
-                    note((tool_of[one.call], _PATH), one.path)
+                    self._note((tool_of[one.call], _PATH), one.path)
             for place, (parameter, value) in enumerate(call.arguments.items()):
                 self.given[call.tool][parameter].append(place)
-                self._add_value(note, (call.tool, parameter), value, known, said)
-            known.add(call)
+                self._add_value((call.tool, parameter), value, content)
+            content.add(call)
+        self._seen.add(self._values, _hash(item.group or f"\x00{item.id}\x00{item.query}"))
 
-    def _add_value(
-        self, note: Note, key: Parameter, value: Any, known: _Known, said: str, depth: int = 0
-    ) -> None:
+    def _note(self, key: Parameter, form: str) -> None:
+        """The run gives a value to a slot."""
+        self._values[_value_hash(key, form)] = None
+
+    def _add_value(self, key: Parameter, value: Any, content: _RunContent, depth: int = 0) -> None:
         slot = self.slots[key]
         slot.times += 1
-        slot.is_said = slot.is_said or _is_said(value, said)
+        slot.is_said = slot.is_said or _is_said(value, content.said)
         if not isinstance(value, Mapping):
             slot.types[type_of(value)] += 1
         if isinstance(value, list) and value:
@@ -366,12 +321,12 @@ class _Counts:
             slot.is_composed = True
         if _is_plain(value):
             compared = canonical(value)
-            is_bound = known.holds(value, compared)
+            is_bound = content.has(value, compared)
             for one in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
-                note(one, _ANY)
+                self._note(one, _ANY)
                 if not is_bound:
                     self.slots[one].raw.setdefault(compared, value)
-                    note(one, compared)
+                    self._note(one, compared)
         if depth >= _MAX_DEPTH:
             return
         inner: Iterable[tuple[str, Any]] = ()
@@ -379,11 +334,11 @@ class _Counts:
             inner = value.items()
             for name in value:
                 slot.fields[name] = None
-                note(key, _FIELD + name)
+                self._note(key, _FIELD + name)
         elif isinstance(value, list):
             inner = [(ITEM, item) for item in value[:_MOST_ITEMS]]
         for name, part in inner:
-            self._add_value(note, (key[0], f"{key[1]}/{name}"), part, known, said, depth + 1)
+            self._add_value((key[0], f"{key[1]}/{name}"), part, content, depth + 1)
 
 
 def _is_said(value: Any, said: str) -> bool:
@@ -395,11 +350,12 @@ def _is_said(value: Any, said: str) -> bool:
     return is_free or says(said, str(value).strip().casefold())
 
 
-class _Known:
+class _RunContent:
     """The content of a run before a call.
 
     Attributes:
         text: the query, messages and outputs, casefolded.
+        said: the same without outputs of this plan.
     """
 
     def __init__(self, item: Demonstration) -> None:
@@ -408,6 +364,7 @@ class _Known:
         self._forms: set[str] = set()
         for one in item.plan.earlier:
             self.add(one)
+        self.said = self.text
 
     def add(self, call: ToolCall) -> None:
         """Take note of what a call returned."""
@@ -420,7 +377,7 @@ class _Known:
                 texts.append(leaf.casefold())
         self.text = "\n".join(texts)
 
-    def holds(self, value: Any, form: str) -> bool:
+    def has(self, value: Any, form: str) -> bool:
         """Whether a value is this run's own, so that it says nothing of other runs.
 
         An output returned it; it is a date; it is a number or an identifier that somebody said; or
@@ -440,12 +397,8 @@ class _Known:
 
 def is_filled_object(value: Any) -> bool:
     """Whether a value is an object with fields, and not a reference or a text around some."""
-    return (
-        isinstance(value, Mapping)
-        and bool(value)
-        and not is_reference(value)
-        and "$join" not in value
-    )
+    is_object = isinstance(value, Mapping) and bool(value)
+    return is_object and not is_reference(value) and "$join" not in value
 
 
 def _is_plain(value: Any) -> bool:

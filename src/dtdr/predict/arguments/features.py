@@ -9,20 +9,19 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.predict.arguments.hashing import Hashes, Rows, feature_table, features
+from dtdr.predict.arguments.ranker import Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
 from dtdr.predict.arguments.texts import name_stems
 
-LAST_USED = Rows.of_table(feature_table("last used", 10, 10).reshape(-1, 1))
+LAST_USED = Rows.of([features([f"last used {code}"]) for code in np.ndindex(10, 10)])
 """Of a span, by how far it is from the span that the slot took last, times 10, and any slot."""
-USAGE = Rows.of_table(
-    np.column_stack(
-        [np.repeat(feature_table("used", 16), 10), feature_table("used by length", 16, 10).ravel()]
-    )
+USAGE = Rows.of(
+    [
+        features([f"used {(code,)}", f"used by length {(code, length)}"])
+        for code, length in np.ndindex(16, 10)
+    ]
 )
-"""Of a span, by whether it was used, times 10, plus its length; shape (160, 2)."""
-
-
+"""Of a span, by whether it was used, times 10, plus its length."""
 _DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
 
 
@@ -52,8 +51,6 @@ def span_usage(
     """
     texts = state.texts
     length = np.minimum(texts.last - texts.first, 9)
-    if not state.spans and not spans:
-        return length.astype(np.uint8), bool(texts.is_quoted.any())
     used = np.zeros((4, len(texts.is_quoted) + 1), np.int32)
     earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
     for row, taken in enumerate((*earlier, spans)):
@@ -129,7 +126,9 @@ POOLED = Rows.of(
 """Of a part of an earlier call, by the mentions of all records with its value."""
 
 
-def _flag_features(given: bool, first: bool, follows: bool, late: int, every: int) -> Hashes:
+def _flag_features(code: int) -> Hashes:
+    given, first, follows = bool(code & 1), bool(code & 2), bool(code & 4)
+    late, every = code // 8 % 3, code // 24
     return features(
         [
             f"f0 {given}",
@@ -143,12 +142,7 @@ def _flag_features(given: bool, first: bool, follows: bool, late: int, every: in
     )
 
 
-FLAGS = Rows.of(
-    [
-        _flag_features(bool(code & 1), bool(code & 2), bool(code & 4), code // 8 % 3, code // 24)
-        for code in range(8 * 9)
-    ]
-)
+FLAGS = Rows.of([*map(_flag_features, range(8 * 9))])
 """Features of a part of an earlier call in its list and record.
 
 By a code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did not

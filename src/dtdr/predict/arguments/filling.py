@@ -13,7 +13,6 @@ from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.predict.arguments.candidates import (
     AROUND,
     LIST,
-    NOTHING_DECIDED,
     OBJECT,
     OMITTED,
     UNKNOWN,
@@ -24,16 +23,11 @@ from dtdr.predict.arguments.constants import Constants, is_filled_object
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import ITEM
-from dtdr.predict.arguments.values import (
-    canonical,
-    convert,
-    fits,
-    resolve_references,
-)
+from dtdr.predict.arguments.values import canonical, convert, fits, resolve_references
 
 MAX_ITEMS = 20
 """Items of a list that is put together; a longer one is unknown."""
-_MAX_DEPTH = 4
+MAX_DEPTH = 4
 """Of objects and lists that are put together."""
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
@@ -46,22 +40,6 @@ _LEAST_PART = 0.5
 """Of a further output in a text that is written around some, against the most probable one."""
 _NEGLIGIBLE = 5e-3
 """Of a candidate; the probabilities of others are added up if they have the same value."""
-
-
-class Slot(NamedTuple):
-    """What is to be decided.
-
-    Attributes:
-        name: of the slot, as candidates know it.
-        path: where the value belongs: the parameter, then fields and positions.
-        number: of the item of a list that it is, or is in.
-        depth: of objects and lists around it.
-    """
-
-    name: str
-    path: tuple[str | int, ...]
-    number: int = 0
-    depth: int = 0
 
 
 class Choice(NamedTuple):
@@ -87,49 +65,70 @@ class Choice(NamedTuple):
         return self.form == UNKNOWN or self.form.startswith(AROUND)
 
 
-def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> list[Slot]:
-    """The slots that a decision adds: parts of what is put together, and a list's next item."""
-    name, path, number, depth = slot
-    inner: list[Slot] = []
-    if form == LIST and depth < _MAX_DEPTH:
-        inner = [Slot(f"{name}/{ITEM}", (*path, 0), 0, depth + 1)]
-    elif form == OBJECT and depth < _MAX_DEPTH:
-        inner = [
-            Slot(f"{name}/{part}", (*path, part), number, depth + 1)
-            for part in constants.slot(tool, name).fields
-        ]
-    is_item = name.endswith(f"/{ITEM}") and form not in (OMITTED, UNKNOWN)
-    if is_item and isinstance(path[-1], int) and path[-1] + 1 < MAX_ITEMS:
-        inner.append(Slot(name, (*path[:-1], path[-1] + 1), path[-1] + 1, depth))
-    return inner
+NOT_KNOWN = Choice(UNKNOWN, 0.0)
 
 
-def fill_slots(
-    ranker: CandidateRanker,
-    candidates: CallCandidates,
-    constants: Constants,
-    parameters: Sequence[str],
-) -> list[tuple[Slot, Choice]]:
-    """Decide the slots of a call in their order.
+class CallFiller:
+    """Fills one call, slot by slot in their order.
 
     Args:
         ranker: weighs candidates.
         candidates: finds them.
         constants: fields and types.
-        parameters: in the order in which they are decided.
     """
-    decided = NOTHING_DECIDED
-    choices: list[tuple[Slot, Choice]] = []
-    pending = [Slot(name, (name,)) for name in parameters]
-    while pending:
-        slot = pending.pop(0)
-        found = candidates.find(slot.name, decided, slot.number)
-        is_first = slot.path[-1] == 0
-        choice = choose(found, ranker.probabilities(found), decided.spans, is_first=is_first)
-        pending = [*following_slots(constants, candidates.tool, slot, choice.form), *pending]
-        decided = decided.add(found, choice.form, slot.number, choice.span)
-        choices.append((slot, choice))
-    return choices
+
+    def __init__(
+        self, ranker: CandidateRanker, candidates: CallCandidates, constants: Constants
+    ) -> None:
+        self._ranker = ranker
+        self._candidates = candidates
+        self._constants = constants
+
+    def fill(self, name: str, number: int = 0, depth: int = 0) -> Choice:
+        """Decide a slot and its parts; it is unknown where one of its parts is.
+
+        Args:
+            name: of the slot.
+            number: of the item of a list that it is, or is in.
+            depth: of objects and lists around it.
+        """
+        found = self._candidates.find(name, number)
+        is_first = number == 0 and name.endswith(f"/{ITEM}")
+        shares = self._ranker.probabilities(found.keys, len(found), found.blocks)
+        choice = choose(found, shares, self._candidates.spans, is_first=is_first)
+        self._candidates.decide(found, choice.form, number, choice.span)
+        about = self._constants.slot(self._candidates.tool, name)
+        if choice.form not in (LIST, OBJECT):
+            return choice._replace(value=convert(choice.value, about.type))
+        if depth >= MAX_DEPTH:
+            return NOT_KNOWN
+        if choice.form == LIST:
+            parts = self._fill_items(f"{name}/{ITEM}", depth + 1)
+            value: Any = [part.value for part in parts if part.form != OMITTED]
+            is_whole = bool(value) and parts[-1].form == OMITTED
+        else:
+            fields = {part: self.fill(f"{name}/{part}", number, depth + 1) for part in about.fields}
+            parts = list(fields.values())
+            value = {part: one.value for part, one in fields.items() if one.form != OMITTED}
+            is_whole = bool(value) and not any(part.is_unknown for part in parts)
+        if not is_whole:
+            return NOT_KNOWN
+        joint = math.prod((choice.probability, *(part.probability for part in parts)))
+        sources = tuple(source for part in parts for source in part.sources)
+        return Choice(canonical(value), joint, value, sources)
+
+    def _fill_items(self, name: str, depth: int) -> list[Choice]:
+        """The items of a list; the last one is left out unless they are too many or unknown."""
+        items: list[Choice] = []
+        for number in range(MAX_ITEMS):
+            items.append(self.fill(name, number, depth))
+            value = items[-1].value
+            is_repeated = any(value == item.value for item in items[:-1])
+            if items[-1].form == OMITTED:
+                break
+            if items[-1].is_unknown or (isinstance(value, Mapping) and is_repeated):
+                return [NOT_KNOWN]
+        return items
 
 
 def choose(
@@ -151,23 +150,23 @@ def choose(
     place_of: dict[str, int] = {}
     leading = np.flatnonzero(probabilities > _NEGLIGIBLE)
     for place in leading[np.argsort(-probabilities[leading], kind="stable")].tolist():
-        form, value = candidates.read(place)
-        is_empty_list = form == OMITTED and is_first
-        if form != UNKNOWN and not is_empty_list and fits(value, candidates.type):
-            totals[form] = totals.get(form, 0.0) + float(probabilities[place])
-            place_of.setdefault(form, place)
-    unknown = float(probabilities[candidates.unknown])
+        option = candidates.read(place)
+        is_empty_list = option.form == OMITTED and is_first
+        if option.form != UNKNOWN and not is_empty_list and fits(option.value, candidates.type):
+            totals[option.form] = totals.get(option.form, 0.0) + float(probabilities[place])
+            place_of.setdefault(option.form, place)
+    unknown = float(probabilities[candidates.spans])
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
     written = max(around.values(), default=0.0)
     if written > sum(totals.values()):
         parts = [place_of[form] for form, share in around.items() if share >= _LEAST_PART * written]
-        sources = tuple(map(candidates.source, sorted(parts)))
+        sources = tuple(candidates.read(part).source for part in sorted(parts))
         return Choice(max(around, key=around.__getitem__), written, None, sources)
     if not totals:
         return Choice(UNKNOWN, unknown)
     form = max(totals, key=totals.__getitem__)
     share, place = totals[form], place_of[form]
-    value, source = candidates.read(place)[1], candidates.source(place)
+    value, _, source, *_ = candidates.read(place)
     against = _AGAINST_NONE * unknown if source.kind in ("output", "omitted") else 0.0
     if share < max(_LEAST_SHARE, against):
         return Choice(UNKNOWN, unknown)
@@ -175,75 +174,10 @@ def choose(
         return Choice(form, share)
     span: tuple[int, int] | None = None
     if source.kind in ("query", "message"):
-        texts = candidates.state.texts
-        span = (int(texts.first[place]), int(texts.last[place]))
+        span = candidates.state.texts.span(place)
     elif source.kind != "constant":
         span = candidates.state.locate(form, call_spans)
     return Choice(form, share, value, (source,), span)
-
-
-# -- putting values together -------------------------------------------------------------------
-
-
-def assemble(
-    constants: Constants, tool: str, choices: Sequence[tuple[Slot, Choice]]
-) -> Iterator[tuple[str, Choice]]:
-    """The value of each parameter of a call, put together of its parts.
-
-    A parameter is unknown where one of its parts is.
-    """
-    parts = {slot.path: (slot, choice) for slot, choice in choices}
-    for path, (_, first) in parts.items():
-        if len(path) > 1:
-            continue
-        name = str(path[0])
-        own = [choice.probability for slot, choice in choices if slot.path[0] == name]
-        if len(own) == 1:
-            yield name, first
-            continue
-        built = _build(constants, tool, parts, path)
-        if built is None:
-            yield name, Choice(UNKNOWN, math.prod(own))
-        else:
-            value, sources = built
-            yield name, Choice(canonical(value), math.prod(own), value, tuple(sources))
-
-
-def _build(
-    constants: Constants,
-    tool: str,
-    parts: Mapping[tuple[str | int, ...], tuple[Slot, Choice]],
-    path: tuple[str | int, ...],
-) -> tuple[Any, list[Source]] | None:
-    """A value and its sources; None where a part is not known."""
-    slot, choice = parts[path]
-    sources: list[Source] = []
-    if choice.form == LIST:
-        items: list[Any] = []
-        for number in range(MAX_ITEMS):
-            if parts[*path, number][1].form == OMITTED:
-                return (items, sources) if items else None
-            item = _build(constants, tool, parts, (*path, number))
-            if item is None or (isinstance(item[0], Mapping) and item[0] in items):
-                return None
-            items.append(item[0])
-            sources += item[1]
-        return None
-    if choice.form == OBJECT:
-        fields: dict[str, Any] = {}
-        for name in constants.slot(tool, slot.name).fields:
-            if (*path, name) not in parts:
-                return None
-            if parts[*path, name][1].form != OMITTED:
-                part = _build(constants, tool, parts, (*path, name))
-                if part is None:
-                    return None
-                fields[name] = part[0]
-                sources += part[1]
-        return (fields, sources) if fields else None
-    if choice.is_unknown or choice.form == OMITTED:
-        return None
-    return convert(choice.value, constants.slot(tool, slot.name).type), list(choice.sources)
 
 
 # -- learning ------------------------------------------------------------------------------------
@@ -254,55 +188,38 @@ def iter_examples(
 ) -> Iterator[Example]:
     """Every decision of a demonstrated call, each with what was decided before it."""
     state = candidates.state
-    decided = NOTHING_DECIDED
-    given: list[tuple[Slot, Any]] = [
-        (Slot(name, (name,)), call.arguments.get(name, OMITTED)) for name in parameters
-    ]
-    while given:
-        slot, written = given.pop(0)
-        found = candidates.find(slot.name, decided, slot.number)
+
+    def learn(name: str, written: Any, number: int, depth: int) -> Iterator[Example]:
+        found = candidates.find(name, number)
         value = written if written == OMITTED else resolve_references(written, state.by_id)
         form, forms = _wanted_forms(found, written, value)
-        targets = found.targets(forms)
-        yield Example.of(found, targets)
-        composed = next((one for one in (LIST, OBJECT) if one in forms), None)
-        if composed is not None:
-            form = composed
-            given = [*_read_parts(constants, call.tool, slot, composed, value), *given]
-        span = None if form.startswith("\x00") else state.locate(form, decided.spans)
-        decided = decided.add(found, form, slot.number, span)
+        yield Example.of(found.keys, len(found), found.blocks, found.targets(forms))
+        form = next((one for one in (LIST, OBJECT) if one in forms), form)
+        span = None if form.startswith("\x00") else state.locate(form, candidates.spans)
+        candidates.decide(found, form, number, span)
+        if depth >= MAX_DEPTH:
+            return
+        if form == LIST:
+            for place, item in enumerate([*value, OMITTED]):
+                yield from learn(f"{name}/{ITEM}", item, place, depth + 1)
+        elif form == OBJECT:
+            for part in constants.slot(call.tool, name).fields:
+                yield from learn(f"{name}/{part}", value.get(part, OMITTED), number, depth + 1)
+
+    for name in parameters:
+        yield from learn(name, call.arguments.get(name, OMITTED), 0, 0)
 
 
 def _wanted_forms(candidates: Candidates, written: Any, value: Any) -> tuple[str, set[str]]:
     """The canonical form of a demonstrated value, and all forms by which it may be reached."""
     if isinstance(written, str) and written == OMITTED:
         return OMITTED, {OMITTED}
-    form = canonical(value)
-    forms = {form}
+    form, composed = canonical(value), ""
     if isinstance(value, list):
-        if 0 < len(value) < MAX_ITEMS and LIST in candidates.forms:
-            forms.add(LIST)
-        return form, forms
-    if is_filled_object(value):
-        if OBJECT in candidates.forms:
-            forms.add(OBJECT)
-        return form, forms
-    outputs = [] if is_reference(value) else find_references(value)
-    if outputs:
+        composed = LIST if 0 < len(value) < MAX_ITEMS else ""
+    elif is_filled_object(value):
+        composed = OBJECT
+    elif (outputs := find_references(value)) and not is_reference(value):
         around = [AROUND + canonical({"$ref": one.call}) for one in outputs]
         return around[0], {*around}
-    return form, forms
-
-
-def _read_parts(
-    constants: Constants, tool: str, slot: Slot, composed: str, value: Any
-) -> Iterator[tuple[Slot, Any]]:
-    """The parts of a demonstrated value, by the slots that its decision adds."""
-    for part in following_slots(constants, tool, slot, composed):
-        if part.name == slot.name:
-            continue  # the next item of a list is there already
-        if composed == LIST:
-            for number, item in enumerate([*value, OMITTED]):
-                yield Slot(part.name, (*slot.path, number), number, part.depth), item
-        else:
-            yield part, value.get(part.path[-1], OMITTED)
+    return form, {form, composed} if candidates.find(composed) is not None else {form}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,15 +15,10 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError, check_at_least
-from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CallCandidates
+from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence, Description, describe_call
 from dtdr.predict.arguments.constants import Constants, SeenValues
-from dtdr.predict.arguments.filling import (
-    Choice,
-    assemble,
-    fill_slots,
-    iter_examples,
-)
+from dtdr.predict.arguments.filling import CallFiller, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
@@ -35,6 +30,7 @@ _MOST_RUNS = 20_000
 _MOST_DECISIONS = 20_000
 """That are learned together; their features take 20 KB each."""
 _DAMAGED = "its part about arguments is damaged, or of another version; fit it again"
+_BROKEN = (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError)
 _HELD_OUT = 5
 """Every fifth run is held out to calibrate on, and learned afterwards."""
 
@@ -44,18 +40,17 @@ class ArgumentOptions:
     """How arguments are learned.
 
     Attributes:
-        min_runs: runs that a value must occur in to be kept as a constant; 0 keeps none.
-        min_groups: groups of runs that it must occur in (a run without a group is its own group).
+        min_runs: runs of at least two groups that a value must occur in to be kept as a constant;
+            0 keeps none.
 
     Raises:
-        InputError: a number is negative.
+        InputError: it is negative.
     """
 
     min_runs: int = 3
-    min_groups: int = 2
 
     def __post_init__(self) -> None:
-        check_at_least(0, min_runs=self.min_runs, min_groups=self.min_groups)
+        check_at_least(0, min_runs=self.min_runs)
 
 
 class ArgumentModel:
@@ -110,25 +105,25 @@ class ArgumentModel:
             seed: of the order of examples.
         """
         options = options or ArgumentOptions()
-        constants = Constants.fit(
-            demonstrations, min_runs=options.min_runs, min_groups=options.min_groups
-        )
+        constants = Constants.fit(demonstrations, min_runs=options.min_runs)
         model = cls(constants, CandidateRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
             demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
-        names = [item.group or f"\x00{number}" for number, item in enumerate(demonstrations)]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        is_held = [
-            numbers[name] % _HELD_OUT == 0 and len(numbers) >= 2 * _HELD_OUT for name in names
+        numbers: dict[str, int] = {}
+        groups = [
+            numbers.setdefault(item.group or f"\x00{place}", len(numbers))
+            for place, item in enumerate(demonstrations)
         ]
-        held = [item for item, out in zip(demonstrations, is_held, strict=True) if out]
-        rest = [item for item, out in zip(demonstrations, is_held, strict=True) if not out]
-        model._train(rest, seed)
+        pairs = list(zip(demonstrations, groups, strict=True))
+        held = [pair for pair in pairs if pair[1] % _HELD_OUT == 0]
+        if len(numbers) < 2 * _HELD_OUT:
+            held = []
+        model._train([item for item, group in pairs if not held or group % _HELD_OUT], seed)
         if held:
             model._calibrate(held)
-            model._train(held, seed + 1)
-        model.ranker.drop_small()
+            model._train([item for item, _ in held], seed + 1)
+        model.ranker.finish()
         return model
 
     def update(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
@@ -142,6 +137,7 @@ class ArgumentModel:
         tools = tuple(self.tools.values())
         model = ArgumentModel(constants, self.ranker.copy(), tools, self.confidence, self.names)
         model._train(demonstrations, seed)
+        model.ranker.finish()
         return model
 
     def with_tools(
@@ -183,18 +179,16 @@ class ArgumentModel:
                 examples.clear()
         self.ranker.train(examples, EPOCHS, seed)
 
-    def _calibrate(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Learn from held-out demonstrations how often calls are right."""
+    def _calibrate(self, held: Sequence[tuple[Demonstration, int]]) -> None:
+        """Learn from held-out demonstrations and their groups how often calls are right."""
         calls: list[Description | None] = []
         exact: list[bool] = []
         groups: list[int] = []
-        numbers: dict[str, int] = {}
-        for number, item in enumerate(demonstrations):
-            group = numbers.setdefault(item.group or f"\x00{number}", len(numbers))
+        for item, group in held:
             for state, call in iter_calls([item]):
                 prediction, described = self._fill(call.tool, state)
                 calls.append(described)
-                groups.append(group)
+                groups.append(group // _HELD_OUT)
                 exact.append(is_exact(prediction, call, state))
         self.confidence = Confidence.fit(calls, exact, groups)
 
@@ -231,26 +225,13 @@ class ArgumentModel:
         return self.confidence.threshold(exact)
 
     def _declared(self, tool: str) -> dict[str, Parameter]:
-        return (
-            {item.name: item for item in self.tools[tool].parameters} if tool in self.tools else {}
-        )
+        declared = self.tools[tool].parameters if tool in self.tools else ()
+        return {item.name: item for item in declared}
 
     def _parameters(self, tool: str, given: Iterable[str] = ()) -> list[str]:
         """Parameters in the order they are decided: those of the demonstrations, then others."""
         seen = self.constants.parameters.get(tool, ())
         return list(dict.fromkeys((*seen, *self._declared(tool), *given)))
-
-    def _must_be_given(self, tool: str, parameter: str) -> bool:
-        """Whether the tool requires a parameter that no demonstration gave."""
-        if parameter in self.constants.parameters.get(tool, ()):
-            return False
-        declared = self._declared(tool).get(parameter)
-        return declared is not None and declared.required
-
-    def _type_of(self, tool: str, parameter: str) -> str:
-        """The type of the values in demonstrations; else what the tool declares."""
-        declared = self._declared(tool).get(parameter)
-        return self.constants.slot(tool, parameter).type or (declared.type if declared else "")
 
     def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, Description | None]:
         """A call, and what describes it unless a value is unknown."""
@@ -259,24 +240,28 @@ class ArgumentModel:
         contains: dict[str, tuple[Source, ...]] = {}
         unknown: list[str] = []
         shares: dict[str, float] = {}
-        constants = self.constants
-        candidates = CallCandidates(state, tool, constants)
-        choices = fill_slots(self.ranker, candidates, constants, self._parameters(tool))
-        for parameter, choice in assemble(constants, tool, choices):
-            if choice.form == OMITTED and self._must_be_given(tool, parameter):
-                choice = Choice(UNKNOWN, choice.probability)
-            if choice.is_unknown:
+        candidates = CallCandidates(state, tool, self.constants)
+        filler = CallFiller(self.ranker, candidates, self.constants)
+        seen, declared = self.constants.parameters.get(tool, ()), self._declared(tool)
+        joint = 1.0
+        for parameter in self._parameters(tool):
+            choice = filler.fill(parameter)
+            joint *= choice.probability
+            about = declared.get(parameter)
+            if choice.form == OMITTED:
+                if about is not None and about.required and parameter not in seen:
+                    unknown.append(parameter)
+            elif choice.is_unknown:
                 unknown.append(parameter)
                 if choice.sources:
                     contains[parameter] = choice.sources
-            elif choice.form != OMITTED:
-                arguments[parameter] = convert(choice.value, self._type_of(tool, parameter))
+            else:
+                # The values in demonstrations decide; else what the tool declares.
+                known = self.constants.slot(tool, parameter).type
+                arguments[parameter] = convert(choice.value, known or (about.type if about else ""))
                 sources[parameter] = choice.sources
                 shares[parameter] = choice.probability
-        described = None
-        if not unknown:
-            joint = math.prod(choice.probability for _, choice in choices)
-            described = describe_call(tool, joint, shares, sources, state)
+        described = None if unknown else describe_call(tool, joint, shares, sources, state)
         probability = 0.0 if described is None else self.confidence.probability(described)
         prediction = CallPrediction(
             tool, arguments, sources, probability, tuple(unknown), shares, contains
@@ -288,23 +273,18 @@ class ArgumentModel:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         buckets, weights = self.ranker.arrays()
-        seen = self.constants.seen or SeenValues(0, 0)
+        seen = self.constants.seen or SeenValues(0)
         return {
             "buckets": buckets,
             "weights": weights.astype(np.float16),
             "confidence": self.confidence.curve,
-            **{f"seen.{name}": array for name, array in seen.arrays().items()},
+            "seen": seen.array(),
         }
 
     def config(self) -> dict[str, Any]:
         """The JSON object to save: constants, and the names that the arrays speak of."""
-        seen = self.constants.seen
         return {
-            "constants": self.constants.to_dict(),
-            "parameters": {tool: list(names) for tool, names in self.constants.parameters.items()},
-            "paths": {tool: list(items) for tool, items in self.constants.paths.items()},
-            "min_runs": 0 if seen is None else seen.min_runs,
-            "min_groups": 0 if seen is None else seen.min_groups,
+            **self.constants.config(),
             "names": self.names,
             "confidence": self.confidence.weights,
             "thresholds": self.confidence.describe(),
@@ -329,15 +309,7 @@ class ArgumentModel:
             sure = {str(name): float(one) for name, one in config["confidence"].items()}
             confidence = Confidence(sure, arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
-            least = int(config["min_runs"]), int(config["min_groups"])
-            seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
-            parameters, paths = (
-                {str(tool): tuple(map(str, items)) for tool, items in config[name].items()}
-                for name in ("parameters", "paths")
-            )
-            constants = Constants.from_dict(
-                config["constants"], parameters, paths, seen if least[0] else None
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            constants = Constants.restore(config, arrays["seen"])
+        except _BROKEN as error:
             raise ModelError(_DAMAGED) from error
         return cls(constants, ranker, tools, confidence, learned)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from dtdr.data.calls import ToolCall, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.outputs import iter_leaves
@@ -31,13 +33,6 @@ class Source:
     call: str = ""
     path: str = ""
     span: tuple[int, int] | None = None
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Source:
-        """A source from the JSON object that ``to_dict`` gives."""
-        span = record.get("span")
-        place = None if span is None else (int(span[0]), int(span[1]))
-        return cls(record["kind"], record.get("call", ""), record.get("path", ""), place)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; keys only where they say something."""
@@ -85,15 +80,7 @@ class CallPrediction:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> CallPrediction:
         """A prediction from the JSON object that ``to_dict`` gives."""
-        return cls(
-            record["tool"],
-            record["arguments"],
-            _read_sources(record["sources"]),
-            float(record["probability"]),
-            tuple(record["unknown"]),
-            record["probabilities"],
-            _read_sources(record.get("contains", {})),
-        )
+        return msgspec.convert(record, cls)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object, which ``from_dict`` reads back."""
@@ -106,12 +93,6 @@ class CallPrediction:
             "unknown": list(self.unknown),
             "contains": _write_sources(self.contains),
         }
-
-
-def _read_sources(
-    record: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> dict[str, tuple[Source, ...]]:
-    return {name: tuple(map(Source.from_dict, items)) for name, items in record.items()}
 
 
 def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[dict[str, Any]]]:

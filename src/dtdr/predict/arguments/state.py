@@ -12,20 +12,13 @@ from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.outputs import iter_leaves
 from dtdr.data.run import Run
-from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.arguments.prediction import CallPrediction, Source, SourceKind
 from dtdr.predict.arguments.texts import read_texts, telling_words
-from dtdr.predict.arguments.values import (
-    canonical,
-    output_leaves,
-    resolve_references,
-)
+from dtdr.predict.arguments.values import canonical, output_leaves, resolve_references
 
 ITEM = "*"
 """In place of a position in a list, of a key that names one record, and of a list's item."""
@@ -38,8 +31,6 @@ _VARIABLE = re.compile(r"\d+|.*\d{3}.*", re.DOTALL)
 _PREFIX = re.compile("^(?:given|failed|whole) ")
 _LONGEST_TELLING = 60
 """Characters of a value whose words are looked for in the texts."""
-FORM, KIND, GROUP, RECORD, LIST = range(5)
-"""Columns of ``CallParts.numbers``."""
 WHOLE = "whole "
 """The pattern of a whole output."""
 MOST_GIVEN = 60
@@ -65,29 +56,25 @@ class PartKind(NamedTuple):
     said: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallParts:
-    """The n parts of an earlier call that may be an argument: its arguments, and its output.
+class Part(NamedTuple):
+    """A part of an earlier call that may be an argument: of its arguments, or of its output.
 
     A record is an object in a list, or one under a key that is an identifier; what is outside
     of such objects, the arguments among it, is one record together.
 
     Attributes:
-        given: how many parts are arguments; these come first.
-        sources: where they come from.
-        values: as they are written there.
-        forms: canonical.
-        numbers: of their forms, kinds, lists, records, and lists of records; shape (n, 5).
-        mentions: how much of the record the query and the last message say, and all texts;
-            shape (n, 2).
+        value: as it is written there.
+        form: canonical.
+        source: where it comes from.
+        numbers: of its form, kind, list, record, and list of records.
+        mentions: how much of the record the query and the last message say, and all texts.
     """
 
-    given: int
-    sources: tuple[Source, ...]
-    values: tuple[Any, ...]
-    forms: tuple[str, ...]
-    numbers: npt.NDArray[np.int64]
-    mentions: npt.NDArray[np.float64]
+    value: Any
+    form: str
+    source: Source
+    numbers: tuple[int, int, int, int, int]
+    mentions: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +83,13 @@ class PastCall:
 
     Attributes:
         arguments: with references resolved where outputs are known.
+        parts: of the arguments, then the whole output and parts of it.
         is_earlier: whether it was made for an earlier query.
     """
 
     call: ToolCall
     arguments: Mapping[str, Any]
-    parts: CallParts
+    parts: list[Part]
     is_earlier: bool
 
 
@@ -119,7 +107,7 @@ class RunState:
         texts: the query and messages.
         calls: the calls so far, those of earlier turns first.
         by_id: the calls by their ids.
-        uses: how often an argument referred to each call, by its id.
+        used: ids of the calls that an argument referred to.
         spans: spans used by tool and parameter, by parameter under ``("", parameter)``, and all
             under ``("", "")``.
         values: forms that each tool and parameter took, fields of objects and items of lists too.
@@ -139,7 +127,7 @@ class RunState:
     def _clear(self) -> None:
         self.calls: list[PastCall] = []
         self.by_id: dict[str, ToolCall] = {}
-        self.uses: dict[str, int] = {}
+        self.used: set[str] = set()
         self.spans: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {}
         self.values: dict[tuple[str, str], tuple[str, ...]] = {}
         self.last_token = -1
@@ -172,7 +160,7 @@ class RunState:
     def copy(self) -> RunState:
         """The same state, to which other calls may be added."""
         result = copy(self)
-        for name in ("calls", "by_id", "uses", "spans", "values"):
+        for name in ("calls", "by_id", "used", "spans", "values"):
             setattr(result, name, getattr(self, name).copy())
         result.step_memo = {}
         return result
@@ -180,8 +168,7 @@ class RunState:
     def add(self, call: ToolCall, *, is_earlier: bool = False) -> None:
         """Take note of a call that was made."""
         arguments = resolve_references(call.arguments, self.by_id)
-        for reference in find_references(call.arguments):
-            self.uses[reference.call] = self.uses.get(reference.call, 0) + 1
+        self.used.update(reference.call for reference in find_references(call.arguments))
         self._note_values(call.tool, arguments)
         parts = self.read_parts(call, arguments)
         self.calls.append(PastCall(call, arguments, parts, is_earlier))
@@ -194,9 +181,7 @@ class RunState:
 
     def locate(self, form: str, used: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         """The span that says a value, one that is not used yet where there are several."""
-        texts = self.texts
-        places = texts.places.get(form, ())
-        spans = [(int(texts.first[place]), int(texts.last[place])) for place in places]
+        spans = [*map(self.texts.span, self.texts.places.get(form, ()))]
         return next((span for span in spans if span not in used), spans[0] if spans else None)
 
     def _note_values(self, tool: str, arguments: Mapping[str, Any]) -> None:
@@ -214,47 +199,44 @@ class RunState:
 
     def read_parts(
         self, call: ToolCall, arguments: Mapping[str, Any], paths: Sequence[str] = ()
-    ) -> CallParts:
+    ) -> list[Part]:
         """The parts of a call: of its arguments, and of its output, or paths if it is not known."""
         tool, said = call.tool, self.texts.said
         how = "failed" if call.status == "error" else "given"
-        found = [(f"{how} {name}", name, value) for name, value in _iter_given(arguments)]
-        given = len(found)
-        found.append((WHOLE, "", {"$ref": call.id}))
+        found: list[tuple[SourceKind, str, str, Any]] = [
+            ("argument", f"{how} {path}", path, value) for path, value in _iter_given(arguments)
+        ]
+        found.append(("output", WHOLE, "", {"$ref": call.id}))
         if call.output is not None:
             leaves = output_leaves(call.output)
-            found += [(path[1:], path, one) for path, one in leaves if not isinstance(one, bool)]
+            found += [("output", path[1:], path, value) for path, value in leaves]
         else:
-            found += [(path[1:], path, {"$ref": call.id, "path": path}) for path in paths]
+            unread = ((path, {"$ref": call.id, "path": path}) for path in paths)
+            found += [("output", path[1:], path, value) for path, value in unread]
         words: dict[str, set[str]] = {}
-        sources, values, forms, records, rows = [], [], [], [], []
-        for place, (keys, path, value) in enumerate(found):
+        parts: list[Part] = []
+        records: list[str] = []
+        for source, keys, path, value in found:
             pattern, key, record = _read_keys(keys)
             form = canonical(value)
             if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
-                telling = telling_words(value)
                 for one in _records_around(record):
-                    words.setdefault(one, set()).update(telling)
+                    words.setdefault(one, set()).update(telling_words(value))
             kind = PartKind(tool, pattern, key, said.get(form, "no"))
-            group = (tool, pattern, call.id if record else "")
-            row = (
+            numbers = (
                 self.number(form),
                 self.kinds.setdefault(kind, len(self.kinds)),
-                self.number(group),
+                self.number((tool, pattern, call.id if record else "")),
                 self.number((call.id, record)),
                 self.number(("of", tool, _read_keys(record)[0])),
             )
-            sources.append(Source("argument" if place < given else "output", call.id, path))
-            values.append(value)
-            forms.append(form)
+            parts.append(Part(value, form, Source(source, call.id, path), numbers))
             records.append(record)
-            rows.append(row)
         scores = self._score_mentions(words)
-        mentions = np.array([scores.get(record, (0.0, 0.0)) for record in records])
-        table = np.array(rows, np.int64).reshape(-1, 5)
-        return CallParts(
-            given, tuple(sources), tuple(values), tuple(forms), table, mentions.reshape(-1, 2)
-        )
+        return [
+            part._replace(mentions=scores[record]) if record in scores else part
+            for part, record in zip(parts, records, strict=True)
+        ]
 
     def _score_mentions(self, words: Mapping[str, set[str]]) -> dict[str, tuple[float, float]]:
         """How much of each record the last texts say, and all of them; rare words count more."""
@@ -264,13 +246,12 @@ class RunState:
             where = record.rpartition("/")[0]
             lists.setdefault(where, Counter()).update(own)
             sizes[where] += 1
-        parts = self.texts.part_words
         scores = {}
         for record, own in words.items():
             where = record.rpartition("/")[0]
-            shares = [0.0] * len(parts)
-            for place, said in enumerate(parts):
-                for word in own & said:
+            shares = [0.0] * len(self.texts.parts)
+            for place, text in enumerate(self.texts.parts):
+                for word in own & text.words:
                     shares[place] += math.log((sizes[where] + 1) / lists[where][word])
             total = sum(share * _FADING**place for place, share in enumerate(shares))
             scores[record] = (round(sum(shares[:2]), 6), round(total, 6))
@@ -286,28 +267,13 @@ def _iter_given(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     parts = [item for item in arguments.items() if isinstance(item[1], (list, Mapping))]
     leaves = ((pointer[1:], value) for pointer, value in iter_leaves(arguments, _is_whole))
     for path, value in islice(chain(parts, leaves), MOST_GIVEN):
-        if not (
-            value in (None, "")
-            or isinstance(value, bool)
-            or _is_whole(value)
-            or find_references(value)
-        ):
+        if value not in (None, "") and not isinstance(value, bool) and not find_references(value):
             yield path, value
 
 
 def rename(call: ToolCall, names: Mapping[str, str]) -> ToolCall:
     """A call by another name of its tool; the same where none is given."""
     return replace(call, tool=names.get(call.tool, call.tool))
-
-
-def rank_in_groups(
-    scores: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """2 for the highest score of its group, 1 for a lower one, 0 for none; shape (n,)."""
-    highest = np.zeros(int(groups.max(initial=-1)) + 1)
-    np.maximum.at(highest, groups, scores)
-    result: npt.NDArray[np.int64] = (scores > 0) * 1 + ((scores > 0) & (scores >= highest[groups]))
-    return result
 
 
 @lru_cache(maxsize=1 << 14)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import compress, groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +17,24 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
-from dtdr.predict.arguments.hashing import Block, Hashes, Rows, features
 from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.values import canonical, letters_of
+from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
+from dtdr.predict.arguments.values import canonical
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
 MAX_SPAN = 9
 """Tokens of a span that is not a whole quotation."""
-MAX_QUOTATION = 60
 
 _TOKEN = re.compile(
     r"(?:[/~#](?=\w)|(?<![\w)])-(?=\d))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S"
 )
 """Words with what joins their parts, paths, numbers with a minus sign, and single marks."""
-_OPENING = {'"': '"', "“": "”", "'": "'", "‘": "’", "`": "`"}
+_QUOTATION = re.compile(
+    r"""["][^"]{1,500}["]|“[^”]{1,500}”|`[^`]{1,500}`"""
+    r"""|(?<!\S)'.{1,500}?'(?!\w)|(?<!\S)‘.{1,500}?’(?!\w)""",
+    re.DOTALL,
+)
 _NEVER_LAST = frozenset(
     ["and", "or", "the", "a", "an", "of", "to", "in", "with", ",", ".", ";", ":", "!", "?", "("]
 )
@@ -46,38 +50,28 @@ class TokenizedText:
 
     Attributes:
         text: as it was given.
-        tokens: n of them.
-        lower: the tokens in lower case.
+        lower: the n tokens in lower case.
+        starts, ends: first and last (exclusive) character of each token.
         is_quoted: whether each token is between quotation marks; shape (n,).
         rows: features of tokens as the first of a span, as the last of one, and of types of spans.
-        first, last, span_type: of each of the m spans the rows there; shape (m,).
+        spans: first and last token and type of each of the m spans, rows there; shape (3, m).
         values: the spans as written.
         canonical: the spans as they are compared.
-        starts, ends: first and last (exclusive) character of each token.
-        stands_out: whether a span is a whole quotation, a whole run of names, or an address.
-        is_named: whether it is conspicuous, or has nothing but names and numbers.
+        is_named: whether a span is a quotation or an address, or has only names and numbers.
+        words: stems of the words, and canonical forms of the numbers.
     """
 
     text: str
-    tokens: tuple[str, ...]
     lower: tuple[str, ...]
-    is_quoted: npt.NDArray[np.bool_]
-    rows: tuple[Rows, ...]
-    first: npt.NDArray[np.int64]
-    last: npt.NDArray[np.int64]
-    span_type: npt.NDArray[np.int64]
-    values: tuple[str, ...]
-    canonical: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
-    stands_out: npt.NDArray[np.bool_]
+    is_quoted: npt.NDArray[np.bool_]
+    rows: tuple[Rows, ...]
+    spans: npt.NDArray[np.int64]
+    values: tuple[str, ...]
+    canonical: tuple[str, ...]
     is_named: npt.NDArray[np.bool_]
-
-    def word(self, index: int) -> str:
-        """The token there in lower case; ``^`` before the first and ``$`` after the last."""
-        if index < 0:
-            return "^"
-        return self.lower[index] if index < len(self.lower) else "$"
+    words: frozenset[str]
 
 
 @lru_cache(maxsize=64)
@@ -87,38 +81,29 @@ def tokenize(text: str) -> TokenizedText:
     matches = list(islice(_TOKEN.finditer(text), MAX_TOKENS))
     tokens = tuple(match.group() for match in matches)
     lower = tuple(token.casefold() for token in tokens)
-    starts = [match.start() for match in matches]
-    ends = [match.end() for match in matches]
-    quotation, quotations = _quotations(tokens, starts, ends)
+    starts = tuple(match.start() for match in matches)
+    ends = tuple(match.end() for match in matches)
+    quotation, quotations = _quotations(text[: ends[-1] if ends else 0], tokens, starts)
     spans = list(_iter_spans(tokens, lower, quotation, quotations))
     kinds = list(dict.fromkeys(span.kind for span in spans))
     row_of = {kind: row for row, kind in enumerate(kinds)}
     columns = [(span.first, span.last, row_of[span.kind]) for span in spans]
-    first, last, span_type = np.array(columns, np.int64).reshape(-1, 3).T
     values = tuple(text[starts[span.first] : ends[span.last]] for span in spans)
-    start_features, end_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
+    first_features, last_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     of_types = features([name for kind in kinds for name in _kind_features(*kind)])
     return TokenizedText(
         text,
-        tokens,
         lower,
+        starts,
+        ends,
         np.array([number >= 0 for number in quotation], np.bool_),
-        tuple(map(Rows.of_table, (start_features, end_features, of_types.reshape(-1, 3)))),
-        first,
-        last,
-        span_type,
+        tuple(map(Rows.of_table, (first_features, last_features, of_types.reshape(-1, 3)))),
+        np.array(columns, np.int64).reshape(-1, 3).T,
         values,
         tuple(map(canonical, values)),
-        tuple(starts),
-        tuple(ends),
-        np.array([span.stands_out for span in spans], np.bool_),
         np.array([span.is_named for span in spans], np.bool_),
+        frozenset().union(*map(telling_words, tokens)),
     )
-
-
-def read_stems(text: str) -> list[str]:
-    """The stems that ``tokenize`` gives, alone."""
-    return [stem(match.group()) for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]
 
 
 def stem(word: str) -> str:
@@ -134,7 +119,8 @@ def telling_words(value: Any) -> frozenset[str]:
     """What a value says: the stems of its words of three letters and more, and its number."""
     if not isinstance(value, str):
         return frozenset([canonical(value)])
-    words = {one for one in read_stems(value) if len(one) > 2 and one[0].isalpha()}
+    tokens = (match.group() for match in islice(_TOKEN.finditer(value), MAX_TOKENS))
+    words = {one for one in map(stem, tokens) if len(one) > 2 and one[0].isalpha()}
     if value[:1].isdigit() and len(value) < 20:
         words.add(canonical(value))
     return frozenset(words - _FUNCTION_STEMS)
@@ -147,49 +133,38 @@ def name_stems(name: str) -> frozenset[str]:
 
 
 def _quotations(
-    tokens: tuple[str, ...], starts: list[int], ends: list[int]
+    text: str, tokens: Sequence[str], starts: Sequence[int]
 ) -> tuple[list[int], dict[int, tuple[int, ...]]]:
     """Number of the quotation each token is in (-1: none, -2: a mark), and first -> last tokens.
 
     A quotation that ends with a full stop may be meant with it or without.
     """
-    count = len(tokens)
-    number = [-1] * count
+    number = [-1] * len(tokens)
     spans: dict[int, tuple[int, ...]] = {}
-    index = 0
-    while index < count:
-        close = _OPENING.get(tokens[index])
-        opens = close is not None and (
-            tokens[index] not in "'‘" or index == 0 or ends[index - 1] < starts[index]
-        )
-        end = _find_closing(tokens, starts, ends, index, close) if opens and close else -1
-        if end > index + 1:
-            inside: tuple[int, ...] = (end - 1,)
-            if tokens[end - 1] in ",." and end > index + 2:
-                # American style: "the title,"
-                inside = (end - 2,) if tokens[end - 1] == "," else (end - 2, end - 1)
-            for token in range(index + 1, end):
-                number[token] = len(spans)
-            number[index] = number[end] = -2
-            spans[index + 1] = inside
-            index = end
-        index += 1
+    for match in _QUOTATION.finditer(text):
+        first = bisect_left(starts, match.start() + 1)
+        close = bisect_left(starts, match.end() - 1)
+        if first < close < len(tokens):
+            last = close - 1
+            # American style: "the title,"
+            is_point = tokens[last] == "." and last > first
+            without = last - (is_point or (tokens[last] == "," and last > first))
+            number[first:close] = [len(spans)] * (close - first)
+            number[first - 1] = number[close] = -2
+            spans[first] = (without, last) if is_point else (without,)
     return number, spans
 
 
-def _find_closing(
-    tokens: tuple[str, ...], starts: list[int], ends: list[int], opening: int, mark: str
-) -> int:
-    for index in range(opening + 1, min(len(tokens), opening + MAX_QUOTATION)):
-        if tokens[index] == mark:
-            apart = index + 1 == len(tokens) or starts[index + 1] > ends[index]
-            if mark not in "'’" or apart or not tokens[index + 1][0].isalnum():
-                return index
-    return -1
-
-
+@lru_cache(maxsize=1 << 12)
 def _shape(token: str) -> str:
-    return f"d{min(len(token), 5)}" if token.isdigit() else letters_of(token[:24])
+    """The kinds of letters, digits and marks of a token, each run of one kind once."""
+    if token.isdigit():
+        return f"d{min(len(token), 5)}"
+    kinds = (
+        "X" if one.isupper() else "x" if one.islower() else "d" if one.isdigit() else one
+        for one in token[:24]
+    )
+    return "".join(kind for kind, _ in groupby(kinds))
 
 
 def _token_features(
@@ -200,11 +175,11 @@ def _token_features(
     words = [*"^^^^", *lower, *"$$$$"]
     kinds = [*"----", *shapes, *"----"]
 
-    def edge(index: int, beside: int) -> str:
+    def edge(index: int, neighbour: int) -> str:
         """Whether the token is the edge of a quotation, inside one, or in none."""
         if quotation[index] < 0:
             return "none"
-        inside = 0 <= beside < count and quotation[beside] == quotation[index]
+        inside = 0 <= neighbour < count and quotation[neighbour] == quotation[index]
         return "inside" if inside else "edge"
 
     starts, ends = [], []
@@ -235,7 +210,6 @@ class _Span(NamedTuple):
     first: int
     last: int
     kind: tuple[int, bool, bool, bool, bool, str]
-    stands_out: bool
     is_named: bool
 
 
@@ -280,10 +254,9 @@ def _iter_spans(
                 continue
             is_run = all_names and not (goes_on(start - 1, start) or goes_on(end + 1, end))
             is_title = is_whole and end == whole_ends[0]
-            stands_out = is_title or is_run or (start == end and "@" in tokens[start])
-            is_named = stands_out or all(map(_is_named, tokens[start : end + 1]))
+            is_named = is_title or all(map(_is_named, tokens[start : end + 1]))
             kind = (end - start + 1, quotation[start] >= 0, is_whole, all_names, is_run, joined)
-            yield _Span(start, end, kind, stands_out, is_named)
+            yield _Span(start, end, kind, is_named)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -316,14 +289,14 @@ class RunTexts:
         first, last: tokens of each span; shape (m,).
         span_part: the part of each span; shape (m,).
         parts: the texts; those of earlier messages are newest first.
-        offsets: the first token of each part; shape (parts + 1,).
-        span_values, span_canonical: the spans as written and as they are compared.
+        offsets: the first token of each part; shape (parts,).
+        lower: all tokens in lower case, with ``$`` after those of each part.
         is_quoted: whether each token is between quotation marks.
+        values, forms: the spans as written and as they are compared.
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
         word_features: the words of the query, each once.
-        stem_set: of the words.
-        part_words: of each part, the stems of its words and the canonical forms of its numbers.
+        stems: of all words.
     """
 
     blocks: tuple[Block, ...]
@@ -332,68 +305,66 @@ class RunTexts:
     span_part: npt.NDArray[np.int64]
     parts: tuple[TokenizedText, ...]
     offsets: tuple[int, ...]
-    span_values: tuple[str, ...]
-    span_canonical: tuple[str, ...]
+    lower: tuple[str, ...]
     is_quoted: npt.NDArray[np.bool_]
+    values: tuple[str, ...]
+    forms: tuple[str, ...]
     places: Mapping[str, Sequence[int]]
     said: Mapping[str, str]
     word_features: Hashes
-    stem_set: frozenset[str]
-    part_words: tuple[frozenset[str], ...]
+    stems: frozenset[str]
 
-    def neighbour(self, token: int, distance: int) -> str:
-        """The word this many tokens from a token, in its own text."""
-        part = 0
-        while self.offsets[part + 1] <= token:
-            part += 1
-        return self.parts[part].word(token - self.offsets[part] + distance)
+    def span(self, place: int) -> tuple[int, int]:
+        """The first and the last token of a span."""
+        return int(self.first[place]), int(self.last[place])
 
     def source(self, place: int) -> Source:
         """Where a span is."""
         number = int(self.span_part[place])
-        text, offset = self.parts[number], self.offsets[number]
-        first, last = int(self.first[place]) - offset, int(self.last[place]) - offset
-        return Source("message" if number else "query", span=(text.starts[first], text.ends[last]))
+        text, (first, last) = self.parts[number], self.span(place)
+        start, end = (
+            text.starts[first - self.offsets[number]],
+            text.ends[last - self.offsets[number]],
+        )
+        return Source("message" if number else "query", span=(start, end))
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
     """The texts of a run."""
-    messages = [item for item in before if isinstance(item, Message)][-MAX_MESSAGES:]
-    return _read_texts(
-        (query, *(item.content for item in reversed(messages))),
-        ("query", *(item.role for item in reversed(messages))),
-    )
+    messages = [item for item in before if isinstance(item, Message)][-MAX_MESSAGES:][::-1]
+    texts, roles = [item.content for item in messages], [item.role for item in messages]
+    return combine_texts((query, *texts), ("query", *roles))
 
 
 @lru_cache(maxsize=64)
-def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+    """The texts of several roles, newest first; the last few are remembered."""
     parts = tuple(map(tokenize, texts))
-    offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    lengths = [len(part.lower) + 1 for part in parts]
+    offsets = np.cumsum([0, *lengths[:-1]])
     blocks: list[Block] = []
     tokens: list[npt.NDArray[np.int64]] = []
-    values: list[str] = []
-    compared: list[str] = []
-    span_part: list[int] = []
+    values, forms, span_part = list[str](), list[str](), list[int]()
     for number, (part, role) in enumerate(zip(parts, roles, strict=True)):
-        keep = np.arange(len(part.values))
+        is_kept = np.ones(len(part.values), np.bool_)
         if number:
-            keep = np.flatnonzero((part.last - part.first < MAX_EARLIER_SPAN) & part.is_named)
-        at, name = len(values), f"{role} {min(number, 3)}" if number else "query"
-        # Most tokens of earlier messages neither begin nor end a span that is kept.
-        columns = part.first, part.last, part.span_type
+            is_kept = (part.spans[1] - part.spans[0] < MAX_EARLIER_SPAN) & part.is_named
+        columns = part.spans[:, is_kept]
         for rows, codes in zip(part.rows, columns, strict=True):
-            used, renumbered = rows.take(codes[keep])
-            blocks.append(Block(used, at, renumbered))
+            # Most tokens of earlier messages neither begin nor end a span that is kept.
+            used, renumbered = rows.take(codes)
+            blocks.append(Block(used, len(values), renumbered))
+        name = f"{role} {min(number, 3)}" if number else "query"
         of_role = Rows.of([features([f"role {name}", f"role of end {name}"])])
-        blocks.append(Block(of_role, at, np.zeros(len(keep), np.int64)))
-        tokens.append(np.stack(columns[:2])[:, keep] + offsets[number])
-        values += [part.values[place] for place in keep.tolist()]
-        compared += [part.canonical[place] for place in keep.tolist()]
-        span_part += [number] * len(keep)
+        blocks.append(Block(of_role, len(values), np.zeros(columns.shape[1], np.int64)))
+        tokens.append(columns[:2] + offsets[number])
+        values += compress(part.values, is_kept)
+        forms += compress(part.canonical, is_kept)
+        span_part += [number] * columns.shape[1]
     first, last = np.concatenate(tokens, axis=1)
     places: dict[str, list[int]] = defaultdict(list)
     said: dict[str, str] = {}
-    for place, (form, number) in enumerate(zip(compared, span_part, strict=True)):
+    for place, (form, number) in enumerate(zip(forms, span_part, strict=True)):
         places[form].append(place)
         said.setdefault(form, roles[number] if number < 3 else f"{roles[number]} earlier")
     words = dict.fromkeys(word for word in parts[0].lower if word[0].isalnum())
@@ -404,18 +375,12 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         np.array(span_part, np.int64),
         parts,
         tuple(offsets.tolist()),
+        tuple(word for part in parts for word in (*part.lower, "$")),
+        np.concatenate([np.append(part.is_quoted, False) for part in parts]),
         tuple(values),
-        tuple(compared),
-        np.concatenate([part.is_quoted for part in parts]),
+        tuple(forms),
         dict(places),
         said,
         features([f"w {word}" for word in words]),
         frozenset(stem(word) for part in parts for word in part.lower),
-        tuple(frozenset().union(*map(telling_words, part.tokens)) for part in parts),
     )
-
-
-def forget_texts() -> None:
-    """Forget the texts that were read last, so that the next one is read again."""
-    tokenize.cache_clear()
-    _read_texts.cache_clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 from dtdr.data.calls import ToolCall, is_reference
@@ -16,14 +17,7 @@ MAX_LEAVES = 200
 
 _MAX_DEPTH = 100
 _TRUTH = {"true": True, "false": False}
-_TYPES: tuple[tuple[type, str], ...] = (
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    (list, "array"),
-    (Mapping, "object"),
-)
+_TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _NUMBER = re.compile(r"[+-]?(?:\d{1,15}|\d{1,3}(?:,\d{3}){1,4}|(?=\.))(?:\.\d{0,15})?")
 """Longer digits are identifiers, which a float would confuse with their neighbours."""
 
@@ -67,24 +61,9 @@ def _number(text: str) -> str:
 
 def type_of(value: Any) -> str:
     """The JSON-schema type of a value; ``date`` for a text that is one."""
-    if isinstance(value, str) and is_date(value):
-        return "date"
-    for kind, name in _TYPES:
-        if isinstance(value, kind):
-            return name
-    return "null"
-
-
-@lru_cache(maxsize=1 << 12)
-def letters_of(text: str) -> str:
-    """The kinds of letters, digits and marks of a text, each run of one kind once."""
-    shape = ""
-    for letter in text:
-        kind = "X" if letter.isupper() else "x" if letter.islower() else letter
-        kind = "d" if letter.isdigit() else kind
-        if not shape.endswith(kind):
-            shape += kind
-    return shape
+    if isinstance(value, str):
+        return "date" if is_date(value) else "string"
+    return _TYPES.get(type(value), "null")
 
 
 def convert(value: Any, kind: str) -> Any:
@@ -98,11 +77,9 @@ def convert(value: Any, kind: str) -> Any:
         if not text.isascii() or not _NUMBER.fullmatch(text):
             return value
         number = float(text.replace(",", ""))
-        return (
-            int(number)
-            if number.is_integer() and (kind == "integer" or "." not in text)
-            else (value if kind == "integer" else number)
-        )
+        if number.is_integer() and (kind == "integer" or "." not in text):
+            return int(number)
+        return value if kind == "integer" else number
     if kind == "boolean" and isinstance(value, str) and value.strip().casefold() in _TRUTH:
         return _TRUTH[value.strip().casefold()]
     if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -149,13 +126,12 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
     """``(pointer, value)`` of the parts of an output that an argument may repeat, bounded."""
     parsed = parse_output(output)
     if not isinstance(parsed, (Mapping, list)):
-        if isinstance(parsed, (int, float)) or (isinstance(parsed, str) and len(parsed) <= 200):
+        is_short = isinstance(parsed, str) and len(parsed) <= 200
+        if is_short or (isinstance(parsed, (int, float)) and not isinstance(parsed, bool)):
             yield "", parsed
         return
-    for number, (pointer, value) in enumerate(iter_leaves(parsed)):
-        if number >= MAX_LEAVES:
-            return
-        if value is not None and value != "":
+    for pointer, value in islice(iter_leaves(parsed), MAX_LEAVES):
+        if value not in (None, "") and not isinstance(value, bool):
             yield pointer, value
 
 
@@ -164,7 +140,7 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOST_TOKENS = 5
 _MOST_CHARACTERS = 40
-_LANGUAGES = ("en", "de", "es", "fr", "it", "nl", "pt")
+_LANGUAGES = ["en", "de", "es", "fr", "it", "nl", "pt"]
 """To try every language that dateparser knows takes a second where a text is no date."""
 _WORD = re.compile(r"[^\W\d_]{3,}\.?")
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?", re.IGNORECASE)
@@ -188,9 +164,7 @@ def read_date(text: str) -> str | None:
     if len(tokens) > _MOST_TOKENS or not all(any(map(kind.fullmatch, tokens)) for kind in kinds):
         return None
     parser = _parser()
-    if parser is None:
-        return None
-    moment = parser.get_date_data(text).date_obj
+    moment = None if parser is None else parser.get_date_data(text).date_obj
     return None if moment is None else str(moment.date())
 
 
@@ -202,7 +176,7 @@ def _parser() -> Any:
         return None
     # No relative dates: when a run was made is not known.
     settings = {"REQUIRE_PARTS": ["day", "month", "year"], "PARSERS": ["absolute-time"]}
-    return DateDataParser(languages=list(_LANGUAGES), settings=settings)
+    return DateDataParser(languages=_LANGUAGES, settings=settings)
 
 
 def read_dates(
@@ -220,15 +194,15 @@ def read_dates(
         if len(value) < _MOST_CHARACTERS and (date := read_date(value)):
             dates[place] = date
 
-    def is_shortest(place: int) -> bool:
-        return not any(
-            dates[other] == dates[place]
-            and first[place] <= first[other] <= last[other] <= last[place]
-            for other in dates
-            if other != place
-        )
+    def contains(place: int, other: int) -> bool:
+        is_same = dates[other] == dates[place] and other != place
+        return is_same and first[place] <= first[other] and last[other] <= last[place]
 
-    return {place: date for place, date in dates.items() if is_shortest(place)}
+    return {
+        place: date
+        for place, date in dates.items()
+        if not any(contains(place, other) for other in dates)
+    }
 
 
 # -- texts
@@ -236,13 +210,11 @@ def read_dates(
 
 def says(said: str, piece: str) -> bool:
     """Whether a text says a piece in whole words; each says the empty one."""
-    if not piece:
-        return True
     at = said.find(piece)
-    while at >= 0:
+    while piece and at >= 0:
         end = at + len(piece)
-        starts = at == 0 or not (said[at - 1].isalnum() and piece[0].isalnum())
-        if starts and (end == len(said) or not (said[end].isalnum() and piece[-1].isalnum())):
-            return True
+        goes_on = said[at - 1 : at].isalnum() and piece[0].isalnum()
+        if not goes_on and not (said[end : end + 1].isalnum() and piece[-1].isalnum()):
+            break
         at = said.find(piece, at + 1)
-    return False
+    return at >= 0

@@ -47,11 +47,11 @@ _PRODUCTS = len(_WORDS) + len(_SENTENCES)
 class Position(Block):
     """What each part of the query asks for, and the probabilities of which part is served next.
 
-    A word speaks for a tool by its weight in ``WordWeights``, and by the descriptions with its
-    stem, which count the less the more demonstrations a tool has. Words and
+    A word asks for a tool by its weight in ``WordWeights``, and by the descriptions with its
+    stem, which count less the more demonstrations a tool has. Words and
     tools are aligned as in a hidden Markov model (Vogel, Ney and Tillmann, 1996): the states are
     parts of the query and its end, a call moves on by the length of the query over the mean number
-    of calls, and a part names a tool by the share of what its words say that speaks for that tool.
+    of calls, and a part names a tool by the share of its words' weight that is for that tool.
     What whole sentences and clauses ask for is read at the same place.
     """
 

@@ -242,10 +242,6 @@ def test_scores_are_counted_by_call_plan_and_source():
     few = ArgumentModel.fit(DEMONSTRATIONS[:2], TOOLS, ArgumentOptions(min_runs=0))
     poor = score_calls([(few, held_out)])
     assert poor.exact < scores.exact
-    wrong = [round(number * (1 - right), 9) for number, right in poor.parameters.values()]
-    assert wrong == sorted(wrong, reverse=True)
-    subjects = [call for item in held_out for call in item.plan.calls if call.tool == "send_mail"]
-    assert poor.parameters["send_mail: subject"][0] == len(subjects)
     with pytest.raises(InputError, match="no calls"):
         score_calls([(model, [])])
 

@@ -132,9 +132,6 @@ MISUSE = {
         "DATA --folds 3 --split paper": "leave out --split",
         "DATA --retriever dr --folds 1": "at least 2",
         "DATA --retriever dr --folds 1000": "need as many groups",
-        "x.npz --show plans": "leave out --show plans",
-        "x.npz --show calls": "leave out --show calls",
-        "damaged.npz": "not a dtdr run log",
         "DATA --model model --retriever dr": "leave out --retriever",
     },
     "compare": {

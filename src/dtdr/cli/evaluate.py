@@ -24,7 +24,6 @@ from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.evaluate.harness import run_folds, score_model
 from dtdr.evaluate.mistakes import find_mistakes
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
-from dtdr.evaluate.run_log_file import read_run_log
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.model import Model
@@ -62,7 +61,7 @@ def evaluate(
     A model: dtdr evaluate new-runs.jsonl --model model
 
     Args:
-        data (DATA): Demonstrations or an agent's logs; or run logs (.npz) to show again.
+        data (DATA): Demonstrations or an agent's logs.
         model (MODEL): Test the model in this folder; fit nothing.
         folds (N): Test each of N folds after learning from the others. Groups stay together.
         retriever (NAME): Retriever to evaluate; repeatable. Default: all that need no LLM.
@@ -82,17 +81,12 @@ def evaluate(
         raise InputError("--folds makes its own splits; leave out --split")
     shown = frozenset(show or ())
     fitting = {"--retriever": retriever, "--set": settings, "--folds": folds, "--runs": runs}
-    run_logs = [path for path in data or () if path.suffix == ".npz"]
     read = partial(load_dataset, data, dataset, bad=BadRecords() if skip_bad else None)
-    if run_logs:
-        parts = {f"--show {part}": part in shown for part in (Show.CALLS, Show.PLANS)}
-        others = {"--dataset": dataset, "--model": model, **parts, **fitting}
-        _refuse("run logs are results of finished runs", others)
-        if len(run_logs) < len(data or ()):
-            raise InputError("give demonstrations or run logs (.npz), not both")
-        results = _read(run_logs)
-    elif model is not None:
-        _refuse("--model tests a model that is fitted already", fitting)
+    if model is not None:
+        if others := [name for name, value in fitting.items() if value]:
+            raise InputError(
+                f"--model tests a model that is fitted already; leave out {' and '.join(others)}"
+            )
         results = _test_model(load(model), read(), split, shown)
     else:
         given = options.parse_settings(settings)
@@ -121,24 +115,6 @@ def evaluate(
             typer.echo(table.to_markdown())
         else:
             console().print(table.to_rich(cut=True))
-
-
-def _refuse(reason: str, values: Mapping[str, Any]) -> None:
-    if others := [name for name, value in values.items() if value]:
-        raise InputError(f"{reason}; leave out {' and '.join(others)}")
-
-
-def _read(paths: Sequence[Path]) -> dict[str, Any]:
-    """Run logs of one split, and what they are about."""
-    logs = [read_run_log(path) for path in paths]
-    first = logs[0].header
-    for path, item in zip(paths, logs, strict=True):
-        if item.header.split.get("sha256") != first.split.get("sha256"):
-            raise InputError(
-                f"{path} is about another split than {paths[0]}; show runs of one split together"
-            )
-    split = str(first.split.get("name"))
-    return {"dataset": first.dataset, "title": first.dataset, "split": split, "logs": logs}
 
 
 def _test_model(

@@ -35,12 +35,12 @@ def test_every_log_has_a_few_hundred_kilobytes(logs):
 def test_every_format_tells_the_same_runs(fmt, logs):
     stream = open_demonstrations([logs[fmt]])
     assert stream.format == fmt
-    told = sorted((item.query, item.plan.tools, item.outcome) for item in stream)
+    read = sorted((item.query, item.plan.tools, item.outcome) for item in stream)
     expected = sorted(
         (item.query, item.plan.tools, item.outcome) for item in read_traces("openai-chat", [LOG])
     )
-    assert told == expected
-    assert len(told) == RUNS
+    assert read == expected
+    assert len(read) == RUNS
     if fmt not in ("claude-code", "mcp"):  # which record no definitions of tools
         assert {tool.name for tool in stream.tools} == {tool["function"]["name"] for tool in TOOLS}
 

@@ -75,7 +75,7 @@ bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 bench-smoke: $(VENV)/.dev
-	for script in benchmarks/*.py benchmarks/integrations/masks.py; do $(TEST_ENV) $(BIN)/python $$script --smoke || exit 1; done
+	for script in benchmarks/*.py; do $(TEST_ENV) $(BIN)/python $$script --smoke || exit 1; done
 
 # The coding agents that benchmarks/clients.py and a slow test try, 1.2 GB; neither needs them.
 clients:

@@ -80,9 +80,8 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     sides = {"known": (known, None), "new": (left, new)}
     for name in given.retrievers:
         for kind, (train, only) in sides.items():
-            retriever = create(name)
-            if "seed" in retriever.get_params():
-                retriever.set_params(seed=given.seed)
+            has_seed = "seed" in create(name).get_params()
+            retriever = create(name, **({"seed": given.seed} if has_seed else {}))
             started = time.perf_counter()
             retriever.fit(train, dataset.tools)
             fit = time.perf_counter() - started

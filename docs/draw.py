@@ -1,6 +1,6 @@
 """Draws the pictures of the documentation: ``python docs/draw.py``.
 
-Those of runs are of the example log, that of growth is of the tables of scale.md with CPU s.
+The runs are from the example log, the growth is from the table in scale.md.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ LOG = HERE.parent / "examples" / "hotel" / "openai-chat.jsonl"
 def draw_growth() -> str:
     """Processor time by the number of plans, as measured."""
     text = (HERE / "scale.md").read_text(encoding="utf-8")
-    series = []
-    for name, table in zip(
-        ("learning from 20,000", "counting and sampling alone"),
-        text.split("| plans | learned from | CPU s |")[1:],
-        strict=True,
-    ):
-        cells = table.partition("\n\n")[0]
-        rows = re.findall(r"^\| ([0-9,]+) \| [0-9,]+ \| ([0-9.]+) \|", cells, re.MULTILINE)
-        points = [charts.Point(float(plans.replace(",", "")), float(took)) for plans, took in rows]
-        series.append(charts.Series(name, points))
+    table = text.partition("| plans | learned from | CPU s | counting alone, CPU s |")[2]
+    row = re.compile(r"^\| ([0-9,]+) \| [0-9,]+ \| ([0-9.]+) \| ([0-9.]+) \|", re.MULTILINE)
+    rows = [
+        [float(cell.replace(",", "")) for cell in cells]
+        for cells in row.findall(table.partition("\n\n")[0])
+    ]
+    series = [
+        charts.Series(name, [charts.Point(cells[0], cells[column]) for cells in rows])
+        for column, name in ((1, "learning from 20,000"), (2, "counting and sampling alone"))
+    ]
     chart = charts.line_chart(
         series,
         charts.Axis("Plans", lambda value: f"10^{math.log10(value):.0f}", log=True),

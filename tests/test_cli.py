@@ -1,6 +1,5 @@
 """What all commands promise: help, misuse in one sentence, exit codes, no traceback."""
 
-import contextlib
 import os
 import shlex
 import signal
@@ -14,7 +13,7 @@ import typer
 import dtdr as package
 from dtdr.cli import app, run
 from tests import small_data
-from tests.command_line import PROGRAM, dtdr, is_one_sentence, start
+from tests.command_line import PROGRAM, is_one_sentence, start
 from tests.helpers import change_config, sha256_of
 
 
@@ -88,18 +87,16 @@ MISUSE = {
         "DATA -o m --retriever dr --set depth=2": "no retriever here has the parameter 'depth'; it",
         "DATA -o m --set seed": "--set 'seed' is not KEY=VALUE",
         "DATA -o m --set seed=1 --set seed=2": "--set gives 'seed' twice",
-        "DATA -o m --set seed=-1": "seed is -1",
-        "DATA -o m --set seed=4294967296": "seed is 4294967296",
-        "DATA -o m --set seed=abc": "seed is 'abc'",
+        "DATA -o m --set seed=-1": "--set seed=-1: expected a whole number from 0 to 4294967295",
+        "DATA -o m --set seed=abc": "--set seed=abc: expected a whole number",
         "DATA -o m --set dr.order=2": "'dr', which is not",
         "DATA -o m --retriever random --set encoder=lexical": "has the parameter 'encoder'",
         "DATA -o m --retriever lr --set encoder=w2v": "unknown encoder 'w2v'; choose one of",
-        "DATA -o m --retriever dr --set weighted=no": "weighted must be true or false",
-        "DATA -o m --retriever dtdr-c --set order=abc": "order must be a whole number",
-        "DATA -o m --retriever dtdr-c --set order=2.5": "order must be a whole number",
-        "DATA -o m --retriever dtdr-c --set order=true": "order must be a whole number",
-        "DATA -o m --retriever bm25 --set k1=x": "k1 must be a number",
-        "DATA -o m --set value_runs=x": "--set: expected `int`, got `str`",
+        "DATA -o m --retriever dr --set weighted=no": "--set weighted=no: expected true or false",
+        "DATA -o m --retriever dtdr-c --set order=2.5": "order=2.5: expected a whole number",
+        "DATA -o m --retriever dtdr-c --set order=true": "order=true: expected a whole number",
+        "DATA -o m --retriever bm25 --set k1=x": "--set k1=x: expected a number",
+        "DATA -o m --set value_runs=x": "value_runs=x: expected a whole number of at least 0",
         "odd.jsonl -o m": "looks like no format that is known; name the one it has: anthropic,",
     },
     "rank": {
@@ -111,8 +108,7 @@ MISUSE = {
         "model --run run.json --history a": "give --run alone",
         "model --run none.json": "cannot read none.json",
         "model q --search x --why": "leave one out",
-        "model --why": "go with a query",
-        "model --history a": "go with a query",
+        "model --why": "give a query, or --run FILE",
     },
     "predict": {
         "model": "give a query, or --run FILE",
@@ -157,7 +153,8 @@ MISUSE = {
         "otel log.jsonl -o d --tools-out d": "give two files",
         "- - -o d": "standard input can be read once only",
         "log.jsonl -o d --set widow=3": "widow",
-        "log.jsonl -o d --set window=0": "--set: expected `int` >= 1",
+        "log.jsonl -o d --set window=0": "--set window=0: expected a whole number of at least 1",
+        "log.jsonl -o d --set nested=2": "--set nested=2: expected true or false",
     },
     "erase": {"DATA --group ''": "the group is empty"},
     "advise": {
@@ -172,8 +169,10 @@ MISUSE = {
         "model q --fill learned": "fit it again with dtdr fit",
         "model ' '": "query is empty",
         "model q --llm qwen": "names no LLM",
-        "model q --coverage 2": "--coverage is 2.0",
-        "model q --threshold 1": "--threshold is 1.0",
+        "model q --coverage 2": "coverage is 2.0",
+        "model q --set threshold=1": "threshold is 1.0",
+        "model q --set layout=odd": "--set layout=odd: expected one of exchange, paper",
+        "model q --set min_probability=2": "expected a number from 0 to 1",
         "model q --select retriever --examples nowhere.jsonl": "cannot read nowhere.jsonl",
     },
     "learn": {"model": "name the log of feedback"},
@@ -273,12 +272,6 @@ def test_names_of_others_cannot_control_the_terminal(tmp_path, cli):
 # -- processes -----------------------------------------------------------------------------------
 
 
-def test_misuse_in_a_process_of_its_own_shows_no_traceback():
-    code, out, err = dtdr("fit", "no-such-file.jsonl", "-o", "unused")
-    assert (code, out) == (2, "")
-    assert is_one_sentence(err)
-
-
 def test_ctrl_c_during_a_fit_leaves_the_old_model_intact(folder, tmp_path):
     model = folder / "model"
     before = {item.name: sha256_of(item) for item in model.iterdir()}
@@ -298,16 +291,9 @@ def test_ctrl_c_during_a_fit_leaves_the_old_model_intact(folder, tmp_path):
 
 
 def test_reader_that_goes_away_is_no_error_message(folder):
-    process = start(["rank", folder / "model", "--top", "0"], stdin=subprocess.PIPE)
-    assert process.stdin is not None
+    process = start(["inspect", folder / "model", "--json"])
     assert process.stdout is not None
-    process.stdin.write(b'{"query": "mail Ann"}\n')
-    process.stdin.flush()
-    process.stdout.readline()
     process.stdout.close()
-    with contextlib.suppress(BrokenPipeError):  # it may have noticed and ended by now
-        process.stdin.write(b'{"query": "mail Ann"}\n' * 100)
-        process.stdin.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
     assert process.wait() == 1

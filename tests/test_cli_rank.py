@@ -1,6 +1,5 @@
 import io
 import json
-import subprocess
 import sys
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from dtdr import Run, fit, load
 from dtdr.cli import run
 from tests import small_data
-from tests.command_line import is_one_sentence, start
+from tests.command_line import is_one_sentence
 
 
 @pytest.fixture(scope="module")
@@ -77,56 +76,9 @@ def test_top_0_shows_all_and_probabilities_sum_to_1(model, cli):
 
 
 def test_long_histories_and_queries_rank(model, stdin, cli):
-    calls = ["read_file", "weather"] * 5000
-    lines = [{"query": "Mail Ann", "calls": calls}, {"query": "Mail Ann the notes " * 55_000}]
-    stdin("\n".join(map(json.dumps, lines)))
-    answers = [json.loads(line) for line in cli("rank", model).out.splitlines()]
-    assert [len(answer["tools"]) for answer in answers] == [5, 5]
-
-
-def test_each_line_of_input_gets_one_line_of_output_in_order(model, stdin, cli):
-    queries = [f"Mail Ann {number}" for number in range(70)]
-    histories = [["read_file"] * (number % 3) for number in range(70)]
-    requests = [
-        json.dumps({"query": query, "calls": history})
-        for query, history in zip(queries, histories, strict=True)
-    ]
-    stdin("\n".join([*requests[:40], "", *requests[40:]]))  # the last line has no newline
-    answers = [json.loads(line) for line in cli("rank", model, "--top", "1").out.splitlines()]
-    expected = load(model).rank_batch(queries, histories)
-    assert [item["tools"][0]["tool"] for item in answers] == [ranking.best for ranking in expected]
-
-
-@pytest.mark.parametrize("line", ["{", "\udcff", "[1]", "{}", '{"query": " "}', '{"query": 5}'])
-def test_a_bad_line_is_named_by_its_number_after_the_good_ones_are_answered(
-    model, stdin, cli, line
-):
-    content = f'{{"query": "a"}}\n\n{line}\n{{"query": "b"}}\n'
-    stdin(content.encode("utf-8", "surrogateescape"))
-    shown = cli("rank", model)
-    assert shown.code == 2
-    assert len(shown.out.splitlines()) == 1
-    assert is_one_sentence(shown.err)
-    assert "standard input, line 3" in shown.err
-
-
-def test_a_program_that_writes_one_line_and_waits_gets_its_answer(model):
-    process = start(["rank", model], stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for number in range(3):
-        process.stdin.write(json.dumps({"query": f"Mail Ann {number}"}).encode() + b"\n")
-        process.stdin.flush()
-        assert len(json.loads(process.stdout.readline())["tools"]) == 5
-    process.stdin.close()
-    assert process.wait() == 0
-
-
-def test_a_terminal_without_a_query_is_told_what_to_give(model, monkeypatch, cli):
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    shown = cli("rank", model)
-    assert shown.code == 2
-    assert "give a query" in shown.err
+    query, calls = "Mail Ann the notes " * 55_000, ["read_file", "weather"] * 5000
+    stdin(json.dumps({"query": query, "calls": calls}))
+    assert len(cli("rank", model, "--run", "-", "--json").json()["tools"]) == 5
 
 
 RUN: dict[str, Any] = {
@@ -154,8 +106,6 @@ def test_a_run_is_ranked_as_by_the_library(factored, tmp_path, stdin, cli):
     assert [item["tool"] for item in found["tools"]] == [tool for tool, _ in expected]
     stdin(json.dumps(RUN))
     assert cli("rank", factored, "--run", "-", "--json").json() == found
-    stdin(json.dumps(RUN))
-    assert json.loads(cli("rank", factored).out)["tools"] == found["tools"]
 
 
 def test_a_retriever_that_knows_names_only_says_that_the_rest_changes_nothing(model, stdin, cli):

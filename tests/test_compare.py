@@ -116,14 +116,6 @@ def test_means_over_steps_are_those_of_the_retrieval_table():
     assert (found.first, found.second) == (mean_score(left, "top1"), mean_score(right, "top1"))
 
 
-def test_same_seed_gives_the_same_comparison_and_another_seed_another_interval():
-    draw = np.random.default_rng(1)
-    left = plans_of([list(draw.permutation(5)) for _ in range(30)])
-    right = plans_of([list(draw.permutation(5)) for _ in range(30)])
-    assert compare(left, right, seed=3) == compare(left, right, seed=3)
-    assert compare(left, right, seed=3).low != compare(left, right, seed=4).low
-
-
 def test_runs_over_other_plans_are_refused():
     with pytest.raises(InputError, match="step 0 of plan 'p2' is in the first only"):
         compare(plans_of([GOOD] * 3), plans_of([GOOD] * 2))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dtdr.data.calls import iter_references
+from dtdr.data.calls import find_references
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
@@ -535,7 +535,7 @@ def test_tau_airline_has_runs_of_several_turns_with_their_outputs(data_dir):
 
     later = next(item for item in dataset.demonstrations if item.plan.earlier)
     assert later.before[0].role == "user"
-    used = [path for call in calls for _, (_, path) in iter_references(call.arguments)]
+    used = [path for call in calls for _, path in find_references(call.arguments)]
     assert any(path and path.startswith("/reservations/") for path in used)
     split = default_split(dataset)
     groups = [

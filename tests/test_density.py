@@ -57,17 +57,6 @@ def test_distance_is_that_of_the_covariance_that_it_stands_for():
     np.testing.assert_allclose(scores, expected, rtol=1e-3)
 
 
-def test_covariance_inside_is_that_of_the_training_vectors_and_a_ridge():
-    train = vectors(500, 5)
-    found = Mahalanobis.fit(train)
-    places = train @ found.directions
-    covariance = np.cov(places.T, bias=True)
-    ridge = 0.1 * np.trace(covariance) / 5
-    inverse = found.whitening @ found.whitening.T
-    expected = np.linalg.inv(covariance + ridge * np.eye(5))
-    np.testing.assert_allclose(inverse, expected, rtol=1e-3)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
 @pytest.mark.parametrize("count", [1, 2, 200])
 def test_far_vectors_score_lower_than_near_ones(kind, count):

@@ -80,10 +80,9 @@ def test_a_change_on_the_same_queries_is_found_pair_by_pair():
     assert named(compare_runs(before, others, permutations=500), "mean")["calls"].p_value > 0.02
 
 
-def test_failures_outputs_and_groups_count():
+def test_failures_and_outputs_count():
     record = {
         "query": "Mail Ann",
-        "group": "mail",
         "calls": [{"id": "1", "tool": "send", "arguments": {"to": "ann"}}],
     }
     before = [Demonstration.from_dict({"id": str(i), **record}) for i in range(8)]
@@ -100,11 +99,10 @@ def test_failures_outputs_and_groups_count():
     ]
     after = [Demonstration.from_dict({"id": str(i), **record}) for i in range(8)]
     drift = compare_runs(before, after, permutations=999)
-    found = named(drift, "mean", "group", "tool")
+    found = named(drift, "mean", "tool")
     assert (found["failed_runs"].before, found["failed_runs"].after) == (0, 1)
     assert found["failed_calls"].after == 1
     assert found["tokens"].change > 30
-    assert (found["mail"].kind, found["mail"].change) == ("group", 1)
     assert found["send"].change == 1
     assert drift.sources == {
         "query": (1, 0),

@@ -17,7 +17,6 @@ from dtdr.rankers.dtdr_f.familiarity import fit_threshold, phrase_hashes
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
-from dtdr.rankers.vectors import unit
 from dtdr.text.encoders.base import Encoder
 
 
@@ -179,19 +178,6 @@ class ByTopic(Encoder):
     @classmethod
     def restore(cls, config, arrays):
         return cls()
-
-
-def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration():
-    data = datasets.load(datasets.BUNDLED).demonstrations[:60]
-    retriever = create("dtdr-f", encoder=ByTopic())
-    retriever.fit(data)
-    by_words = Familiarity.fit([item.query for item in data])
-    for query in ("write to Ann", "square root"):
-        vectors = unit(ByTopic().encode([item.query for item in data]))
-        (vector,) = unit(ByTopic().encode([query]))
-        nearest = float((vectors @ vector).max())
-        expected = (by_words.score(query) + nearest) / 2
-        assert retriever.rank(query).familiarity == pytest.approx(expected, abs=1e-3)
 
 
 def test_with_an_encoder_what_means_the_same_is_familiar():

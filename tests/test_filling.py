@@ -164,8 +164,8 @@ def test_a_plan_goes_on_after_a_run_whose_outputs_are_known():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"fill": "learned"}, "knows no arguments"),
-        ({"fill": "both", "llm": ScriptedLLM()}, "knows no arguments"),
+        ({"fill": "learned"}, "fitted without arguments"),
+        ({"fill": "both", "llm": ScriptedLLM()}, "fitted without arguments"),
         ({"fill": "llm"}, "fill 'llm' asks an LLM"),
         ({"fill": "guess"}, "unknown filling method 'guess'; choose one of both"),
     ],

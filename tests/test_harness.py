@@ -7,7 +7,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.evaluate import harness, mean_score, read_run_log, run, run_folds
 from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.predict import create
@@ -109,14 +109,6 @@ def test_written_log_is_the_returned_one(dataset, tmp_path):
     path = tmp_path / "runs" / "random.npz"
     log = run(create("random"), dataset, small_data.split(), path=path)
     assert is_same(read_run_log(path), log)
-
-
-def test_existing_log_is_not_replaced_without_force(dataset, tmp_path):
-    path = tmp_path / "random.npz"
-    path.write_text("kept", encoding="utf-8")
-    with pytest.raises(OutputError, match="--force"):
-        run(create("random"), dataset, small_data.split(), path=path)
-    assert path.read_text(encoding="utf-8") == "kept"
 
 
 def test_batches_change_no_ranking(dataset, log, monkeypatch):

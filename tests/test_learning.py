@@ -30,6 +30,7 @@ from tests.server import serving
 
 RANKER_ONLY: dict[str, Any] = {"arguments": False, "plans": False}
 """Learning them takes most of the time, and a version is published by its rankings."""
+EAGER = ("--set", "share=0.3", "--set", "tolerance=1")
 OPTIONS = LearnOptions(batch=8, seconds=60, share=0.3, tolerance=0.02)
 
 
@@ -264,7 +265,7 @@ def test_a_damaged_history_is_refused(model, tmp_path):
 def test_the_command_learns_what_is_there_and_ends(model, tmp_path, capsys):
     path = tmp_path / "f.jsonl"
     FileLog(path).append(feedback(120))
-    command = ["learn", str(model), str(path), "--once", "--share", "0.3", "--tolerance", "1"]
+    command = ["learn", str(model), str(path), "--once", *EAGER]
     assert run(command) == 0
     shown = capsys.readouterr()
     assert "published 000002, with" in shown.out
@@ -278,8 +279,9 @@ def test_a_trainer_that_is_killed_again_and_again_learns_each_demonstration_once
     path = tmp_path / "f.jsonl"
     items = feedback(240)
     log = FileLog(path)
-    command = [sys.executable, "-m", "dtdr", "learn", str(model), str(path), "--share", "0.3"]
-    command += ["--tolerance", "1", "--batch", "8", "--seconds", "0.1", "--keep", "2"]
+    command = [sys.executable, "-m", "dtdr", "learn", str(model), str(path), "--set", "share=0.3"]
+    for setting in ("tolerance=1", "batch=8", "seconds=0.1", "keep=2"):
+        command += ["--set", setting]
     draw = random.Random(0)
     for start in range(0, 240, 20):
         log.append(items[start : start + 20])
@@ -338,7 +340,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
     learn = [sys.executable, "-m", "dtdr", "learn", str(model), redis_server.url]
     with serving.serve(settings) as first, serving.serve(settings) as second:
         trainer = subprocess.Popen(
-            [*learn, "--share", "0.3", "--tolerance", "1", "--seconds", "2", "--metrics", "0"],
+            [*learn, *EAGER, "--set", "seconds=2", "--metrics", "0"],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

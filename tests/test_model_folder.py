@@ -23,7 +23,7 @@ from dtdr import Demonstration, Plan, Tool, ToolCall
 from dtdr.errors import DtdrError, ModelError, OutputError
 from dtdr.predict import create
 from dtdr.rankers import NAMES
-from dtdr.rankers.model_folder import describe
+from dtdr.rankers.model_folder import FORMAT_VERSION, describe
 from tests import crafted, small_data
 from tests.helpers import change_config, sha256_of
 
@@ -72,6 +72,15 @@ def test_saving_never_overwrites_without_force(folder):
     other.save(folder, force=True)
     assert dtdr.load(folder).training_.demonstrations == 2
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_not_a_model_is_never_replaced(folder, force):
+    (folder / "notes.txt").write_text("mine")
+    for path in (folder, folder / "notes.txt"):
+        with pytest.raises(OutputError, match="never replaced"):
+            dtdr.fit(DEMONSTRATIONS[:2], retriever="dr").save(path, force=force)
+    assert (folder / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,7 @@ def test_a_config_without_a_key_is_refused(folder):
 
 def test_another_format_version_is_refused(folder):
     change_config(folder, format_version=99)
-    with pytest.raises(ModelError, match="format version 99, this dtdr reads version 3"):
+    with pytest.raises(ModelError, match=f"version 99, this dtdr reads version {FORMAT_VERSION}"):
         dtdr.load(folder)
 
 
@@ -249,7 +258,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
     if not exchange:
         monkeypatch.setattr("dtdr.data.files._exchange", lambda one, other: False)
     models = [
-        dtdr.fit(DEMONSTRATIONS[:count], retriever="dr").set_params(threshold=count / 10)
+        dtdr.fit(DEMONSTRATIONS[:count], retriever="dr", threshold=count / 10)
         for count in (1, 2, 3, 4)
     ]
     done = Event()

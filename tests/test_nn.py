@@ -10,7 +10,6 @@ from dtdr.rankers.nn import (
     Adam,
     RowGradient,
     binary_cross_entropy,
-    cosine,
     dropout,
     fit_softmax,
     linear_gradient,
@@ -142,32 +141,6 @@ def test_matrices_beyond_the_cache_are_moved_as_small_ones_are():
         adam.step({"weights": RowGradient(rows, gradient[rows])}, 0.01)
         adam.step({"weights": gradient[rows]}, 0.01)
     assert (large[:5] == small).all()
-
-
-def test_training_reaches_the_smallest_loss_of_a_convex_problem():
-    rng = np.random.default_rng(8)
-    values, truth = rng.normal(size=(200, 3)).astype(np.float32), np.array([[1.0], [-2], [0.5]])
-    targets = (1 / (1 + np.exp(-values @ truth))).astype(np.float32)
-    weights = np.zeros((3, 1), np.float32)
-
-    def gradients(chosen):
-        _, error = binary_cross_entropy(values[chosen] @ weights, targets[chosen])
-        return {"weights": linear_gradient(values[chosen], error)}
-
-    epochs = []
-    train(
-        {"weights": weights},
-        gradients,
-        200,
-        epochs=60,
-        batch_size=32,
-        rate=lambda epoch: cosine(0.1, epoch / 60),
-        rng=rng,
-        weight_decay=0,
-        advance=lambda: epochs.append(1),
-    )
-    assert weights == pytest.approx(truth, abs=0.01)
-    assert len(epochs) == 60
 
 
 def test_averaged_weights_are_the_mean_over_the_last_steps():

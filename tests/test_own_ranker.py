@@ -51,9 +51,9 @@ def test_it_has_parameters_whatever_its_attributes_are_called(model):
     assert model.get_params() == {"again": 0.25, "threshold": 0.0}
     assert repr(model) == "Frequent(again=0.25)"
     assert model.clone().get_params() == model.get_params()
-    assert create(NAME).set_params(again=1.0).get_params()["again"] == 1.0
-    with pytest.raises(InputError, match="no parameter 'other'"):
-        create(NAME).set_params(other=1)
+    assert create(NAME, again=1.0).get_params()["again"] == 1.0
+    with pytest.raises(InputError, match="other"):
+        create(NAME, other=1)
 
 
 def test_it_is_saved_and_loaded_by_its_name(model, tmp_path):

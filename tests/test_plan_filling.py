@@ -56,7 +56,7 @@ def test_a_plan_goes_on_after_a_run_and_by_steps_after_a_call_that_failed(
 
 def test_a_model_that_learned_no_plans_says_so():
     found = create("random").fit(whole_calls.DEMONSTRATIONS, whole_calls.TOOLS)
-    with pytest.raises(InputError, match="knows no whole plans"):
+    with pytest.raises(InputError, match="fitted without whole plans"):
         Planner(found, select="plan")
     assert Planner(found).selector.method == "retriever"
 

@@ -22,11 +22,13 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
-from dtdr.predict.plans.features import SIGNS, cut_in_two, describe_plans
-from dtdr.predict.plans.held_out import targets_of
+from dtdr.predict.plans.features import SIGNS, describe_plans
+from dtdr.predict.plans.held_out import Check, HeldOutPlan, targets_of
 from dtdr.predict.plans.links import Links
 from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import BUCKETS, MAX_SPANS, Span, SpanTagger, read_spans
+from dtdr.predict.plans.two_requests import QueryLengths, cut_in_two
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config
 from tests.whole_calls import DEMONSTRATIONS, NAMES
@@ -320,7 +322,7 @@ def test_scores_say_how_many_whole_plans_are_right(model):
     assert told["log"] <= told["tools"]
     assert told["dag"] <= told["tools"]
     assert told["intervals"]["tools"][0] <= told["tools"] <= told["intervals"]["tools"][1]
-    assert sum(part["plans"] for part in told["by_length"].values()) == told["plans"] == 40
+    assert told["plans"] == 40
     assert scores.p_value_against(scores) == 1
 
 
@@ -338,17 +340,13 @@ def planned(rank, *probabilities):
     return PlanResult(2, rank, False, False, False, probabilities, 1.0)
 
 
-def test_plans_are_counted_by_their_probability_and_the_first_ones_error_is_told():
+def test_the_calibration_error_of_the_first_plans():
     halves = (PlanScores((planned(1, 0.9, 0.1),)), PlanScores((planned(2, 0.9, 0.1), planned(0))))
     scores = PlanScores.join(halves)
-    bins = scores.bins()
-    assert [one.confidence for one in bins] == pytest.approx([0.1, 0.9])
-    assert [(one.accuracy, one.steps) for one in bins] == [(0.5, 2), (0.5, 2)]
     assert scores.ece == pytest.approx(0.4)
     assert len(scores.results) == 3
     assert scores.to_dict()["ece"] == pytest.approx(0.4)
-    nothing = PlanScores((planned(0),)).to_dict()
-    assert (nothing["ece"], nothing["bins"]) == (None, [])
+    assert PlanScores((planned(0),)).to_dict()["ece"] is None
 
 
 def test_nothing_held_out_cannot_be_scored(model):
@@ -464,12 +462,20 @@ def test_a_request_for_two_things_has_a_plan_for_both(joint):
     assert len(set(map(tuple, plans))) == len(plans)
 
 
-def test_a_query_is_cut_nearest_its_middle():
-    assert cut_in_two("Mail Ann and Bo. Open the map and zoom") == [
-        "Mail Ann and Bo",
-        "Open the map and zoom",
-    ]
+def test_a_query_is_cut_nearest_its_middle_first():
+    halves = cut_in_two("Mail Ann and Bo. Open the map and zoom")
+    assert halves[0] == ("Mail Ann and Bo", "Open the map and zoom")
+    assert len(halves) == 3
     assert cut_in_two("Mail Ann") == cut_in_two(" and ") == []
+
+
+def test_a_query_of_twice_the_words_probably_makes_two_requests():
+    lengths = QueryLengths.fit(["x " * words for words in (18, 20, 22) * 20])
+    chances = [lengths.chance_of_two("x " * words) for words in (1, 20, 30, 40, 10_000)]
+    assert chances == sorted(chances)
+    assert chances[1] < 0.01
+    assert chances[3] > 0.99
+    assert QueryLengths.fit(["x"]).deviation == 1
 
 
 def test_a_ranker_that_reads_no_parts_says_nothing_of_them():
@@ -487,11 +493,11 @@ def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_bette
     factored, tmp_path, capsys
 ):
     model = factored.plans_
-    assert model.check.ranked > model.check.greedy
+    assert model.check.is_ahead
     behind = replace(
         model,
         ranker=replace(model.ranker, dense=-model.ranker.dense, greedy_first=True),
-        check=model.check._replace(ranked=model.check.greedy),
+        check=model.check._replace(is_ahead=False),
     )
     retriever = copy(factored)
     retriever.plans_ = behind
@@ -507,6 +513,21 @@ def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_bette
     )
     assert run_command(["inspect", str(tmp_path / "model")]) == 0
     assert "the best tool of each step:" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("ranked", "greedy", "is_ahead"), [(0, 0, False), (1, 0, False), (5, 2, True), (5, 3, False)]
+)
+def test_ranked_plans_must_be_ahead_by_more_than_a_standard_error(ranked, greedy, is_ahead):
+    plans: dict[tuple[int, ...], Candidate] = {
+        (0,): Candidate((0,), -2.0),
+        (1,): Candidate((1,), -1.0),
+    }
+    found = describe_plans(plans, Loop(2, 0.3), np.zeros((2, 2)), 0)
+    held_out = [HeldOutPlan(found, (1,))] * ranked + [HeldOutPlan(found, (0,))] * greedy
+    ranker = PlanRanker.fit([], [], 2)  # by the search: the second plan
+    check = Check.of(held_out, {(0,): ranker, (1,): ranker})
+    assert check == (ranked + greedy, ranked, greedy, is_ahead)
 
 
 def test_probabilities_of_plans_under_way_are_calibrated_on_their_own(factored):

@@ -68,7 +68,7 @@ def test_exactly_the_predicted_call_is_handed_over_once():
     async def work():
         tools = Tools()
         calls = early(tools)
-        assert calls.prepare([predicted("find", {"name": "Ann"})]) == 1
+        calls.prepare([predicted("find", {"name": "Ann"})])
         await settle()
         assert await calls.take("find", {"name": "Bo"}) == (False, None)
         assert await calls.take("find", {"name": "Ann"}) == (True, "find ['Ann']")
@@ -101,7 +101,7 @@ def test_what_is_not_safe_sure_and_whole_is_not_made(call):
             ToolCall("cut", "a", output="x", output_length=9_000),
             ToolCall("known", "a", output={"id": 3}),
         ]
-        assert calls.prepare([call], earlier) == 0
+        calls.prepare([call], earlier)
         await settle()
         assert tools.made == []
 

@@ -9,7 +9,7 @@ import dtdr
 from dtdr import Demonstration
 from dtdr.cli import run
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
-from dtdr.data.demonstrations import as_demonstrations, count_orders, parse_demonstration
+from dtdr.data.demonstrations import as_demonstrations, count_orders
 from dtdr.data.plan import Plan
 
 NAMES = ["refund", "close_refund"]
@@ -35,7 +35,7 @@ def test_a_list_of_names_is_in_order_and_stays_so_in_every_file(form, tmp_path):
     assert found.plan.next_calls(()) == {"refund"}
     assert found.plan.next_calls((0,)) == {"close_refund"}
     if isinstance(FORMS[form], dict):
-        assert parse_demonstration(json.dumps(FORMS[form]).encode()) == found
+        assert Demonstration.from_dict(FORMS[form]) == found
     for name in ("d.jsonl", "d.parquet"):
         save_demonstrations(tmp_path / name, [found])
         assert list(read_demonstrations(tmp_path / name)) == [found]

@@ -13,7 +13,6 @@ from dtdr.data.demonstrations import Message
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader, read_context
-from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")
 ROOMS = {"rooms": [{"room": "14B", "price": 90}], "total": 1}
@@ -149,21 +148,6 @@ def test_a_saved_model_ranks_alike_and_learns_on(hotel, tmp_path):
     assert {"pay", "mail"} < set(loaded.vocabulary)
 
 
-def test_a_tool_that_comes_with_an_update_is_learned_after_what_went_before(hotel):
-    fresh = [
-        Demonstration(
-            str(number),
-            "Yes, go ahead",
-            Plan((ToolCall("9", "upgrade", {}, "done"),)),
-            before=(*CONTEXT, Message("assistant", "Shall I upgrade you to a suite?")),
-        )
-        for number in range(40)
-    ]
-    hotel.update(fresh)
-    told = hotel.rank("Yes, go ahead", before=fresh[0].before)
-    assert told.best == "upgrade"
-
-
 def test_no_text_of_a_run_is_saved(tmp_path):
     secret = "Xylophonist"
     log = [
@@ -269,20 +253,6 @@ def test_a_tool_is_called_until_nothing_of_a_list_is_left():
     assert session.rank().best == END
 
 
-def test_a_feature_that_never_varied_decides_little_when_it_does():
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((200, 4, 3)).astype(np.float32)
-    features[..., 2] = 0
-    right = (features[..., 0] == features[..., 0].max(axis=1, keepdims=True)).astype(np.float32)
-    steps = Steps.of(features, right)
-    fit = RankerFit.of(steps, np.zeros(3, np.float32), tools=4, seed=0)
-    scorer = fit.mix(1.0, 1.0)
-    table = np.ones((4, 2), np.float32)
-    table[2] = 0, 1
-    without, with_it = scorer.scores(table)
-    assert abs(with_it - without) < 3
-
-
 DEEP: list = []
 for _ in range(5_000):
     DEEP = [DEEP]
@@ -310,19 +280,3 @@ def test_any_output_can_be_read(output, status):
     assert STATUSES[outcome.status] == status
     assert len(outcome.words) <= 2_000
     assert (outcome is NO_OUTCOME) == (output is None)
-
-
-@pytest.mark.parametrize("name", ["dr", "dtdr-c", "dtdr-l", "dtdr-f"])
-def test_the_end_comes_first_only_where_it_was_demonstrated(name, tmp_path):
-    log = [names_only(item) for item in LOG[:24]]
-    retriever = create(name).fit(log)
-    retriever.save(tmp_path / "model")
-    for model in (retriever, load(tmp_path / "model")):
-        for query in ("A hotel in Rome please", "qwertz uiop"):
-            ranking = model.rank(query)
-            assert ranking.probability(END) == 0
-            assert ranking.probabilities.sum() == pytest.approx(1)
-            assert model.session(query).rank().probability(END) == 0
-            assert model.rank(query, ["unknown"]).probability(END) > 0 or name == "dr"
-    chat = [Demonstration(str(n), f"Hello number {n}", Plan(())) for n in range(12)]
-    assert create(name).fit([*log, *chat]).rank("Hello you").probability(END) > 0

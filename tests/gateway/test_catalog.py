@@ -16,26 +16,17 @@ def catalog(offers, known=(), up=None):
     return found
 
 
-def test_only_names_that_collide_are_prefixed():
-    found = catalog({"a": offer("read", "only"), "b": offer("read")})
-
-    assert found.names() == ("a__read", "only", "b__read")
-    assert found.owner("b__read") == ("b", "read")
-
-
-def test_the_gateways_own_names_are_not_given_away():
-    assert catalog({"a": offer("search_tools")}).names() == ("a__search_tools",)
-
-
 @pytest.mark.parametrize("first", ["a", "b"])
 def test_a_bare_name_is_refused_once_two_servers_have_it_whoever_came_first(first):
     found = catalog({first: offer("read")})
     assert found.owner("read") == found.owner(f"{first}__read") == (first, "read")
-    found.rebuild({"a": offer("read"), "b": offer("read")}, ["a", "b"])
+    found.rebuild({"a": offer("read", "only"), "b": offer("read")}, ["a", "b"])
 
-    assert found.names() == ("a__read", "b__read")
+    assert found.names() == ("a__read", "only", "b__read")
     with pytest.raises(AmbiguousNameError, match="a__read or b__read"):
         found.owner("read")
+    found.rebuild({"a": offer("read"), "b": offer()}, ["a", "b"])
+    assert found.names() == ("a__read",), "it stays prefixed"
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -58,47 +49,38 @@ def test_what_is_pinned_collides_before_its_server_has_connected():
     assert found.names() == ("a__send_email",)
 
 
-def test_a_tool_named_like_the_end_of_a_plan_goes_by_its_full_name():
-    found = catalog({"a": offer("end")})
+@pytest.mark.parametrize("reserved", ["search_tools", "end"])
+def test_a_tool_with_a_name_of_the_gateway_or_of_the_end_goes_by_its_full_name(reserved):
+    found = catalog({"a": offer(reserved)})
 
-    assert found.names() == ("a__end",)
-    assert found.model_name("a__end") == "a__end"
-
-
-def test_a_name_stays_prefixed_when_the_collision_goes_away():
-    found = catalog({"a": offer("read"), "b": offer("read")})
-    found.rebuild({"a": offer("read"), "b": offer("read")}, ["a"])
-    assert found.names() == ("a__read",)
-    found.rebuild({"a": offer("read"), "b": offer()}, ["a", "b"])
-    assert found.names() == ("a__read",)
+    assert found.names() == (f"a__{reserved}",)
+    assert found.model_name(f"a__{reserved}") == f"a__{reserved}"
 
 
-def test_the_model_knows_a_prefixed_tool_by_its_own_name():
-    found = catalog({"a": offer("read"), "b": offer("read")}, known={"read"})
+@pytest.mark.parametrize(
+    ("known", "in_the_model"),
+    [({"read"}, {"read": ["a__read", "b__read"]}), ({"a__read", "read"}, {"a__read": ["a__read"]})],
+)
+def test_the_model_knows_a_tool_by_its_full_name_or_its_own(known, in_the_model):
+    found = catalog({"a": offer("read"), "b": offer("read")}, known)
 
-    assert found.model_name("a__read") == "read"
-    assert found.of_model_name("read") == ["a__read", "b__read"]
-
-
-def test_the_model_that_learned_prefixed_names_keeps_the_tools_apart():
-    found = catalog({"a": offer("read"), "b": offer("read")}, known={"a__read", "read"})
-
-    assert found.model_names() == ("a__read", "read")
-
-
-def test_the_search_finds_words_of_names_and_descriptions():
-    found = catalog({"a": offer(getUserById="Looks somebody up.", sendMail="Post a letter.")})
-
-    assert found.search("user by id", 5) == ["getUserById"]
-    assert found.search("letter", 5) == ["sendMail"]
-    assert found.search("???", 5) == []
-    assert found.search("please do something with a walrus", 5) == []
+    for name, listed in in_the_model.items():
+        assert found.model_name("a__read") == name
+        assert found.of_model_name(name) == listed
+    assert set(found.model_names()) == known
 
 
-def test_tools_with_odd_schemas_are_searched_too():
-    found = catalog({"a": [{"name": "odd", "description": "strange", "inputSchema": 7}]})
+def test_the_search_reads_names_descriptions_and_odd_schemas():
+    odd = {"name": "odd", "description": "strange", "inputSchema": 7}
+    found = catalog({"a": [*offer(getUserById="Looks up.", sendMail="Post a letter."), odd]})
 
-    assert found.search("strange", 5) == ["odd"]
+    for text, matches in {
+        "user by id": ["getUserById"],
+        "letter": ["sendMail"],
+        "strange": ["odd"],
+        "???": [],
+    }.items():
+        assert found.search(text, 5) == matches
 
 
 @given(
@@ -116,13 +98,10 @@ def test_names_always_differ_and_never_change_their_owner(rounds):
     naming = Names(("a", "b"), reserved=("y",))
     owners: dict[str, tuple[str, str]] = {}
     for offers in rounds:
-        given_names = naming.assign({key: offer(*found) for key, found in offers.items()})
-        names = [name for name, _, _ in given_names]
+        assigned = naming.assign({key: offer(*found) for key, found in offers.items()})
+        names = [name for name, _, _ in assigned]
         assert len(set(names)) == len(names) == sum(map(len, offers.values()))
         assert "y" not in names
-        for name, upstream, definition in given_names:
-            assert owners.setdefault(name, (upstream, definition["name"])) == (
-                upstream,
-                definition["name"],
-            )
-            assert naming.owner(name) == (upstream, definition["name"])
+        for name, upstream, definition in assigned:
+            owner = upstream, definition["name"]
+            assert owners.setdefault(name, owner) == naming.owner(name) == owner

@@ -5,8 +5,8 @@ from dtdr.evaluate import harness
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split
 from dtdr.evaluate.lab import fitting
+from dtdr.evaluate.lab.data import TrainTest, sample
 from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
-from dtdr.evaluate.lab.train_test import TrainTest, sample
 from dtdr.predict import create
 from synthetic_runs import generate, tools
 

@@ -2,7 +2,7 @@ import pytest
 
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.compute import run_lab
-from dtdr.evaluate.lab.context import short_name
+from dtdr.evaluate.lab.data import short_name
 from dtdr.evaluate.lab.report import build_report
 from dtdr.evaluate.lab.report.page import to_markdown
 from dtdr.evaluate.lab.resolve import Options

@@ -65,15 +65,6 @@ def test_a_damaged_run_is_noticed(store, kept, damage):
         store.read(KEY)
 
 
-def test_a_result_of_another_version_is_refused_by_name(store):
-    store.write(KEY, RESULT)
-    path = store.path(KEY)
-    path.write_bytes(path.read_bytes().replace(b'version": 2', b'version": 7'))
-    with pytest.raises(InputError) as caught:
-        store.read(KEY)
-    assert "format version 7, this dtdr reads version 2" in str(caught.value)
-
-
 def test_a_run_under_another_key_is_refused(store, kept):
     store.write(KEY, kept)
     path = store.path(KEY)

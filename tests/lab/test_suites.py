@@ -1,19 +1,25 @@
+import ast
+
 import pytest
 
 from dtdr.errors import InputError
+from dtdr.evaluate.lab.fitting import make_retriever
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.report.build import SECTIONS
-from dtdr.evaluate.lab.suite import _GRID, ORDER, read_suite
+from dtdr.evaluate.lab.suite import _GRID, ORDER, names, read_suite
 from tests.conftest import PROJECT
 
 
-@pytest.mark.parametrize("name", ORDER)
+@pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("quick", [False, True])
-def test_every_bundled_suite_names_known_kinds_and_a_section(name, quick):
+def test_every_bundled_suite_names_known_kinds_parameters_and_a_section(name, quick):
     suite = read_suite(name, quick=quick)
     specs = list(suite.specs())
     assert specs
     assert {spec["kind"] for spec in specs} <= KINDS.keys()
+    for retriever, text in {(one["retriever"], repr(one.get("parameters"))) for one in specs}:
+        spec = {"retriever": retriever, "parameters": ast.literal_eval(text) or {}}
+        make_retriever(spec, 100, lambda prompt: "")
     assert suite.section in SECTIONS
     assert suite.about
     assert suite.differs

@@ -253,13 +253,6 @@ def test_more_connections_than_files_are_made_possible():
         resource.setrlimit(resource.RLIMIT_NOFILE, was)
 
 
-def test_check_loads_everything_and_exits(dtdr, fitted):
-    code, _, said = dtdr("serve", f"mail={fitted}", "--check")
-    assert code == 0
-    assert is_one_sentence(said)
-    assert "ready to serve mail on 127.0.0.1 port 8756" in said
-
-
 def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.serve.server.keys import create_key
 from tests.server import serving
 from tests.server.serving import QUERY
 
@@ -42,26 +41,19 @@ def test_a_body_of_ten_megabytes_in_chunks_is_refused(served):
     refused(served.http.post("/v1/rank", content=chunks(), headers=JSON), 413)
 
 
-@pytest.mark.parametrize("path", POSTS)
-@pytest.mark.parametrize("opening", ["[", '{"a":', '{"query":['])
-def test_deep_nesting_is_refused(served, path, opening):
-    body = (opening * (900_000 // len(opening))).encode()
-    refused(served.http.post(path, content=body, headers=JSON), 400, 422)
+ANY_JSON = [
+    ("/v1/mask/openai", '{"request":{"messages":[{"a":'),
+    ("/v1/mask/anthropic", '{"request":{"messages":[{"a":'),
+    ("/v1/feedback", '{"demonstrations":[{"query":"q","calls":[{"id":"1","arguments":{"a":'),
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "start"),
-    [
-        ("/v1/mask/openai", '{"request":{"messages":['),
-        ("/v1/mask/anthropic", '{"request":{"messages":['),
-        ("/v1/feedback", '{"demonstrations":[{"query":"q","calls":[{"id":"1","arguments":'),
-    ],
-)
+@pytest.mark.parametrize(("path", "start"), [*((path, "") for path in POSTS), *ANY_JSON])
 @pytest.mark.parametrize("opening", ["[", '{"a":', '{"query":['])
-def test_deep_nesting_is_refused_where_any_json_is_taken(served, path, start, opening):
-    body = start + '{"a":' + opening * (900_000 // len(opening))
+def test_deep_nesting_is_refused(served, path, start, opening):
+    body = start + opening * (900_000 // len(opening))
     reason = refused(served.http.post(path, content=body.encode(), headers=JSON), 400, 422)
-    assert "nested too deeply" in reason
+    assert not start or "nested too deeply" in reason
 
 
 @pytest.mark.parametrize("depth", [50, 200, 400, 800, 950, 990])
@@ -160,7 +152,7 @@ NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application
             422,
             "form: not one of the values that /openapi.json lists",
         ),
-        ("/v1/mask/openai", MESSAGE % b"cut \\ud83d", 200, ""),
+        ("/v1/mask/openai", MESSAGE % b"cut \\ud83d", 400, "the body is not"),
         ("/v1/mask/openai", MESSAGE % b"\xff", 400, "the body is not UTF-8"),
         ("/v1/mask/openai", b'{"request":NaN}', 400, "the body is not JSON"),
         ("/v1/rank/", RANK, 307, ""),
@@ -237,13 +229,6 @@ def test_a_body_that_never_arrives_is_answered_after_the_limit(fitted):
             assert slow.recv(4_096).startswith(b"HTTP/1.1 408")
 
 
-def test_a_name_that_is_not_this_machines_is_refused_without_keys(served):
-    reason = refused(served.get("/v1/models", headers={"host": "attacker.example"}), 421)
-    assert "localhost" in reason
-    for host in ("localhost", "127.0.0.1:1", "[::1]:8756", "LOCALHOST"):
-        assert served.get("/v1/models", headers={"host": host}).status_code == 200
-
-
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -263,6 +248,9 @@ def test_a_foreign_host_is_refused_whatever_it_asks(served, method):
     for host in ("attacker.example", "127.0.0.1.attacker.example", "[::1].attacker.example", "["):
         answer = served.http.request(method, "/v1/models/mail/reload", headers={"host": host})
         assert answer.status_code == 421, (method, host)
+    assert "localhost" in refused(served.get("/v1/models", headers={"host": "a.example"}), 421)
+    for host in ("localhost", "127.0.0.1:1", "[::1]:8756", "LOCALHOST"):
+        assert served.get("/v1/models", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "::1", "[::1]", "localhost"])
@@ -274,13 +262,6 @@ def test_every_loopback_address_is_served_and_guarded(fitted, host):
         there = {"origin": "https://evil.example"}
         assert served.post("/v1/models/mail/reload", headers=there).status_code == 403
         assert served.get("/healthz", headers={"host": "evil.example"}).status_code == 421
-
-
-def test_a_page_with_a_key_may_ask_from_anywhere(fitted, tmp_path):
-    key, _ = create_key(tmp_path / "keys.json")
-    with serving.serve(serving.settings(fitted, keys=tmp_path / "keys.json")) as served:
-        headers = {"origin": "https://app.example", "authorization": f"Bearer {key}"}
-        assert served.get("/v1/models", headers=headers).status_code == 200
 
 
 def test_request_ids_are_taken_over_only_when_they_are_harmless(served):
@@ -327,23 +308,6 @@ def test_random_bodies_are_never_a_failure_of_the_server(served, path, body):
 @given(path=st.sampled_from(POSTS), content=st.binary(max_size=300))
 def test_random_bytes_are_refused(served, path, content):
     refused(served.http.post(path, content=content, headers=JSON), 400, 422)
-
-
-BODIES = {
-    "/v1/rank": {},
-    "/v1/calls": {},
-    "/v1/plans": {},
-    "/v1/explain": {},
-    "/v1/search": {"text": "mail"},
-    "/v1/sessions": {},
-}
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_a_list_as_query_is_refused(served, path):
-    answer = served.post(path, {**BODIES[path], "query": [QUERY]})
-    assert answer.status_code == 422
-    assert "query" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])

@@ -10,6 +10,7 @@ import pytest
 
 import dtdr
 from dtdr.errors import InputError, ModelError
+from dtdr.rankers.model_folder import FORMAT_VERSION
 from dtdr.serve.server import create_app, models
 from dtdr.serve.server.keys import create_key, revoke_key
 from tests import small_data
@@ -82,7 +83,7 @@ def replace(path, text):
         (
             "config.json",
             lambda text: json.dumps({**json.loads(text), "format_version": 9}),
-            "model format version 9, this dtdr reads version 3",
+            f"model format version 9, this dtdr reads version {FORMAT_VERSION}",
         ),
     ],
 )

@@ -1,8 +1,9 @@
-"""What each way to show tools costs in tokens on recorded runs, and what it hides."""
+"""The cost in tokens of each way to show tools on recorded runs, and what it hides."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -22,25 +23,26 @@ BATCH = 256
 """Demonstrations that are ranked at once."""
 
 SMALLEST_PREFIX = 1024
-"""Tokens that the beginning of a prompt must have to be cached, at Anthropic as at OpenAI."""
+"""Tokens of the shortest prefix that Anthropic and OpenAI cache."""
+
 CACHED_PRICE = 0.1
-"""What a token read from the cache costs, where any other costs 1; both charge a tenth."""
+"""Price of a token read from the cache, relative to another, at both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a prompt that is the same text wherever its key is the same."""
+    """A part of a prompt; the same key means the same text."""
 
     key: Hashable
     tokens: int
     mark: bool = False
-    """Whether a cached prefix may end behind it."""
+    """Whether a cached prefix may end after it."""
 
 
 class PromptCache:
     """The prefixes that a provider keeps; nothing is ever evicted.
 
-    A prefix ends behind the tools, the system prompt or a message. A request reads the longest one
+    A prefix ends after the tools, the system prompt or a message. A request reads the longest one
     that an earlier request had.
     """
 
@@ -67,11 +69,11 @@ class Way:
     """A way to show tools.
 
     Attributes:
-        name: what tables say, with the provider where only one offers it.
-        sticky: the policy's; None where every tool is shown.
+        name: in tables, with the provider if only one offers it.
+        sticky: the policy's; None if every tool is shown.
         constant: whether the array of tools stays the same.
         loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
-            by the result of a loader; empty where they are not.
+            by the result of a loader; empty if they are not.
         deferred: whether the agent has to search for each tool before its first call, as in coding
             agents that defer the tools of MCP servers.
     """
@@ -113,18 +115,17 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one way costs, as means a run.
+    """The cost of one way, as means per run.
 
     ``cold`` starts every run with an empty cache; ``warm`` keeps everything that any run wrote.
-    The truth lies in between, and is nearer to ``warm`` the more runs there are within a cache's
-    lifetime.
+    Real costs are in between, and nearer to ``warm`` the more runs a cache's lifetime contains.
 
     Attributes:
         way: how tools are shown.
         shown: tools whose definitions the model sees and may call, as a mean over requests.
         tokens: input tokens.
-        cold_read: those of them that are read from the cache, cold.
-        warm_read: read from the cache, warm.
+        cold_read: of these, read from the cache, cold.
+        warm_read: of these, read from the cache, warm.
         recall: share of the acceptable next tools that were shown, as a mean over the steps that
             call one.
         hit: share of those steps at which at least one acceptable tool was shown.
@@ -143,31 +144,29 @@ class Cost:
 
     @property
     def cold_paid(self) -> float:
-        """Tokens that are paid for, cold: one from the cache counts ``CACHED_PRICE``."""
+        """Tokens to pay for, cold: one from the cache counts ``CACHED_PRICE``."""
         return self.tokens - (1 - CACHED_PRICE) * self.cold_read
 
     @property
     def warm_paid(self) -> float:
-        """Tokens that are paid for, warm."""
+        """Tokens to pay for, warm."""
         return self.tokens - (1 - CACHED_PRICE) * self.warm_read
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        caches = {
-            "cold": (self.cold_read, self.cold_paid),
-            "warm": (self.warm_read, self.warm_paid),
-        }
+
+        def cache(read: float, paid: float) -> dict[str, float]:
+            return {
+                "cached_tokens_per_run": round(read, 1),
+                "paid_tokens_per_run": round(paid, 1),
+            }
+
         return {
             "way": self.way.name,
             "tools_shown": round(self.shown, 2),
             "tokens_per_run": round(self.tokens, 1),
-            **{
-                name: {
-                    "cached_tokens_per_run": round(read, 1),
-                    "paid_tokens_per_run": round(paid, 1),
-                }
-                for name, (read, paid) in caches.items()
-            },
+            "cold": cache(self.cold_read, self.cold_paid),
+            "warm": cache(self.warm_read, self.warm_paid),
             "recall": round(self.recall, 4),
             "hit": round(self.hit, 4),
             "searches_per_run": round(self.searches, 2),
@@ -182,18 +181,18 @@ def advise(
     policy: ToolPolicy | None = None,
     sizes: Sizes | None = None,
 ) -> list[Cost]:
-    """Replay runs, and count what each way to show tools would have cost.
+    """Replay runs, and count the cost of each way to show tools.
 
-    Every demonstration is walked with its own calls, one request a call and one for the answer.
+    Every demonstration is walked with its own calls, one request per call and one for the answer.
     A prompt is the tools, the system prompt, the query, and each call with its result. Output is
-    the same for all ways and not counted; of searches for hidden tools, only those of the deferred
-    way are: each is one more request.
+    the same for all ways and not counted. Of searches for hidden tools, only those of the deferred
+    way count: each is one more request.
 
     Args:
         retriever: a fitted one.
         demonstrations: the runs.
-        tools: definitions; those that the retriever was fitted with are known already.
-        policy: how many tools are shown; how sticky it is, each way sets for itself.
+        tools: definitions, in addition to those that the retriever was fitted with.
+        policy: how many tools are shown; each way has its own ``sticky``.
         sizes: tokens of what demonstrations do not contain.
 
     Raises:
@@ -219,11 +218,9 @@ def definition_costs(
     sizes: Sizes,
 ) -> dict[str, int]:
     """Tokens of every tool's definition, by name: those of the model, of the list, of the runs."""
-    known = {tool.name: tool for tool in retriever.tools_ if tool.name != END}
-    for demonstration in demonstrations:
-        for name in demonstration.plan.tools:
-            known.setdefault(name, Tool(name))
-    known.update({tool.name: tool for tool in tools if tool.name != END})
+    known = {name: Tool(name) for item in demonstrations for name in item.plan.tools}
+    known |= {tool.name: tool for tool in (*retriever.tools_, *tools)}
+    known.pop(END, None)
     if sizes.tool is not None:
         return dict.fromkeys(sorted(known), sizes.tool)
     return {name: count_tokens(_definition(known[name])) for name in sorted(known)}
@@ -241,7 +238,7 @@ def unused_tools(
     """
     called = {name for item in demonstrations for name in item.plan.tools}
     for item in demonstrations:
-        called.update(one.tool for one in item.before if isinstance(one, ToolCall))
+        called.update(event.tool for event in item.before if isinstance(event, ToolCall))
     costs = definition_costs(retriever, demonstrations, tools, sizes or Sizes())
     unused = [(name, tokens) for name, tokens in costs.items() if name not in called]
     return dict(sorted(unused, key=lambda pair: -pair[1]))
@@ -259,29 +256,28 @@ class _Counter:
         self._costs = costs
         self._names = tuple(costs)
         self._warm_cache = PromptCache()
-        self._tokens = self._cold_read = self._warm_read = 0
-        self._runs = self._requests = self._shown = self._searches = 0
+        self._sums: Counter[str] = Counter()
         self._recalls: list[float] = []
 
     def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
         """Count one run; one ranking a step, the last for the end of plan."""
-        self._runs += 1
+        self._sums["runs"] += 1
         cold_cache, selector = PromptCache(), ToolSelector(self._policy)
         query = demonstration.query
         conversation = [Segment(("query", query), count_tokens(query), mark=True)]
         loaded: set[str] = set()
-        found: set[str] = set()
+        searched: set[str] = set()
 
         def send(shown: frozenset[str], ranking: Ranking) -> None:
             prompt = [*self._head(shown, ranking), *conversation]
             tokens, read = cold_cache.send(prompt)
-            self._tokens += tokens
-            self._cold_read += read
-            self._warm_read += self._warm_cache.send(prompt)[1]
+            self._sums["tokens"] += tokens
+            self._sums["cold_read"] += read
+            self._sums["warm_read"] += self._warm_cache.send(prompt)[1]
 
         steps = zip(demonstration.plan.steps(), rankings, strict=True)
         for position, (step, ranking) in enumerate(steps):
-            shown = frozenset(found if self._way.deferred else self._names)
+            shown = frozenset(searched if self._way.deferred else self._names)
             if self._way.sticky is not None:
                 selection = selector.select(self._names, ranking, step.history, costs=self._costs)
                 shown = frozenset(selection.shown)
@@ -291,34 +287,35 @@ class _Counter:
                     loaded.update(new)
                     conversation.append(self._load(new))
             send(shown, ranking)
-            self._requests += 1
-            self._shown += len(shown)
+            self._sums["requests"] += 1
+            self._sums["shown"] += len(shown)
             if acceptable := step.acceptable - {END}:
                 self._recalls.append(len(acceptable & shown) / len(acceptable))
             if position == len(demonstration.plan):
                 break
             call = demonstration.plan.calls[position]
-            if call.tool not in shown and call.tool not in found:
-                self._searches += 1
+            if call.tool not in shown and call.tool not in searched:
+                self._sums["searches"] += 1
                 if self._way.deferred:
                     conversation.append(self._load([call.tool]))
                     send(shown, ranking)
-            found.add(call.tool)
+            searched.add(call.tool)
             made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
             key = (demonstration.id, position, call.tool)
             conversation.append(Segment(key, made + self._sizes.result, mark=True))
 
     def cost(self) -> Cost:
         """The means."""
+        sums, runs, recalls = self._sums, self._sums["runs"], self._recalls or [1.0]
         return Cost(
             self._way,
-            self._shown / self._requests,
-            self._tokens / self._runs,
-            self._cold_read / self._runs,
-            self._warm_read / self._runs,
-            math.fsum(self._recalls) / len(self._recalls) if self._recalls else 1.0,
-            sum(map(bool, self._recalls)) / len(self._recalls) if self._recalls else 1.0,
-            self._searches / self._runs,
+            shown=sums["shown"] / sums["requests"],
+            tokens=sums["tokens"] / runs,
+            cold_read=sums["cold_read"] / runs,
+            warm_read=sums["warm_read"] / runs,
+            recall=math.fsum(recalls) / len(recalls),
+            hit=sum(map(bool, recalls)) / len(recalls),
+            searches=sums["searches"] / runs,
         )
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:

@@ -1,10 +1,10 @@
-"""Masks in Anthropic's requests: filtered, or constant tools with deferred loading.
+"""Masks in Anthropic's requests.
 
 Needs no package: requests are JSON. Shapes are those of anthropic 2.11. The forms:
 
-``deferred`` keeps ``tools`` constant and loads what is needed in the conversation, so that the
-prompt cache is kept; ``filtered`` works with every model; ``hint`` and ``hint-weighted`` keep all
-tools and write the preferred ones behind the conversation.
+``deferred`` keeps ``tools`` constant, and with it the prompt cache, and loads tools within the
+conversation; ``filtered`` works with every model; ``hint`` and ``hint-weighted`` keep all tools and
+name the preferred ones after the conversation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Anthropic(Provider):
     loading_form = "deferred"
 
     def tool_name(self, tool: object) -> str | None:
-        """The name of a tool of the user's own; None for tools that Anthropic defines."""
+        """The name of a user's tool; None for tools that Anthropic defines."""
         record = as_json(tool)
         if not isinstance(record, Mapping) or record.get("type") not in (None, "custom"):
             return None
@@ -69,14 +69,12 @@ class _Anthropic(Provider):
     def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
         """See ``Provider``.
 
-        The array of tools is the same for every step of every run: the tools that the retriever
-        knows have ``defer_loading``, and ``load_tools`` is there, in whose results the references
-        to them are. A cache breakpoint of a deferred tool moves to the nearest tool before it that
-        is not deferred.
+        The tools are the same for every step of every run: those that the retriever knows have
+        ``defer_loading``, and results of ``load_tools`` refer to them. A cache breakpoint of a
+        deferred tool moves to the nearest tool before it that is not deferred.
         """
-        messages, tools = self.messages(body), body["tools"]
-        names = tool_names(tools)
-        if LOADER in names:
+        messages, tools = self.messages(body), self.toolbox(body["tools"])
+        if LOADER in (names := tools.names):
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
         waiting = find_loadable(mask, names)
         answers = [
@@ -86,9 +84,9 @@ class _Anthropic(Provider):
         ]
         also = _forced_names(body)
         return {
-            "messages": insert_loads(messages, answers, tools, tool_name, mask, load, also=also),
+            "messages": insert_loads(messages, answers, tools, mask, load, also=also),
             "tools": _without(
-                [LOADER_TOOL, *tools],
+                [LOADER_TOOL, *tools.tools],
                 lambda name: name in waiting,
                 lambda tool: {**tool, "defer_loading": True},
             ),
@@ -104,14 +102,9 @@ mask_request, amask_request = _ANTHROPIC.mask_request, _ANTHROPIC.amask_request
 def filter_tools(
     tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
 ) -> list[Any]:
-    """The tools that are shown, in their order; tools without a name of the user's stay.
+    """The shown tools in their order; tools without a name, and those to ``keep``, stay.
 
     A cache breakpoint on a tool that is left out moves to the nearest one before it that stays.
-
-    Args:
-        tools: the request's ``tools``.
-        selection: what the step shows.
-        keep: names that stay in any case.
 
     Raises:
         InputError: two tools share a name.
@@ -127,7 +120,7 @@ def filter_tools(
 def with_hint(
     messages: Sequence[Any], selection: ToolSelection, *, weighted: bool = False
 ) -> list[Any]:
-    """The conversation with the soft mask as the last block of its last message of the user.
+    """The conversation with the soft mask as the last block of the user's last message.
 
     Send it, do not keep it: the next step has its own.
     """
@@ -166,7 +159,7 @@ def answer_searches(
     """The ``tool_result`` blocks that answer the searches of a message: references to tools.
 
     Args:
-        body: the request as the user keeps it, with all tools.
+        body: the request with all tools, without a mask.
         content: of the model's message.
         mask: retriever and policy.
 
@@ -193,11 +186,7 @@ def answer_searches(
 def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:
     """Two messages that load deferred tools as if the model had asked for them.
 
-    The model is spared the round trip of a search: what it will need is there before it asks.
-
-    Args:
-        names: the tools to load.
-        count: how many loads the conversation has before; part of the id.
+    This saves the model a search. ``count``, the number of earlier loads, is part of the id.
     """
     identifier = f"toolu_dtdr_{count + 1:04d}"
     use = {"type": "tool_use", "id": identifier, "name": LOADER, "input": {}}
@@ -210,7 +199,7 @@ def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:
 
 
 def _forced_names(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The tool that the request itself forces: without it the request would be refused."""
+    """The tool that the request itself forces: without it the API refuses the request."""
     choice = body.get("tool_choice")
     name = choice.get("name") if isinstance(choice, Mapping) else None
     return (name,) if isinstance(name, str) else ()
@@ -221,12 +210,12 @@ def _without(
     leaves: Callable[[str], bool],
     instead: Callable[[Mapping[str, Any]], Any],
 ) -> list[Any]:
-    """The tools, some replaced or left out; their cache breakpoints move to the tool before.
+    """The tools, of which some leave; their cache breakpoints move to the tool before.
 
     Args:
         tools: the request's ``tools``.
         leaves: whether the tool of that name leaves.
-        instead: what takes its place; None for nothing.
+        instead: its replacement; None for none.
     """
     changed: list[Any] = []
     last = None
@@ -246,6 +235,6 @@ def _without(
 
 
 def _field(value: object, key: str) -> Any:
-    """A field of a JSON object, or None where there is none."""
+    """A field of a JSON object, or None."""
     record = as_json(value)
     return record.get(key) if isinstance(record, Mapping) else None

@@ -1,4 +1,4 @@
-"""Calls that are made before anybody asks for them, where the tool is safe to call early."""
+"""Calls that are made before the LLM asks for them, of tools that are safe to call early."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class PrefetchBounds:
 
     Attributes:
         min_probability: of a call (its tool and all its arguments), to be made early.
-        budget: early calls that may be thrown away before no more are made, in one run.
-        concurrency: early calls that are under way at a time.
-        max_age: seconds after which an early call that nobody asked for is thrown away.
+        budget: dropped early calls after which a run makes no more.
+        concurrency: early calls in progress at a time.
+        max_age: seconds after which an unused early call is dropped.
 
     Raises:
         InputError: a number is out of range.
@@ -49,28 +49,19 @@ class PrefetchBounds:
 
 @dataclass(slots=True)
 class PrefetchCounts:
-    """What early calls came to.
+    """The use of early calls.
 
     Attributes:
         started: calls made early.
-        hits: of them, those that were handed over.
-        wasted: of them, those that were thrown away; the others are still under way.
-        milliseconds_saved: how long before they were asked for the hits had been under way, at
-            most for as long as they took.
+        hits: of them, those that were used.
+        wasted: of them, those that were dropped; the others are in progress.
+        milliseconds_saved: how long the hits had run before the LLM asked for them.
     """
 
     started: int = 0
     hits: int = 0
     wasted: int = 0
     milliseconds_saved: float = 0.0
-
-    def __add__(self, other: PrefetchCounts) -> PrefetchCounts:
-        return PrefetchCounts(
-            self.started + other.started,
-            self.hits + other.hits,
-            self.wasted + other.wasted,
-            self.milliseconds_saved + other.milliseconds_saved,
-        )
 
     def __str__(self) -> str:
         return (
@@ -89,19 +80,18 @@ class _EarlyCall:
 
 
 class EarlyCalls:
-    """Calls that are made before anybody asks for them, of one run; used in one event loop.
+    """The early calls of one run; used in one event loop.
 
-    Only tools that ``allows`` accepts are ever called. A result is handed over for exactly the
-    call that was made, once. It is thrown away when it is no longer predicted, when it is too old,
-    or when a tool that is not allowed is called first, since that may change what the result says.
-    For changes that others make, there is ``discard``.
-    An early call that failed is not handed over, and no call that was thrown away is made early
-    again in the run.
+    Only tools that ``allows`` accepts are ever called. A result is handed over once, for exactly
+    the call that was made. It is dropped when it is no longer predicted, when it is too old, or
+    when a tool that is not allowed is called first, since that may change what the result says. An
+    early call that failed is not handed over, and a dropped call is not made early again.
 
     Args:
         execute: makes a call.
-        allows: whether a tool is safe to call early: whether calling it changes nothing.
+        allows: whether calling a tool changes nothing.
         bounds: how much is done.
+        counts: where to count; several runs may share it.
     """
 
     def __init__(
@@ -109,28 +99,26 @@ class EarlyCalls:
         execute: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
         allows: Callable[[str], bool],
         bounds: PrefetchBounds | None = None,
+        counts: PrefetchCounts | None = None,
     ) -> None:
         self.bounds = bounds or PrefetchBounds()
-        self.counts = PrefetchCounts()
+        self.counts = counts or PrefetchCounts()
         self._execute = execute
         self._allows = allows
         self._calls: dict[str, _EarlyCall] = {}
-        self._thrown_away: set[str] = set()
+        self._dropped: set[str] = set()
 
     @property
     def candidates(self) -> int:
-        """How many predictions ``prepare`` can make use of."""
+        """How many predictions ``prepare`` can use."""
         return 2 * self.bounds.concurrency
 
-    def prepare(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> int:
-        """Make the probable calls, and throw away those that are no longer predicted.
+    def prepare(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> None:
+        """Make the probable calls, and drop those that are no longer predicted.
 
         Args:
             calls: predicted for the step.
             earlier: calls that arguments may refer to.
-
-        Returns:
-            How many were made.
         """
         outputs = {call.id: call for call in earlier}
         wanted: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -144,15 +132,13 @@ class EarlyCalls:
             ):
                 wanted[_key(call.tool, arguments)] = call.tool, arguments
         for key in self._calls.keys() - wanted.keys():
-            self._throw_away(self._calls[key])
-        before = self.counts.started
+            self._drop(self._calls[key])
         for key, (tool, arguments) in wanted.items():
             is_full = len(self._calls) >= self.bounds.concurrency
-            if is_full or self.counts.wasted + len(self._calls) >= self.bounds.budget:
+            if is_full or len(self._dropped) + len(self._calls) >= self.bounds.budget:
                 break
-            if key not in self._calls and key not in self._thrown_away:
+            if key not in self._calls and key not in self._dropped:
                 self._make(key, tool, arguments)
-        return self.counts.started - before
 
     async def take(self, tool: str, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
         """Whether exactly this call was made early, and its output, waited for.
@@ -168,39 +154,40 @@ class EarlyCalls:
         asked = time.monotonic()
         try:
             output, ended = await call.task
-        except Exception as error:  # noqa: BLE001  # whoever asks makes the call
+        except Exception as error:  # noqa: BLE001  # the caller makes the call again
             logger.info("the early call of %r failed and is made again: %s", tool, error)
-            self._throw_away(call)
+            self._drop(call)
             return False, None
         except asyncio.CancelledError:
-            self._throw_away(call)
+            self._drop(call)
             raise
         self.counts.hits += 1
         self.counts.milliseconds_saved += 1000 * (min(ended, asked) - call.started)
         return True, output
 
     def discard(self, are_stale: Callable[[str], bool] = lambda tool: True) -> None:
-        """Throw away, and cancel, calls that nobody asked for: all, or those of some tools."""
+        """Drop and cancel unused calls: all, or those of some tools."""
         for call in tuple(self._calls.values()):
             if are_stale(call.tool):
-                self._throw_away(call)
+                self._drop(call)
 
     def _make(self, key: str, tool: str, arguments: Mapping[str, Any]) -> None:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(tool, arguments))
-        task.add_done_callback(_retrieve)
-        timer = loop.call_later(self.bounds.max_age, lambda: self._throw_away(self._calls[key]))
+        # So that an error in a call that is never used leaves no warning.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        timer = loop.call_later(self.bounds.max_age, lambda: self._drop(self._calls[key]))
         self._calls[key] = _EarlyCall(key, tool, task, time.monotonic(), timer)
         self.counts.started += 1
 
     async def _run(self, tool: str, arguments: Mapping[str, Any]) -> tuple[Any, float]:
         return await self._execute(tool, arguments), time.monotonic()
 
-    def _throw_away(self, call: _EarlyCall) -> None:
+    def _drop(self, call: _EarlyCall) -> None:
         self._calls.pop(call.key, None)
         call.timer.cancel()
         call.task.cancel()
-        self._thrown_away.add(call.key)
+        self._dropped.add(call.key)
         self.counts.wasted += 1
 
 
@@ -211,7 +198,7 @@ def _key(tool: str, arguments: Mapping[str, Any]) -> str:
 def _resolve(
     arguments: Mapping[str, Any], outputs: Mapping[str, ToolCall]
 ) -> dict[str, Any] | None:
-    """The arguments with whole outputs in the place of references; None where one is not known."""
+    """The arguments with whole outputs in place of references; None if one is not known."""
 
     def resolve(value: Any) -> Any:
         if is_reference(value):
@@ -234,9 +221,3 @@ def _resolve(
         return {name: resolve(value) for name, value in arguments.items()}
     except LookupError:
         return None
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Take note of an error, so that a call that nobody asked for leaves no warning behind."""
-    if not task.cancelled():
-        task.exception()

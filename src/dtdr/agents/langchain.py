@@ -1,4 +1,4 @@
-"""LangChain and LangGraph: a middleware that shows an agent the tools which come next."""
+"""LangChain and LangGraph: a middleware that shows an agent only the tools for its next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dtdr.agents import openai
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import find_tools, hint_text, select_tools
+from dtdr.agents.requests import Toolbox, hint_text
 from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import InputError, MissingExtraError, unknown_choice
@@ -35,22 +35,19 @@ Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
 
 
 class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Shows the model of a LangChain agent the tools that its next step needs.
+    """Shows the model of a LangChain agent only the tools for its next step.
 
-    History and query are read from the agent's messages at every model call, so one object serves
-    any number of agents, threads and checkpoints. Tools of providers, tools that the retriever
-    never saw and tools that were called stay; when ranking fails, all stay and a warning is
-    logged.
+    It reads the agent's messages at every model call, so one object serves any number of agents,
+    threads and checkpoints.
 
     Args:
         mask: retriever and policy.
-        form: ``filtered`` leaves tools out; the others keep all, so that the prompt cache is kept.
-            ``allowed-tools``, for models of OpenAI, has the shown ones in ``tool_choice``;
-            ``hint`` and ``hint-weighted`` write the preferred ones in a last message for this
-            call only.
+        form: ``filtered`` leaves tools out; the others keep all, and with them the prompt cache.
+            ``allowed-tools``, for models of OpenAI, puts the shown ones into ``tool_choice``;
+            ``hint`` and ``hint-weighted`` name the preferred ones in a last message of this call.
         api: which API of OpenAI the model uses; for ``allowed-tools``.
-        search: whether the agent gets a tool, ``search_tools``, to ask for what is hidden; what it
-            finds is shown from then on.
+        search: give the agent a tool ``search_tools`` to search for hidden tools; what it finds is
+            shown from then on.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
@@ -87,7 +84,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        """Mask the tools of one model call, ranking in its own thread."""
+        """Mask the tools of one model call, ranking in a thread."""
         return await handler(await asyncio.to_thread(self._mask_request, request))
 
     def select(self, tools: Sequence[Any], messages: Sequence[BaseMessage]) -> ToolSelection:
@@ -96,7 +93,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         Raises:
             InputError: two tools share a name.
         """
-        return select_tools(self.mask, tools, lambda: transcript(messages), tool_name, _definition)
+        return _toolbox(tools).select(self.mask, lambda: transcript(messages))
 
     def _mask_request(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         if not request.tools:
@@ -126,9 +123,7 @@ def _search_tool(mask: ToolMask) -> BaseTool:
         available, messages = runtime.tools, runtime.state["messages"]
         asked = {"query": query, "limit": limit}
         try:
-            chosen = find_tools(
-                mask, asked, available, lambda: transcript(messages), tool_name, _definition
-            )
+            chosen = _toolbox(available).search(mask, asked, lambda: transcript(messages))
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
@@ -146,9 +141,9 @@ def _reference(tool: object) -> dict[str, Any]:
 
 
 class GuardedToolMaskMiddleware(ToolMaskMiddleware):
-    """The same, and calls of tools that were hidden are answered with an error, not executed.
+    """As ``ToolMaskMiddleware``; it also answers calls of hidden tools with an error.
 
-    What was hidden is worked out again from the messages before the call.
+    It derives what was hidden from the messages before the call.
     """
 
     def wrap_tool_call(
@@ -156,7 +151,7 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
-        """Execute a call, unless its tool was hidden."""
+        """Execute a call, unless its tool is hidden."""
         return self._refuse(request) or handler(request)
 
     async def awrap_tool_call(
@@ -164,7 +159,7 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        """Execute a call, unless its tool was hidden."""
+        """Execute a call, unless its tool is hidden."""
         return await asyncio.to_thread(self._refuse, request) or await handler(request)
 
     def _refuse(self, request: ToolCallRequest) -> ToolMessage | None:
@@ -191,9 +186,11 @@ def tool_name(tool: object) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def _definition(tool: Any) -> dict[str, Any]:
-    """What the model is sent of a tool."""
-    return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
+def _toolbox(tools: Sequence[Any]) -> Toolbox[Any]:
+    def definition(tool: Any) -> dict[str, Any]:
+        return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
+
+    return Toolbox(tools, tool_name, definition)
 
 
 def transcript(messages: Iterable[BaseMessage]) -> Transcript:

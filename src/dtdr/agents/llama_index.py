@@ -1,4 +1,4 @@
-"""LlamaIndex: an agent that is shown the tools which come next."""
+"""LlamaIndex: an agent that sees only the tools for its next step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dtdr.agents.mask import ToolMask
-from dtdr.agents.requests import as_json, select_tools
+from dtdr.agents.requests import Toolbox, as_json
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import MissingExtraError
 
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 
 class ToolMaskAgent(FunctionAgent):
-    """A function agent whose model is shown the tools that its next step needs.
+    """A function agent whose model sees only the tools for its next step.
 
-    History and query are read from the agent's own messages, so one object serves any number of
-    runs. Tools that the retriever never saw and tools that were called stay; when ranking fails,
-    all stay and a warning is logged.
+    It reads the agent's messages, so one object serves any number of runs.
 
     Args:
         mask: retriever and policy.
@@ -57,16 +55,15 @@ class ToolMaskAgent(FunctionAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,
     ) -> AgentOutput:
-        """Take one step, with the tools that it needs."""
+        """Take one step, with the shown tools."""
         scratchpad = await ctx.store.get(self.scratchpad_key, default=[])
-        said = await ctx.store.get("user_msg_str", default=None)
+        message = await ctx.store.get("user_msg_str", default=None)
 
         def read() -> Transcript:
-            return _with_query(transcript([*llm_input, *scratchpad]), said)
+            return _with_query(transcript([*llm_input, *scratchpad]), message)
 
-        selection = await asyncio.to_thread(
-            select_tools, self._mask, tools, read, _name, _definition
-        )
+        toolbox = Toolbox(tools, _name, _definition)
+        selection = await asyncio.to_thread(toolbox.select, self._mask, read)
         shown = [tool for tool in tools if selection.shows(_name(tool))]
         return await super().take_step(ctx, llm_input, shown, memory)
 
@@ -96,7 +93,7 @@ def _items(message: ChatMessage) -> Iterator[Item]:
 
 
 def _calls(message: ChatMessage) -> Iterator[ToolCallRequest]:
-    """The calls that a message asks for; older models put them into the keywords."""
+    """The calls in a message; older models put them into the keywords."""
     from dtdr.logs.messages import ToolCallRequest
 
     has_blocks = False
@@ -114,11 +111,11 @@ def _calls(message: ChatMessage) -> Iterator[ToolCallRequest]:
         yield ToolCallRequest(str(record.get("id") or ""), str(name), arguments)
 
 
-def _with_query(conversation: Transcript, said: str | None) -> Transcript:
-    """The transcript with the user's own words: an agent with a state writes it around them."""
-    if not said or not conversation.turns:
+def _with_query(conversation: Transcript, message: str | None) -> Transcript:
+    """The transcript with the user's own words: an agent with a state adds it to them."""
+    if not message or not conversation.turns:
         return conversation
-    return Transcript((*conversation.turns[:-1], replace(conversation.turns[-1], query=said)))
+    return Transcript((*conversation.turns[:-1], replace(conversation.turns[-1], query=message)))
 
 
 def _name(tool: AsyncBaseTool) -> str:

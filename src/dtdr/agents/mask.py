@@ -1,4 +1,4 @@
-"""Ranks for a transcript and applies a policy; shows everything when that fails."""
+"""Ranks for a transcript and applies a policy; shows everything if that fails."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from dtdr.predict.search import ToolSearch
 
 logger = logging.getLogger("dtdr.agents")
 
+Conversation = Transcript | Callable[[], Transcript]
+"""A conversation, or a function that reads it, whose errors show all tools too."""
+
 Step = tuple[Run, Sequence[str]]
-"""What a step is ranked by, and the tools that the conversation refers to."""
+"""The run of a step, and the tools that the conversation refers to."""
 
 
 class ToolMask:
-    """A fitted retriever and a policy; what every integration asks which tools to show.
+    """A fitted retriever and a policy: decides which tools every integration shows.
 
-    Holds nothing of any run, so that one object serves all runs and threads: what a sticky policy
-    needs is worked out from the transcript, by going through its steps again.
+    It keeps no state of any run, so one object serves all runs and threads. A sticky policy gets
+    its state from the transcript, by going through its steps again.
 
     Args:
         retriever: a fitted one, or the folder of a model.
         policy: what is shown.
-        leave_out: tags of the blocks that are taken out of users' messages, since a program put
-            them there, such as ``<system-reminder>``; None takes those of ``dtdr import``.
+        leave_out: tags of blocks that programs put into users' messages, such as
+            ``<system-reminder>``, to leave out; None for those of ``dtdr import``.
 
     Raises:
         InputError: the retriever cannot serve the policy.
@@ -64,18 +67,17 @@ class ToolMask:
     def select(
         self,
         names: Sequence[str],
-        transcript: Transcript | Callable[[], Transcript],
+        transcript: Conversation,
         *,
         costs: Mapping[str, int] | None = None,
     ) -> ToolSelection:
         """Which tools are shown at the next step.
 
-        What goes wrong is logged as a warning of ``dtdr.agents``, and every tool is shown.
+        If ranking fails, every tool is shown, and the logger ``dtdr.agents`` warns.
 
         Args:
             names: the named tools that are available, in the order they are given to the model.
-            transcript: the conversation so far, or what reads it, so that a conversation that
-                cannot be read fails open as well.
+            transcript: the conversation so far, or a function that reads it.
             costs: tokens of each tool's definition; needed for ``token_budget``.
 
         Raises:
@@ -97,7 +99,7 @@ class ToolMask:
         *,
         costs: Mapping[str, int] | None = None,
     ) -> list[ToolSelection]:
-        """``select`` for ``count`` states of one conversation, oldest first, in one go.
+        """``select`` for ``count`` states of one conversation, oldest first.
 
         ``transcripts`` reads the conversation up to each of them.
         """
@@ -114,7 +116,7 @@ class ToolMask:
         read: Callable[[], list[Step]],
         costs: Mapping[str, int] | None,
     ) -> list[ToolSelection]:
-        """The selection of each step, or one that shows everything where something failed."""
+        """The selection of each step, or one that shows everything if something failed."""
         unique_names(names)
         selector = ToolSelector(self.policy)
         try:
@@ -133,31 +135,26 @@ class ToolMask:
     async def aselect(
         self,
         names: Sequence[str],
-        transcript: Transcript | Callable[[], Transcript],
+        transcript: Conversation,
         *,
         costs: Mapping[str, int] | None = None,
     ) -> ToolSelection:
-        """``select`` in its own thread, so that an encoder on the network blocks no loop."""
+        """``select`` in a thread, so that an encoder's server does not block the loop."""
         return await asyncio.to_thread(self.select, names, transcript, costs=costs)
 
     def search(
-        self,
-        text: str,
-        tools: Sequence[Tool],
-        transcript: Transcript | Callable[[], Transcript],
-        k: int = LIMIT,
+        self, text: str, tools: Sequence[Tool], transcript: Conversation, k: int = LIMIT
     ) -> tuple[str, ...]:
-        """Names of the tools that an agent means which says what it lacks, best first.
+        """Names of the tools that match an agent's search, best first.
 
-        Looked for among the tools that the mask hides at this step and those that the retriever
-        does not know, or among all where it hides none. When ranking fails, the words of the text
-        and of the tools decide alone.
+        It searches the tools that the mask hides at this step and those that the retriever does not
+        know, or all tools if none is hidden. If ranking fails, it compares words alone.
 
         Args:
             text: what the agent wants to do, in its words.
-            tools: that are available; a retriever need not know them.
-            transcript: the conversation so far, or what reads it.
-            k: how many at most, at least 1.
+            tools: the available tools; a retriever need not know them.
+            transcript: the conversation so far, or a function that reads it.
+            k: maximum number, at least 1.
 
         Raises:
             InputError: two tools share a name, the text is empty, or k is below 1.
@@ -175,14 +172,10 @@ class ToolMask:
         matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in matches)
 
-    def confidence(self, transcript: Transcript | Callable[[], Transcript]) -> float:
-        """How likely the best tool is right after a conversation, as to choose an LLM by.
+    def confidence(self, transcript: Conversation) -> float:
+        """The probability that the best tool is right after a conversation.
 
-        0 where nothing is known of that: whatever goes wrong is logged as a warning of
-        ``dtdr.agents``.
-
-        Args:
-            transcript: the conversation so far, or what reads it.
+        0 if ranking fails; then the logger ``dtdr.agents`` warns.
         """
         try:
             return self.retriever.rank(self._run_of(transcript)).confidence
@@ -190,21 +183,19 @@ class ToolMask:
             logger.warning("no confidence: %s", _reason(error))
             return 0.0
 
-    def _run_of(self, transcript: Transcript | Callable[[], Transcript]) -> Run:
+    def _run_of(self, transcript: Conversation) -> Run:
         read = transcript if isinstance(transcript, Transcript) else transcript()
         return self._read(read).run()
 
     def _read(self, transcript: Transcript) -> Transcript:
-        """The transcript as the retriever reads it: outputs only where it does."""
+        """The transcript as the retriever reads it: calls by name if it reads no outputs."""
         transcript = transcript.without(SEARCH_CALLS).without_blocks(self.leave_out)
         return transcript if self.retriever.uses_calls else transcript.by_name()
 
     def run(self, query: str, *, before: Sequence[BeforeLike] = ()) -> ToolRun:
-        """A run of one query, for a loop that says itself what was called.
+        """A run of one query, for a loop of your own.
 
-        Args:
-            query: what the user asked for.
-            before: messages and calls of the conversation before the query, oldest first.
+        ``before`` are the messages and calls of the conversation before the query, oldest first.
         """
         return ToolRun(self, query, before)
 
@@ -218,7 +209,6 @@ class ToolRun:
     """
 
     def __init__(self, mask: ToolMask, query: str, before: Sequence[BeforeLike] = ()) -> None:
-        self._mask = mask
         self._selector = ToolSelector(mask.policy)
         self.query = query
         self.history: tuple[str, ...] = ()
@@ -240,15 +230,15 @@ class ToolRun:
         step: int | None = None,
         id: str | None = None,
     ) -> Self:
-        """Tell the run that a tool was called, and as much of the call as is known.
+        """Add a call to the run.
 
-        A call that was answered with ``ToolSelection.refusal`` was not made, and does not count.
+        A call that was answered with ``ToolSelection.refusal`` was not made, and is not added.
 
         Args:
             tool: its name.
             arguments: by parameter.
             output: what it returned, any JSON value or text.
-            status: what became of it; without it, the output says whether it is ``empty``.
+            status: its outcome; derived from the output if None.
             step: number of the agent's message that made the call; calls of one step are parallel.
             id: how arguments of later calls may refer to it.
         """
@@ -258,8 +248,7 @@ class ToolRun:
         if not self._failure:
             try:
                 self._session.call(tool, arguments, output=output, status=status, step=step, id=id)
-            except InputError as error:
-                # A mask must never stop an agent: what cannot be read counts as not known.
+            except InputError as error:  # which must not stop an agent
                 logger.warning("of a call of %r the name counts alone: %s", tool, error)
                 self._session.call(tool)
         return self
@@ -267,11 +256,7 @@ class ToolRun:
     def select(
         self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
     ) -> ToolSelection:
-        """Which tools are shown now; as ``ToolMask.select``.
-
-        Raises:
-            InputError: two tools share a name.
-        """
+        """Which tools are shown now; as ``ToolMask.select``."""
         unique_names(names)
         failure = self._failure
         if not failure:
@@ -285,7 +270,7 @@ class ToolRun:
     async def aselect(
         self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
     ) -> ToolSelection:
-        """``select`` in its own thread."""
+        """``select`` in a thread."""
         return await asyncio.to_thread(self.select, names, costs=costs)
 
 

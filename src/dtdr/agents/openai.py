@@ -1,11 +1,11 @@
-"""Masks in OpenAI's requests: chat completions and responses, filtered or safe for the cache.
+"""Masks in OpenAI's requests: chat completions and responses.
 
 Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
 
-``allowed-tools`` keeps ``tools`` constant, so that the prompt cache is kept; ``filtered`` works
-with every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant
-and short, and adds what is needed within the conversation; ``hint`` and ``hint-weighted`` keep all
-tools and write the preferred ones behind the conversation.
+``allowed-tools`` keeps ``tools`` constant, and with it the prompt cache; ``filtered`` works with
+every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant and
+short, and adds tools within the conversation; ``hint`` and ``hint-weighted`` keep all tools and
+name the preferred ones after the conversation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dtdr.agents.requests import (
     Provider,
     as_json,
     check_list,
-    check_tools,
     find_loadable,
     hint_text,
     insert_loads,
@@ -60,7 +59,7 @@ class _OpenAI(Provider):
 
     def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
         """See ``Provider``."""
-        tools, choice = check_tools(body["tools"]), body.get("tool_choice")
+        tools, choice = self.toolbox(body["tools"]).tools, body.get("tool_choice")
         if form == "filtered":
             return {"tools": filter_tools(tools, selection, keep=_forced_names(choice))}
         if form == "allowed-tools":
@@ -80,9 +79,8 @@ class _OpenAI(Provider):
             raise InputError(
                 "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
             )
-        items, tools = self.messages(body), check_tools(body["tools"])
-        waiting = find_loadable(mask, tool_names(tools))
-        definitions = {name: tool for tool in tools if (name := tool_name(tool)) in waiting}
+        items, tools = self.messages(body), self.toolbox(body["tools"])
+        waiting, by_name = find_loadable(mask, tools.names), tools.by_name
         answers = [
             position
             for position in range(len(items))
@@ -91,13 +89,13 @@ class _OpenAI(Provider):
         ]
 
         def add(names: Sequence[str], count: int) -> list[dict[str, Any]]:
-            added = [definitions[name] for name in names]
+            added = [by_name[name] for name in names]
             return [{"type": "additional_tools", "role": "developer", "tools": added}]
 
         also = _forced_names(body.get("tool_choice"))
         return {
-            "input": insert_loads(items, answers, tools, tool_name, mask, add, also=also),
-            "tools": [tool for tool in tools if tool_name(tool) not in waiting],
+            "input": insert_loads(items, answers, tools, mask, add, also=also),
+            "tools": [tool for tool in tools.tools if tool_name(tool) not in waiting],
         }
 
 
@@ -110,12 +108,7 @@ mask_request, amask_request = _OPENAI.mask_request, _OPENAI.amask_request
 def filter_tools(
     tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
 ) -> list[Any]:
-    """The tools that are shown, untouched and in their order; tools without a name stay.
-
-    Args:
-        tools: the request's ``tools``.
-        selection: what the step shows.
-        keep: names that stay in any case.
+    """The shown tools in their order; tools without a name, and those to ``keep``, stay.
 
     Raises:
         InputError: two tools share a name.
@@ -135,18 +128,18 @@ def allowed_tools(
     api: Api = "chat",
     choice: Any = None,
 ) -> Any:
-    """The ``tool_choice`` that allows the shown tools, while ``tools`` stays as it was.
+    """The ``tool_choice`` that allows the shown tools, while ``tools`` stays the same.
 
     Args:
-        tools: the request's ``tools``, all of them.
+        tools: all tools of the request.
         selection: what the step shows.
-        api: the chat-completions and the responses API write this differently.
-        choice: the request's own ``tool_choice``. ``required`` becomes the mode; ``none``, a
-            single forced tool and a list that allows none of the shown tools stay as they are;
-            another list is cut down to the shown tools.
+        api: which API, since they write this differently.
+        choice: the request's ``tool_choice``. ``required`` becomes the mode; ``none``, a single
+            forced tool and a list without any shown tool stay as they are; another list is cut
+            down to the shown tools.
 
     Returns:
-        ``{"type": "allowed_tools", …}``; the request's own choice where nothing is hidden.
+        ``{"type": "allowed_tools", …}``; the request's choice if nothing is hidden.
 
     Raises:
         InputError: two tools share a name.
@@ -155,8 +148,8 @@ def allowed_tools(
     hidden = len(shown) < len(tools)
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         mode, listed = _read_allowed(choice)
-        given = [tool for tool in listed if selection.shows(tool_name(tool))]
-        return _choice(given, mode, api) if given and hidden else choice
+        allowed = [tool for tool in listed if selection.shows(tool_name(tool))]
+        return _choice(allowed, mode, api) if allowed and hidden else choice
     if not hidden or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
     return _choice(shown, choice or "auto", api)
@@ -167,8 +160,7 @@ def with_hint(
 ) -> list[Any]:
     """The conversation with the soft mask as its last message, so that its start stays cached.
 
-    Send it, do not keep it: the next step has its own. Works for either API (role ``developer``
-    is ``system`` to models that do not know it, so ``system`` is what is written).
+    Send it, do not keep it: the next step has its own. Works for both APIs.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
@@ -177,9 +169,10 @@ def with_hint(
 
 
 def search_tool(api: Api = "chat") -> dict[str, Any]:
-    """The tool that lets a model ask for what the mask hides; ``answer_searches`` answers it.
+    """The tool that lets a model search for hidden tools; ``answer_searches`` answers it.
 
-    A function for chat completions; for the responses API its tool search, executed by the client.
+    A function for chat completions; the responses API has its own tool search, executed by the
+    client.
     """
     described = {"description": search.DESCRIPTION, "parameters": search.PARAMETERS}
     if api == "chat":
@@ -190,13 +183,13 @@ def search_tool(api: Api = "chat") -> dict[str, Any]:
 def answer_searches(
     body: Mapping[str, Any], output: Sequence[Any], mask: ToolMask
 ) -> list[dict[str, Any]]:
-    """What the searches of an answer are answered with, to be sent behind it.
+    """The answers to the searches in a model's answer, to be sent after it.
 
     The next masked request shows the tools that were found.
 
     Args:
-        body: the request as the user keeps it, with all tools.
-        output: the answer: of chat completions the message in a list, else the response's items.
+        body: the request with all tools, without a mask.
+        output: the message in a list, for chat completions; else the response's items.
         mask: retriever and policy.
 
     Returns:
@@ -229,7 +222,7 @@ def answer_searches(
 
 
 def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[list[Any], str]:
-    """The tools that one search brings up, and the same as a text."""
+    """The tools that match a search, and the same as a text."""
     try:
         chosen = _OPENAI.search(body, arguments, mask)
     except InputError as error:  # the model's mistake, which it can correct
@@ -240,7 +233,7 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
 
 
 def _key(body: Mapping[str, Any]) -> str:
-    """Where a request has its conversation, which tells the API."""
+    """The field of a request's conversation, which differs by API."""
     for key in ("messages", "input"):
         if key in body:
             return key
@@ -248,7 +241,7 @@ def _key(body: Mapping[str, Any]) -> str:
 
 
 def _reference(tool: object, api: Api) -> dict[str, Any]:
-    """How ``allowed_tools`` names a tool."""
+    """A tool as ``allowed_tools`` names it."""
     record = as_json(tool)
     kind = record.get("type", "function")
     name = tool_name(record)
@@ -268,7 +261,7 @@ def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
 
 
 def _forced_names(choice: Any) -> frozenset[str]:
-    """The tools that a request's own ``tool_choice`` names: without them it would be refused."""
+    """The tools that a request's ``tool_choice`` names: without them the API refuses it."""
     if not isinstance(choice, Mapping):
         return frozenset()
     is_list = choice.get("type") == "allowed_tools"

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: a model that is shown the tools which come next."""
+"""OpenAI Agents SDK: a model that sees only the tools for its next step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.openai import with_hint
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import select_tools, transcript_of
+from dtdr.agents.requests import Toolbox, transcript_of
 from dtdr.agents.transcript import Transcript
 from dtdr.errors import MissingExtraError, unknown_choice
 
@@ -29,19 +29,17 @@ Form = Literal["filtered", "hint", "hint-weighted"]
 
 
 class ToolMaskModel(Model):
-    """Any model of the SDK, shown the tools that its next step needs.
+    """Shows any model of the SDK only the tools for its next step.
 
-    History and query are read from the items that the runner sends, so one object serves any
-    number of agents and runs; ``Runner.run``, ``run_sync`` and ``run_streamed`` all work. Hosted
-    tools, handoffs, tools that the retriever never saw and tools that were called stay; when
-    ranking fails, all stay and a warning is logged. A conversation that the server keeps
-    (``previous_response_id``, ``conversation_id``) cannot be read here, so all tools stay.
+    It reads the items that the runner sends, so one object serves any number of agents and runs.
+    Hosted tools and handoffs stay. It cannot read a conversation that the server stores
+    (``previous_response_id``, ``conversation_id``), so all tools stay then.
 
     Args:
         model: the model to show tools to, or its name.
         mask: retriever and policy.
-        form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, so that the
-            prompt cache is kept, and write the preferred ones in a last message for this call only.
+        form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, and with them
+            the prompt cache, and name the preferred ones in a last message of this call.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
@@ -100,17 +98,13 @@ class ToolMaskModel(Model):
     async def _cleanup_on_run_end(self, owner: object) -> None:
         await self.model._cleanup_on_run_end(owner)
 
-    def select(
-        self,
-        tools: Sequence[Tool],
-        items: str | list[TResponseInputItem],
-    ) -> ToolSelection:
+    def select(self, tools: Sequence[Tool], items: str | list[TResponseInputItem]) -> ToolSelection:
         """Which tools are shown after these items.
 
         Raises:
             InputError: two tools share a name.
         """
-        return select_tools(self.mask, tools, lambda: transcript(items), tool_name, _definition)
+        return Toolbox(tools, tool_name, _definition).select(self.mask, lambda: transcript(items))
 
     def _mask_request(
         self, items: str | list[TResponseInputItem], tools: list[Tool], settings: ModelSettings
@@ -134,7 +128,7 @@ def tool_name(tool: Tool) -> str | None:
 
 
 def _definition(tool: Tool) -> dict[str, Any]:
-    """What the model is sent of a function tool."""
+    """What the model gets of a function tool."""
     if not isinstance(tool, FunctionTool):
         return {}
     schema = tool.params_json_schema

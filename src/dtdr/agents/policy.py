@@ -31,16 +31,15 @@ class ToolPolicy(Selection):
 
     The bounds are those of ``Selection``, with three differences: without any, at least the five
     best tools are shown; ``token_budget`` counts the tools that are shown in any case first; and
-    for a query unlike the demonstrations ``fallback`` sets ``top_k`` aside, too, so that an agent
-    is never left with a handful of tools that nothing recommends.
-    Whatever is given: tools that were called, and tools that the retriever does not know, are
-    shown, and so is at least one tool that it does know. The end of plan is not a tool here.
+    for a query unlike the demonstrations ``fallback`` sets ``top_k`` aside, too.
+    With every policy, tools that were called and tools that the retriever does not know are shown,
+    and at least one tool that it knows. The end of plan is not a tool here.
 
     Attributes:
         always_include: names that are shown whatever their rank.
         sticky: ``none`` follows the ranking at every step; ``grow`` never takes a tool away
-            within a run; ``confidence`` keeps the set until the ranking gives another set a
-            probability higher by more than ``tolerance``.
+            within a run; ``confidence`` keeps the set until another set is more probable by more
+            than ``tolerance``.
         tolerance: for ``confidence``, in [0, 1].
 
     Raises:
@@ -52,8 +51,8 @@ class ToolPolicy(Selection):
     tolerance: float = TOLERANCE
 
     DEFAULT_LEAST: ClassVar[int] = TOP_K
-    # A set that holds one acceptable tool often holds one of several: dtdr-f on the TinyAgent bank
-    # shows .685 of the acceptable tools at 95 % coverage, and an agent calls in parallel.
+    # A set with one acceptable tool often has one of several: dtdr-f on the TinyAgent bank shows
+    # .685 of the acceptable tools at 95 % coverage, and an agent calls in parallel.
 
     FALLBACK_LIFTS_TOP_K: ClassVar[bool] = True
 
@@ -76,7 +75,7 @@ class ToolPolicy(Selection):
         costs: Mapping[str, int] | None = None,
         shown: Collection[str] = (),
     ) -> tuple[str, ...]:
-        """The tools that the ranking alone would show, best first; at least one where it can.
+        """The tools that the ranking alone would show, best first; at least one if it knows any.
 
         Args:
             ranking: every tool that the retriever knows.
@@ -86,7 +85,7 @@ class ToolPolicy(Selection):
 
         Raises:
             InputError: the retriever is not calibrated for ``coverage``, or ``token_budget`` is
-                asked without costs.
+                set without costs.
         """
         tokens, spent = None, 0
         vocabulary = ranking.vocabulary
@@ -107,12 +106,12 @@ class ToolSelection:
 
     Attributes:
         names: the named tools that were available, in their order.
-        shown: those that are shown, in the same order; empty only where none was available.
-        reasons: for each tool that is shown: ``ranked``; else ``called``, ``always`` or
-            ``unknown``, which are shown whatever their rank; else ``kept`` from an earlier step by
-            a sticky policy; or ``open`` when everything is shown because ranking failed.
+        shown: those that are shown, in the same order; empty only if none was available.
+        reasons: for each shown tool: ``ranked``; else ``called``, ``always`` or ``unknown``, which
+            are shown whatever their rank; else ``kept`` from an earlier step by a sticky policy;
+            or ``open`` if everything is shown because ranking failed.
         weights: probabilities of the shown tools that the retriever knows, best first.
-        failure: why everything is shown; empty when nothing failed.
+        failure: why everything is shown; empty if nothing failed.
         changed: whether another set was shown at the step before; False at the first.
     """
 
@@ -139,14 +138,14 @@ class ToolSelection:
         return tuple(name for name in self.weights if self.reasons[name] in ("ranked", "kept"))
 
     def shows(self, name: str | None) -> bool:
-        """Whether a tool stays; one without a name, or that was not asked about, does."""
+        """Whether a tool stays; one without a name, or that was not available, does."""
         return name is None or name not in self._hidden
 
     def refusal(self, name: str) -> str | None:
-        """For a guard at execution time: what to answer to a call of a hidden tool, else None.
+        """A guard's answer to a call of a hidden tool; None for other tools.
 
-        A model can call what it was not shown: hidden is not forbidden. Whether that is an error
-        is the caller's to say.
+        A model can call a tool that it was not shown: hidden is not forbidden. The caller decides
+        whether that is an error.
         """
         if self.shows(name):
             return None
@@ -155,11 +154,11 @@ class ToolSelection:
 
 
 class ToolSelector:
-    """Applies a policy step after step of one run; remembers what a sticky policy needs.
+    """Applies a policy step after step of one run, and remembers what a sticky policy needs.
 
     Args:
         policy: what is shown.
-        kept: the set that a sticky policy goes on from, such as ``kept`` of an earlier object.
+        kept: the set that a sticky policy continues from, such as ``kept`` of an earlier object.
     """
 
     def __init__(self, policy: ToolPolicy | None = None, *, kept: Iterable[str] = ()) -> None:
@@ -177,13 +176,13 @@ class ToolSelector:
     ) -> ToolSelection:
         """Decide one step.
 
-        Where the query asks for none of the tools, nothing was called and the agent can search, the
-        search and what is shown in any case are enough.
+        If the query asks for none of the tools, nothing was called and the agent can search, no
+        tool is shown for its rank.
 
         Args:
             names: the named tools that are available, in the order they are given to the model.
-            ranking: what the retriever says about this step.
-            called: every tool that the transcript refers to, in whatever order.
+            ranking: of the retriever for this step.
+            called: every tool that the transcript refers to, in any order.
             costs: tokens of each tool's definition; needed for ``token_budget``.
 
         Raises:
@@ -197,7 +196,7 @@ class ToolSelector:
         fixed.update(dict.fromkeys(available.intersection(called), "called"))
         fixed.update(dict.fromkeys(available.difference(probability), "unknown"))
         if ranking.is_none_of_these and not called and not SEARCH_CALLS.isdisjoint(available):
-            ranked: tuple[str, ...] = ()  # what is wanted after all, the agent can search for
+            ranked: tuple[str, ...] = ()
         else:
             ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
         kept = self._stick(ranked, available, probability)
@@ -208,11 +207,7 @@ class ToolSelector:
         return self._selection(names, reasons, weights)
 
     def show_all(self, names: Sequence[str], failure: str) -> ToolSelection:
-        """Show everything, because ranking failed; the sticky set stays as it was.
-
-        Raises:
-            InputError: two tools share a name.
-        """
+        """Show everything, because ranking failed; the sticky set does not change."""
         unique_names(names)
         return self._selection(names, dict.fromkeys(names, "open"), {}, failure)
 
@@ -225,7 +220,7 @@ class ToolSelector:
         if self.policy.sticky == "none":
             self.kept = ranked
         elif self.policy.sticky == "grow":
-            # What is not available now may be again: it stays remembered.
+            # A tool that is not available now may be later, so it is remembered.
             self.kept = tuple(dict.fromkeys((*self.kept, *ranked)))
         else:
             still = [name for name in self.kept if name in available and name in probability]
@@ -249,11 +244,7 @@ class ToolSelector:
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, once it is sure that none is there twice.
-
-    Raises:
-        InputError: two tools share a name.
-    """
+    """The names; two that are equal are an InputError."""
     listed = tuple(names)
     if len(frozenset(listed)) < len(listed):
         twice = next(name for position, name in enumerate(listed) if name in listed[:position])

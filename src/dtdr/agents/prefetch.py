@@ -16,7 +16,7 @@ from dtdr.predict.session import Session
 logger = logging.getLogger("dtdr.agents")
 
 Execute = Callable[[str, Mapping[str, Any]], Any]
-"""Calls a tool with arguments and gives its output; a coroutine function or a plain one."""
+"""Calls a tool with arguments and returns its output; a coroutine function or a plain one."""
 
 
 class AsyncPrefetch(EarlyCalls):
@@ -27,11 +27,11 @@ class AsyncPrefetch(EarlyCalls):
     >>> tool, arguments = await ask_llm()                                        # doctest: +SKIP
     >>> output = await fetch.call(tool, arguments)                               # doctest: +SKIP
 
-    An asynchronous context manager that cancels what is under way when the block ends.
+    An asynchronous context manager that cancels what is in progress when the block ends.
 
     Args:
         session: of the run, of a model that was fitted with arguments; it gets every call.
-        execute: makes a call. A plain function is run in a thread, and cannot be cancelled there.
+        execute: makes a call. A plain function runs in a thread, and cannot be cancelled there.
         tools: names of those that are safe to call early, since a call changes nothing. No other
             is ever called early.
         bounds: how much is done early.
@@ -57,13 +57,13 @@ class AsyncPrefetch(EarlyCalls):
     def start(self) -> None:
         """Begin a step: predict its calls in a thread, and make those that are probable.
 
-        Whatever goes wrong is logged, and nothing is made early then.
+        An error is logged, and nothing is made early then.
         """
         self._stop_predicting()
         self._predicting = asyncio.get_running_loop().create_task(self._predict())
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """The output of a call: that of the early one, or of one that is made now.
+        """The output of a call: that of the early call, or of one that is made now.
 
         Raises:
             Exception: whatever the call raises; the session gets the error.
@@ -85,19 +85,18 @@ class AsyncPrefetch(EarlyCalls):
         return await super().take(tool, arguments)
 
     def tell(self, tool: str, arguments: Mapping[str, Any], output: Any) -> None:
-        """Tell the session what a call returned, or the error that it raised."""
+        """Give the session a call with its output, or with the error that it raised."""
         try:
             if isinstance(output, Exception):
                 self.session.call(tool, arguments, output=str(output), status="error")
             else:
                 self.session.call(tool, arguments, output=output)
-        except InputError as error:
-            # What cannot be read counts as not known: an agent is never stopped by this.
+        except InputError as error:  # which must not stop an agent
             logger.warning("of a call of %r the name counts alone: %s", tool, error)
             self.session.call(tool)
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel what is in progress."""
         self._stop_predicting()
         self.discard()
 
@@ -133,13 +132,8 @@ class Prefetch:
     ...     fetch.start()
     ...     output = fetch.call(*ask_llm())
 
-    A call that nobody made early is made in the caller's own thread.
-
-    Args:
-        session: of the run, of a model that was fitted with arguments; it gets every call.
-        execute: makes a call; a plain function, used by several threads.
-        tools: names of those that are safe to call early.
-        bounds: how much is done early.
+    A call that was not made early runs in the caller's thread. ``execute`` is a plain function that
+    several threads may use.
     """
 
     def __init__(
@@ -174,7 +168,7 @@ class Prefetch:
         return output
 
     def close(self) -> None:
-        """Cancel what is under way; what runs in a thread runs to its end."""
+        """Cancel what is in progress; what runs in a thread runs to its end."""
         if self._thread.is_alive():
             self._wait(self._fetch.close())
             self._loop.call_soon_threadsafe(self._loop.stop)

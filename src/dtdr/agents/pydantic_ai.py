@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.agents.mask import ToolMask
-from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import select_tools
-from dtdr.agents.search import described_tools
+from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import MissingExtraError, unknown_choice
 
@@ -37,16 +35,12 @@ Search = Callable[
 
 
 def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
-    """What ``PrepareTools`` calls before each request to the model.
-
-    History and query are read from the run's messages. Tools that the retriever never saw and
-    tools that were called stay; when ranking fails, all stay and a warning is logged.
+    """A function for ``PrepareTools``, which calls it before each request to the model.
 
     Args:
         mask: retriever and policy.
         form: ``filtered`` leaves tools out, and Pydantic AI answers calls of them with an error;
-            ``deferred`` leaves them to its tool search, so that the model can still find them,
-            and loads those that are shown before the model has to search.
+            ``deferred`` leaves them to its tool search and loads the shown ones.
 
     Raises:
         InputError: an unknown form; at a step, two tools that share a name.
@@ -57,7 +51,8 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     async def prepare(
         context: RunContext[Any], definitions: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        selection = await asyncio.to_thread(_select, mask, context, definitions)
+        tools = _toolbox(definitions)
+        selection = await asyncio.to_thread(tools.select, mask, lambda: _conversation(context))
         if form == "filtered":
             return [tool for tool in definitions if selection.shows(tool.name)]
         return [_set_deferred(tool, not selection.shows(tool.name)) for tool in definitions]
@@ -66,13 +61,7 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
 
 
 def search_tools(mask: ToolMask) -> Search:
-    """A strategy for ``ToolSearch``: the deferred tools that the run needs, and those searched for.
-
-    Tools that the retriever does not know come after those that it ranks; then what the words mean.
-
-    Args:
-        mask: retriever and policy.
-    """
+    """A strategy for ``ToolSearch``: the shown tools, then those that match the search."""
 
     async def search(
         context: RunContext[Any], queries: Sequence[str], definitions: Sequence[ToolDefinition]
@@ -117,19 +106,19 @@ def _search(
     queries: Sequence[str],
     definitions: Sequence[ToolDefinition],
 ) -> tuple[str, ...]:
-    selection = _select(mask, context, definitions)
-    described = described_tools(definitions, lambda tool: tool.name, _definition)
-    text = "\n".join(queries)
-    meant = mask.search(text, described, lambda: _conversation(context)) if text.strip() else ()
-    return tuple(dict.fromkeys((*selection.weights, *selection.shown, *meant)))
+    tools, read = _toolbox(definitions), lambda: _conversation(context)
+    selection, text = tools.select(mask, read), "\n".join(queries)
+    matches = tools.search(mask, {"query": text}, read) if text.strip() else []
+    names = (tool.name for tool in matches)
+    return tuple(dict.fromkeys((*selection.weights, *selection.shown, *names)))
 
 
-def _select(
-    mask: ToolMask, context: RunContext[Any], definitions: Sequence[ToolDefinition]
-) -> ToolSelection:
-    return select_tools(
-        mask, definitions, lambda: _conversation(context), lambda tool: tool.name, _definition
-    )
+def _toolbox(definitions: Sequence[ToolDefinition]) -> Toolbox[ToolDefinition]:
+    def definition(tool: ToolDefinition) -> dict[str, Any]:
+        schema = tool.parameters_json_schema
+        return {"name": tool.name, "description": tool.description, "parameters": schema}
+
+    return Toolbox(definitions, lambda tool: tool.name, definition)
 
 
 def _conversation(context: RunContext[Any]) -> Transcript:
@@ -137,11 +126,6 @@ def _conversation(context: RunContext[Any]) -> Transcript:
     if conversation.turns or context.prompt is None:
         return conversation
     return Transcript.of(_text(context.prompt))
-
-
-def _definition(tool: ToolDefinition) -> dict[str, Any]:
-    schema = tool.parameters_json_schema
-    return {"name": tool.name, "description": tool.description, "parameters": schema}
 
 
 def _set_deferred(tool: ToolDefinition, deferred: bool) -> ToolDefinition:

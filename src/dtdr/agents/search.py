@@ -1,9 +1,9 @@
-"""The agent's own search for tools: what it is offered, what it asks, and what it is answered."""
+"""An agent's search for tools: its definition, its arguments and its answer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dtdr.agents.transcript import Transcript
@@ -14,11 +14,11 @@ SEARCH_TOOL = "search_tools"
 """Name of the tool that an agent searches with."""
 
 SEARCH_CALLS = frozenset((SEARCH_TOOL, "tool_search"))
-"""What searches are called in conversations: ours, and what OpenAI's item is read as. They are no
-steps of the user's task."""
+"""Names of searches in conversations: ours, and that of OpenAI's item. A search is not a step of
+the user's task."""
 
 LIMIT = 10
-"""Tools that a search brings up unless it says how many."""
+"""Default number of tools that a search returns."""
 
 MAX_LIMIT = 50
 
@@ -46,21 +46,18 @@ NOTHING = "No tool matches. Name in other words what the tool should work on."
 
 
 def read_search(arguments: object) -> tuple[str, int]:
-    """The text of a search, and how many tools it asks for.
-
-    Args:
-        arguments: a JSON object, or its text.
+    """The text of a search and its number of tools, from a JSON object or its text.
 
     Raises:
-        InputError: it says nothing to search for, or asks for another number of tools.
+        InputError: the text is missing, or the number is out of range.
     """
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
             raise InputError("the arguments of the search are not JSON") from error
-    given = arguments if isinstance(arguments, Mapping) else {}
-    query, limit = given.get("query"), given.get("limit", LIMIT)
+    record = arguments if isinstance(arguments, Mapping) else {}
+    query, limit = record.get("query"), record.get("limit", LIMIT)
     if not isinstance(query, str) or not query.strip():
         raise InputError("'query' is missing: say what you want to do")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
@@ -69,7 +66,7 @@ def read_search(arguments: object) -> tuple[str, int]:
 
 
 def write_answer(tools: Sequence[Mapping[str, Any]], limit: int, available: int) -> dict[str, Any]:
-    """What a search is answered: the tools' definitions, and what to do where they are few."""
+    """The answer to a search: the tools' definitions, and advice if there are few."""
     answer: dict[str, Any] = {"tools": list(tools)}
     if not tools:
         answer["message"] = NOTHING
@@ -79,7 +76,7 @@ def write_answer(tools: Sequence[Mapping[str, Any]], limit: int, available: int)
 
 
 def searched_tools(transcript: Transcript) -> Iterator[str]:
-    """Names of the tools that searches of a conversation returned, as far as it says which."""
+    """Names of the tools that searches of a conversation returned."""
     for turn in transcript.turns:
         for call in turn.calls:
             if call.tool in SEARCH_CALLS:
@@ -99,21 +96,8 @@ def _names(output: object) -> Iterator[str]:
             yield name
 
 
-def described_tools(
-    tools: Iterable[Any],
-    name_of: Callable[[Any], str | None],
-    definition_of: Callable[[Any], object],
-) -> list[Tool]:
-    """The named tools of a request or a framework, as far as their definitions can be read."""
-    return [
-        described_tool(name, definition_of(tool))
-        for tool in tools
-        if (name := name_of(tool)) is not None and name not in SEARCH_CALLS
-    ]
-
-
 def described_tool(name: str, definition: object) -> Tool:
-    """A tool under a name, with what can be read of its definition."""
+    """A tool with the readable part of its definition."""
     record = definition if isinstance(definition, Mapping) else {}
     nested = record.get(str(record.get("type", "function")))
     record = nested if isinstance(nested, Mapping) else record

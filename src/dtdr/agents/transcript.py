@@ -1,4 +1,4 @@
-"""A conversation as an agent's own messages tell it, and the runs that its steps are ranked by."""
+"""A conversation in an agent's own messages, and the runs that its steps are ranked by."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 _ARGUMENTS_LENGTH = 100_000
 """Characters kept of a call's arguments, as compact JSON."""
 
+Event = Message | ToolCall
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One message of the user, and what the agent said and called until the next.
 
     Attributes:
-        query: what the user said; empty where the agent spoke first.
-        events: the agent's texts and its calls, oldest first; the calls of one answer share a
-            ``step``. Outputs are as the messages have them, of any length.
+        query: the user's message; empty if the agent spoke first.
+        events: the agent's texts and calls, oldest first; the calls of one answer share a ``step``.
+            Outputs are as in the messages, of any length.
     """
 
     query: str
-    events: tuple[Message | ToolCall, ...] = ()
+    events: tuple[Event, ...] = ()
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -59,13 +61,22 @@ class Transcript:
         return tuple(call.tool for turn in self.turns for call in turn.calls)
 
     def without(self, names: Collection[str]) -> Transcript:
-        """The transcript less the calls of some tools, such as a search for tools."""
-        return self._with_events(
-            lambda event: None if isinstance(event, ToolCall) and event.tool in names else event
-        )
+        """The transcript without the calls of some tools, such as a search for tools."""
+        return self._change_calls(lambda call: None if call.tool in names else call)
+
+    def by_name(self) -> Transcript:
+        """The transcript with only the names of its calls."""
+        return self._change_calls(lambda call: ToolCall(call.id, call.tool, step=call.step))
+
+    def _change_calls(self, change: Callable[[ToolCall], ToolCall | None]) -> Transcript:
+        def changed(events: tuple[Event, ...]) -> tuple[Event, ...]:
+            items = (change(item) if isinstance(item, ToolCall) else item for item in events)
+            return tuple(item for item in items if item is not None)
+
+        return Transcript(tuple(replace(turn, events=changed(turn.events)) for turn in self.turns))
 
     def without_blocks(self, tags: Sequence[str]) -> Transcript:
-        """The transcript less what programs wrote into the user's messages, ``<tag>…</tag>``.
+        """The transcript without ``<tag>…</tag>`` blocks of programs in the user's messages.
 
         A message that has nothing else begins no turn, as in ``dtdr import``.
         """
@@ -88,41 +99,19 @@ class Transcript:
             turns.append(Turn(last.query, (*last.events, *events)))
         return Transcript(tuple(turns))
 
-    def by_name(self) -> Transcript:
-        """The transcript with nothing of its calls but their names."""
-        return self._with_events(
-            lambda event: (
-                ToolCall(event.id, event.tool, step=event.step)
-                if isinstance(event, ToolCall)
-                else event
-            )
-        )
-
-    def _with_events(
-        self, change: Callable[[Message | ToolCall], Message | ToolCall | None]
-    ) -> Transcript:
-        return Transcript(
-            tuple(
-                replace(
-                    turn, events=tuple(event for event in map(change, turn.events) if event)
-                )
-                for turn in self.turns
-            )
-        )  # fmt: skip
-
     def run(self) -> Run:
-        """What the next step is ranked by; an empty query where there is no user message.
+        """The run that the next step is ranked by; an empty query without a user's message.
 
-        The last message of the user and the calls since, as demonstrations are cut, after what came
-        before. Outputs and texts are read and cut as those of every ``Run``.
+        It has the user's last message, the calls since then, and what came before. Outputs and
+        texts are read and cut as in every ``Run``.
         """
         runs = self.runs(last_only=True)
         return runs[-1] if runs else Run("")
 
     def runs(self, *, last_only: bool = False) -> list[Run]:
-        """What every step of the conversation so far was ranked by, the next step's last."""
+        """The run of every step of the conversation so far, the next step's last."""
         runs: list[Run] = []
-        before: list[Message | ToolCall] = []
+        before: list[Event] = []
         for number, turn in enumerate(self.turns, start=1):
             events = list(map(_read, turn.events))
             made = [
@@ -144,16 +133,16 @@ class Transcript:
 
 
 def read_items(items: Iterable[tuple[int, Item]]) -> Transcript:
-    """The transcript that a conversation's items tell, each with the position of its message.
+    """The transcript of a conversation's items, each with the position of its message.
 
-    Every framework's messages become items first; from there on they are read as ``dtdr import``
-    reads them, so that an agent's steps look to the retriever as its logs did. A call that was
-    refused was not made, and is left out.
+    Every framework's messages become items first; then they are read as in ``dtdr import``, so that
+    the retriever sees an agent's steps as it saw its logs. A call that was refused was not made,
+    and is left out.
     """
     from dtdr.logs.log_format import AssistantMessage, UserMessage
     from dtdr.logs.messages import conversation
 
-    turns: list[tuple[list[str], list[Message | ToolCall]]] = []
+    turns: list[tuple[list[str], list[Event]]] = []
     count = step = 0
     latest: int | None = None
     for event in conversation(items).events:
@@ -185,10 +174,10 @@ def read_items(items: Iterable[tuple[int, Item]]) -> Transcript:
 
 
 def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
-    """A call as it was observed, with its output whole."""
+    """A call of a log or a client, with its whole output."""
     from dtdr.logs.log_format import arguments_of
 
-    # Whether the output is empty is seen when a run takes the call, which reads it.
+    # Whether the output is empty is derived when a run reads the call.
     has_ended = call.ended is not None
     status = status_of(None, failed=call.failed, ended=has_ended)
     arguments = arguments_of(call.arguments)
@@ -196,7 +185,7 @@ def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
     return ToolCall(identifier, call.tool, arguments, output, status, step)
 
 
-def _read(event: Message | ToolCall) -> Message | ToolCall:
+def _read(event: Event) -> Event:
     return read_item(event) if isinstance(event, Message) else bound_call(event)
 
 

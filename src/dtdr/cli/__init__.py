@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
@@ -106,9 +106,6 @@ def root(
         bool,
         typer.Option("--verbose", "-v", help="Log progress and timings to standard error."),
     ] = False,
-    log_format: Annotated[
-        Literal["text", "json"], typer.Option("--log-format", help="Format of the log lines.")
-    ] = "text",
 ) -> None:
     """Rank which tools an LLM agent needs next, learned from demonstrations.
 
@@ -118,20 +115,15 @@ def root(
         typer.echo(f"dtdr {dtdr.__version__}")
         raise typer.Exit
     if verbose:
-        _log_to_standard_error(as_json=log_format == "json")
+        _log_to_standard_error()
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
 
 
-def _log_to_standard_error(*, as_json: bool) -> None:
+def _log_to_standard_error() -> None:
     handler = logging.StreamHandler()
-    if as_json:
-        from dtdr.net.server_logs import JsonFormatter
-
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("dtdr: %(message)s"))
+    handler.setFormatter(logging.Formatter("dtdr: %(message)s"))
     logger = logging.getLogger("dtdr")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)

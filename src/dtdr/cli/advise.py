@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
+from dtdr.agents import ToolPolicy
+from dtdr.agents.advice import CACHED_PRICE, Cost, Sizes, unused_tools
+from dtdr.agents.advice import advise as compare
+from dtdr.api import load
 from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, is_fitted_to, load_dataset
 from dtdr.cli.output import note, print_json, print_table, printable, say
 from dtdr.data.jsonl import BadRecords
-
-if TYPE_CHECKING:
-    from dtdr.agents.advice import Cost
 
 _UNUSED = 8
 """Tools that no run calls which the text names; JSON has all."""
@@ -54,11 +55,6 @@ def advise(
         model (MODEL): A model folder.
         data (DATA): The runs: demonstrations or an agent's logs.
     """
-    from dtdr.agents import ToolPolicy
-    from dtdr.agents.advice import Sizes, unused_tools
-    from dtdr.agents.advice import advise as compare
-    from dtdr.api import load
-
     sizes = Sizes(*msgspec.structs.astuple(options.read_settings(settings, _Settings)))
     policy = ToolPolicy() if top is None else ToolPolicy(top_k=top)
     retriever = load(model)
@@ -94,7 +90,6 @@ def advise(
 
 
 def _print(costs: Sequence[Cost], runs: int) -> None:
-    from dtdr.agents.advice import CACHED_PRICE
 
     print_table(
         ("Way to show tools", "Tools", "Recall", "Any", "Searches", "Tokens", "Cold", "Warm"),

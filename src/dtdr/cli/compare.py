@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dtdr.cli import options
 from dtdr.cli.output import print_json, print_table, say
-
-if TYPE_CHECKING:
-    from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate import compare as compare_runs
+from dtdr.evaluate.result_tables import metric_title
+from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate.run_log_file import read_run_log
+from dtdr.evaluate.statistics import PERMUTATIONS
+from dtdr.evaluate.tables import p_value
 
 
 def compare(
@@ -28,12 +30,6 @@ def compare(
         second (RUN2): Another run log of the same steps.
         metric (NAME): A metric of dtdr evaluate, such as log_mrr.
     """
-    from dtdr.evaluate import compare as compare_runs
-    from dtdr.evaluate.result_tables import metric_title
-    from dtdr.evaluate.run_log_file import read_run_log
-    from dtdr.evaluate.statistics import PERMUTATIONS
-    from dtdr.evaluate.tables import p_value
-
     logs = [read_run_log(first), read_run_log(second)]
     comparison = compare_runs(logs[0], logs[1], metric)
     if as_json:

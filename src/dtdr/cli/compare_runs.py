@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
 from dtdr.cli.output import note, print_json, print_table, shorten
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, unknown_choice
-
-if TYPE_CHECKING:
-    from dtdr.evaluate.drift import Change, Drift
+from dtdr.evaluate.drift import MEASURES, Change, Drift
+from dtdr.evaluate.drift import compare_runs as compare
+from dtdr.evaluate.tables import Cell, p_value
 
 SHOWN = 8
-"""Tools, groups and transitions in the tables; --json has all."""
+"""Tools and transitions in the tables; --json has all."""
 
 _CHANGE_HEADERS = ("Before", "After", "Change", "p")
 
@@ -48,10 +49,6 @@ def compare_runs(
             is significant.
         permutations (N): Number of permutations per test.
     """
-    from dtdr.data.jsonl import BadRecords
-    from dtdr.evaluate.drift import MEASURES
-    from dtdr.evaluate.drift import compare_runs as compare
-
     if not 0 < alpha <= 1:
         raise InputError(f"--alpha is {alpha}; it must be above 0 and at most 1")
     limits = [_Limit(text, list(MEASURES)) for text in limit or ()]
@@ -106,7 +103,6 @@ class _Limit:
 
 
 def _print(drift: Drift, alpha: float) -> None:
-    from dtdr.evaluate.drift import MEASURES
 
     how = "the same queries, compared one by one" if drift.is_paired else "different queries"
     print_table(
@@ -123,9 +119,8 @@ def _print(drift: Drift, alpha: float) -> None:
     calls = ("Calls before", "Calls after")
     _print_largest("Tool that only one side calls", calls, drift.one_sided.items())
     both = [change for change in drift.of_kind("tool") if change.name not in drift.one_sided]
-    for title, changes in (("Tool", both), ("Group", drift.of_kind("group"))):
-        rows = [(change.name, _change_row(change, "", alpha)[1:]) for change in changes]
-        _print_largest(f"{title}, calls per run", _CHANGE_HEADERS, rows)
+    rows = [(change.name, _change_row(change, "", alpha)[1:]) for change in both]
+    _print_largest("Tool, calls per run", _CHANGE_HEADERS, rows)
     pairs = [(" → ".join(pair), shares) for pair, *shares in drift.transitions]
     _print_largest("Transition", ("Before", "After"), pairs)
 
@@ -142,7 +137,6 @@ def _print_largest(
 
 
 def _change_row(change: Change, name: str, alpha: float) -> tuple[Any, ...]:
-    from dtdr.evaluate.tables import Cell, p_value
 
     text = f"{change.change:{'' if change.before is None else '+'}.3f}"
     return (

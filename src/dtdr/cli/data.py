@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,14 +13,22 @@ from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
 from dtdr.cli.output import plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
+from dtdr.data.demonstration_files import (
+    DemonstrationFile,
+    read_demonstrations,
+    save_demonstrations,
+    save_tools,
+)
+from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.progress import track
+from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import InputError, OutputError
-
-if TYPE_CHECKING:
-    from dtdr.data.demonstrations import Demonstration
-    from dtdr.evaluate.datasets.source import Published, Source
-    from dtdr.evaluate.datasets.statistics import Statistics
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.download import download as fetch_set
+from dtdr.evaluate.datasets.source import Published, Source, find_file
+from dtdr.evaluate.datasets.statistics import Statistics, measure
+from dtdr.evaluate.datasets.synthetic import SOURCE
 
 app = CommandGroup(
     no_args_is_help=True, help="List, count, download and convert sets of demonstrations."
@@ -48,8 +56,6 @@ def list_sets(
 
 
 def _list_sets() -> Iterator[dict[str, Any]]:
-    from dtdr.evaluate import datasets
-    from dtdr.evaluate.datasets.synthetic import SOURCE
 
     yield {
         "name": datasets.BUNDLED,
@@ -77,8 +83,6 @@ def _list_sets() -> Iterator[dict[str, Any]]:
 
 def _find(source: Source) -> Path | None:
     """Where a published set is on this machine."""
-    from dtdr.evaluate.datasets.source import find_file
-
     try:
         return find_file(source)[1]
     except InputError:
@@ -98,8 +102,6 @@ def stats(
     Args:
         sources (SET|FILE): Names of sets, or files of demonstrations or logs; default: all sets.
     """
-    from dtdr.evaluate import datasets
-
     bad = BadRecords() if skip_bad else None
     published = {} if sources else datasets.SOURCES
     missing = [name for name, source in published.items() if _find(source) is None]
@@ -133,8 +135,6 @@ def stats(
 
 
 def _measure(source: str, bad: BadRecords | None, only_known_tools: bool) -> Statistics:
-    from dtdr.evaluate import datasets
-    from dtdr.evaluate.datasets.statistics import measure
 
     path = Path(source)
     if _is_file(source):
@@ -176,9 +176,6 @@ def download(
     Args:
         name (NAME): A set that is on the hub.
     """
-    from dtdr.evaluate import datasets
-    from dtdr.evaluate.datasets.download import download as fetch_set
-
     if name == datasets.BUNDLED:
         raise InputError("the bundled set is generated on this machine; nothing to download")
     files = fetch_set(datasets.find_source(name), force=force)
@@ -207,15 +204,6 @@ def convert(
         output (FILE): File to write; .parquet for Parquet.
         tools_out (FILE): Also write the tools to this file, such as tools.json.
     """
-    from dtdr.data.demonstration_files import (
-        DemonstrationFile,
-        read_demonstrations,
-        save_demonstrations,
-        save_tools,
-    )
-    from dtdr.data.tools import Tool, unique_tools
-    from dtdr.evaluate import datasets
-
     options.check_two_files(tools_out, output)
     if tools_out is not None and tools_out.exists() and not force:
         # Known before the long work, not after it.

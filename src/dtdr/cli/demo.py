@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from dtdr.cli import options
 from dtdr.cli.output import console, print_table, say
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate import metrics
+from dtdr.evaluate.datasets import BUNDLED, load
+from dtdr.evaluate.datasets.splits import default_split
+from dtdr.evaluate.harness import run
+from dtdr.evaluate.result_tables import retrieval_table
+from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT, NAMES
-
-if TYPE_CHECKING:
-    from dtdr.data.demonstrations import Demonstration
-    from dtdr.predict.model import Model
 
 DEMONSTRATIONS = 1_000
 """Of the bundled 3,200: dtdr-f learns from 700 in well under a minute."""
@@ -33,12 +35,6 @@ def demo(
     Args:
         retriever (NAME): The retriever that ranks the example queries.
     """
-    from dtdr.evaluate import metrics
-    from dtdr.evaluate.datasets import BUNDLED, load
-    from dtdr.evaluate.datasets.splits import default_split
-    from dtdr.evaluate.harness import run
-    from dtdr.evaluate.result_tables import retrieval_table
-
     shown = options.create_retriever(retriever, {})
     bundled = load(BUNDLED)
     dataset = replace(bundled, demonstrations=bundled.demonstrations[:DEMONSTRATIONS])

@@ -8,7 +8,9 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import note, print_json
+from dtdr.data.erasure import erase_groups
 from dtdr.errors import InputError
+from dtdr.rankers.model_folder import mark_erased, read_config
 
 
 def erase(
@@ -32,9 +34,6 @@ def erase(
         model (MODEL): Mark this model, which learned from them; repeatable.
         dry_run: Only count.
     """
-    from dtdr.data.erasure import erase_groups
-    from dtdr.rankers.model_folder import mark_erased, read_config
-
     if "" in group:
         raise InputError("the group is empty; name the group whose demonstrations are erased")
     models = list(dict.fromkeys(model or []))

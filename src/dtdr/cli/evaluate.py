@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -17,21 +17,22 @@ from dtdr.cli.inputs import choose_split, is_fitted_to, load_dataset, name_some
 from dtdr.cli.output import console, note, print_json
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, MissingExtraError, OutputError
-from dtdr.rankers import NAMES
-
-if TYPE_CHECKING:
-    from dtdr.data.demonstrations import Demonstration
-    from dtdr.evaluate.call_accuracy import CallScores
-    from dtdr.evaluate.datasets import Dataset
-    from dtdr.evaluate.datasets.splits import Split
-    from dtdr.predict.arguments.model import ArgumentModel
-    from dtdr.predict.model import Model
+from dtdr.evaluate import metrics
+from dtdr.evaluate.call_accuracy import score_calls
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split, group_folds
+from dtdr.evaluate.harness import run_folds, score_model
+from dtdr.evaluate.mistakes import find_mistakes
+from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
+from dtdr.evaluate.run_log_file import read_run_log
+from dtdr.predict import create
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.model import Model
+from dtdr.rankers import NAMES, retriever_class
 
 ALL = "all"
 MISTAKES = 10
 """Mistakes of a model that are listed."""
-
-RUN_LOG_SUFFIX = ".npz"
 
 
 def evaluate(
@@ -75,8 +76,6 @@ def evaluate(
         runs (FOLDER): Write run logs to this folder, for dtdr compare.
         markdown: Print the tables as Markdown.
     """
-    from dtdr.evaluate import metrics
-
     chosen = list(dict.fromkeys(metric or metrics.DEFAULT))
     for name in chosen:
         metrics.metric(name)
@@ -84,7 +83,7 @@ def evaluate(
         raise InputError("--folds makes its own splits; leave out --split")
     shown = frozenset(show or ())
     fitting = {"--retriever": retriever, "--set": settings, "--folds": folds, "--runs": runs}
-    run_logs = [path for path in data or () if path.suffix == RUN_LOG_SUFFIX]
+    run_logs = [path for path in data or () if path.suffix == ".npz"]
     read = partial(load_dataset, data, dataset, bad=BadRecords() if skip_bad else None)
     if run_logs:
         parts = {f"--show {part}": part in shown for part in (Show.CALLS, Show.PLANS)}
@@ -99,22 +98,17 @@ def evaluate(
     else:
         given = options.parse_settings(settings)
         is_all = ALL in (retriever or [ALL])
-        keywords = options.retriever_keywords(
-            [name for name in NAMES if not options.needs_llm(name)]
-            if is_all
-            else list(dict.fromkeys(retriever or ())),
-            given,
-        )
+        every = [name for name in NAMES if not options.needs_llm(name)]
+        names = every if is_all else list(dict.fromkeys(retriever or ()))
+        keywords = options.retriever_keywords(names, given)
         paths = _log_paths(runs, keywords, force=force)
         data_set, seed = read(), options.read_seed(given)
+        if folds is None:
+            splits = [choose_split(data_set, split, seed=seed)]
+        else:
+            splits = group_folds(data_set.demonstrations, folds, seed)
         results = _test_retrievers(
-            keywords,
-            data_set,
-            _choose_splits(data_set, split, folds, seed),
-            shown,
-            are_optional=is_all,
-            paths=paths,
-            force=force,
+            keywords, data_set, splits, shown, are_optional=is_all, paths=paths, force=force
         )
         # Only these splits keep the runs of one task on one side.
         if folds is not None or split == "group":
@@ -137,8 +131,6 @@ def _refuse(reason: str, values: Mapping[str, Any]) -> None:
 
 def _read(paths: Sequence[Path]) -> dict[str, Any]:
     """Run logs of one split, and what they are about."""
-    from dtdr.evaluate.run_log_file import read_run_log
-
     logs = [read_run_log(path) for path in paths]
     first = logs[0].header
     for path, item in zip(paths, logs, strict=True):
@@ -158,11 +150,6 @@ def _test_model(
     Raises:
         InputError: calls are asked for, and the model was fitted without arguments.
     """
-    from dtdr.evaluate.call_accuracy import score_calls
-    from dtdr.evaluate.harness import score_model
-    from dtdr.evaluate.mistakes import find_mistakes
-    from dtdr.evaluate.plan_accuracy import score_plans
-
     if split is not None:
         held_out = choose_split(dataset, split).testing(dataset.demonstrations)
         dataset = replace(dataset, demonstrations=held_out)
@@ -193,16 +180,6 @@ def _test_model(
     }
 
 
-def _choose_splits(
-    dataset: Dataset, split: str | None, folds: int | None, seed: int
-) -> list[Split]:
-    from dtdr.evaluate.datasets.splits import group_folds
-
-    if folds is None:
-        return [choose_split(dataset, split, seed=seed)]
-    return list(group_folds(dataset.demonstrations, folds, seed))
-
-
 def _test_retrievers(
     keywords: Mapping[str, dict[str, Any]],
     dataset: Dataset,
@@ -224,11 +201,6 @@ def _test_retrievers(
         paths: where run logs are written.
         force: replace run logs.
     """
-    from dtdr.evaluate.harness import run, run_folds
-    from dtdr.evaluate.plan_accuracy import PlanScores
-    from dtdr.predict import create
-    from dtdr.rankers import retriever_class
-
     for name in filter(options.needs_llm, NAMES if are_optional else ()):
         note(f"left out {name}: it {options.LLM_REMEDY}")
     logs, plans = [], {}
@@ -237,43 +209,36 @@ def _test_retrievers(
         if are_optional and not is_described and retriever_class(name).needs_descriptions:
             note(f"left out {name}: it needs tool descriptions, and there is no tools.json")
             continue
-        planned: list[PlanScores] | None = [] if Show.PLANS in shown else None
-        more: dict[str, Any] = {"path": paths.get(name), "force": force, "plan_scores": planned}
+        scores: list[PlanScores] | None = [] if Show.PLANS in shown else None
         try:
-            candidate = create(name, **parameters)
-            logs.append(
-                run(candidate, dataset, splits[0], **more)
-                if len(splits) == 1
-                else run_folds(candidate, dataset, splits, **more)
-            )
+            retriever = create(name, **parameters)
+            path = paths.get(name)
+            log = run_folds(retriever, dataset, splits, path=path, force=force, plan_scores=scores)
         except MissingExtraError as error:
             if not are_optional or "encoder" in parameters:
                 raise
             note(f"left out {name}: {error}")
             continue
-        if planned is not None:
-            plans[name] = PlanScores.join(planned)
+        logs.append(log)
+        if scores is not None:
+            plans[name] = PlanScores.join(scores)
+    calls = None
+    if Show.CALLS in shown:  # the same for every retriever
+        calls = score_calls(
+            (
+                ArgumentModel.fit(split.training(dataset.demonstrations), dataset.tools),
+                split.testing(dataset.demonstrations),
+            )
+            for split in splits
+        )
     return {
         "dataset": dataset.name,
         "title": dataset.title,
         "split": splits[0].name if len(splits) == 1 else f"{len(splits)}-folds",
         "logs": logs,
-        "calls": _score_calls(dataset, splits) if Show.CALLS in shown else None,
+        "calls": calls,
         "plans": plans,
     }
-
-
-def _score_calls(dataset: Dataset, splits: Sequence[Split]) -> CallScores:
-    """Of arguments learned on the train sides; the same whatever retriever ranks the tools."""
-    from dtdr.evaluate.call_accuracy import score_calls
-    from dtdr.predict.arguments.model import ArgumentModel
-
-    def folds() -> Iterator[tuple[ArgumentModel, list[Demonstration]]]:
-        for split in splits:
-            model = ArgumentModel.fit(split.training(dataset.demonstrations), dataset.tools)
-            yield model, split.testing(dataset.demonstrations)
-
-    return score_calls(folds())
 
 
 def _log_paths(
@@ -284,8 +249,8 @@ def _log_paths(
         return {}
     paths = {}
     for name, keywords in names.items():
-        encoder = keywords.get("encoder")
-        paths[name] = folder / (f"{name}-{encoder}.npz" if encoder else f"{name}.npz")
+        encoder = f"-{keywords['encoder']}" if "encoder" in keywords else ""
+        paths[name] = folder / f"{name}{encoder}.npz"
         if paths[name].exists() and not force:
             raise OutputError(f"{paths[name]} exists; pass --force to replace it")
     return paths

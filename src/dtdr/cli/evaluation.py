@@ -6,20 +6,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtdr.cli.output import printable, shorten
-
-if TYPE_CHECKING:
-    from dtdr.data.demonstrations import Demonstration
-    from dtdr.evaluate.call_accuracy import CallScores
-    from dtdr.evaluate.metrics import Mean
-    from dtdr.evaluate.mistakes import Mistake
-    from dtdr.evaluate.next_calls import NextCallReport
-    from dtdr.evaluate.plan_accuracy import PlanScores
-    from dtdr.evaluate.reliability import Reliability
-    from dtdr.evaluate.run_log import RunLog
-    from dtdr.evaluate.tables import Table
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate import by_plan_length, by_step, plan_accuracy, result_tables
+from dtdr.evaluate.call_accuracy import CallScores
+from dtdr.evaluate.metrics import Mean, summary
+from dtdr.evaluate.mistakes import Mistake
+from dtdr.evaluate.next_calls import NextCallReport
+from dtdr.evaluate.plan_accuracy import PlanScores
+from dtdr.evaluate.reliability import Reliability, reliability_of
+from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate.tables import Column, Table, numeric
 
 
 class Show(StrEnum):
@@ -66,22 +65,16 @@ class Evaluation:
     @cached_property
     def _next_calls(self) -> NextCallReport:
         """How the next calls of the logs were ranked."""
-        from dtdr.evaluate.next_calls import NextCallReport
-
         return NextCallReport(self.logs, self.together)
 
     @cached_property
     def _summaries(self) -> list[dict[str, Any]]:
         """The metrics of each run."""
-        from dtdr.evaluate.metrics import summary
-
         return [summary(log, self.metrics) for log in self.logs]
 
     @cached_property
     def _groups(self) -> dict[Show, list[dict[int, Mean]]]:
         """The first metric of each run by step or by plan length."""
-        from dtdr.evaluate import by_plan_length, by_step
-
         groups: dict[Show, Callable[..., dict[int, Mean]]] = {
             Show.STEP: by_step,
             Show.PLAN_LENGTH: by_plan_length,
@@ -94,7 +87,6 @@ class Evaluation:
 
     @cached_property
     def _reliabilities(self) -> list[Reliability]:
-        from dtdr.evaluate.reliability import reliability_of
 
         return [reliability_of(log) for log in self.logs if Show.CALIBRATION in self.show]
 
@@ -126,8 +118,6 @@ class Evaluation:
 
     def tables(self) -> Iterator[Table]:
         """What a terminal shows, one table after the other."""
-        from dtdr.evaluate import plan_accuracy, result_tables
-
         header = self.logs[0].header
         tested = "held-out plans" if self.mistakes is None else "runs"
         is_hidden = header.synthetic and "synthetic" not in self.title
@@ -155,19 +145,11 @@ class Evaluation:
                 yield result_tables.lost_leaves_table(self.calls, title=title)
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
-        for name, planned in self.plans.items():
-            if Show.PLAN_LENGTH in self.show:
-                title = f"Whole plans of {name} by the number of calls"
-                yield plan_accuracy.lengths_table(planned, title=title)
-            if Show.CALIBRATION in self.show:
-                title = f"Probabilities of the whole plans of {name}"
-                yield plan_accuracy.plan_calibration_table(planned, title=title)
         if self.mistakes:
             yield _mistakes_table(self.mistakes)
 
 
 def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
-    from dtdr.evaluate.tables import Column, Table, numeric
 
     rows = [
         (

@@ -5,26 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from dtdr import logs
 from dtdr.cli import options
 from dtdr.cli.output import note, plural, print_json, print_table, quote
 from dtdr.data import engines
+from dtdr.data.demonstration_files import save_tools
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Failed, Outputs, Turns
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.left_out import explain_dropped, explain_failures
+from dtdr.logs.log_format import TraceFormat
+from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
-
-if TYPE_CHECKING:
-    from dtdr.data.tools import Tool
-    from dtdr.logs import ImportOptions
-    from dtdr.logs.log_format import TraceFormat
+from dtdr.logs.writing import import_logs
 
 MEGABYTE = 1_000_000
 
@@ -41,25 +42,6 @@ class _Settings(msgspec.Struct, frozen=True):
     reference_length: Annotated[int, msgspec.Meta(ge=1)] = 4
     gap: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     window: Annotated[int, msgspec.Meta(ge=1)] = 64
-
-    def options(self, turns: Turns, failed: Failed, outputs: Outputs) -> ImportOptions:
-        """All choices of an import."""
-        from dtdr import logs
-
-        tags = (tag.strip() for tag in self.leave_out.split(","))
-        cut = logs.CutOptions(
-            turns=turns,
-            failed=failed,
-            empty=self.empty,
-            query=self.query,
-            references=self.references,
-            reference_length=self.reference_length,
-            outputs=outputs,
-            output_length=self.output_length,
-            leave_out=tuple(tag for tag in tags if tag),
-            nested=self.nested,
-        )
-        return logs.ImportOptions(cut=cut, window_bytes=self.window * MEGABYTE, idle_gap=self.gap)
 
 
 def import_traces(
@@ -104,20 +86,19 @@ def import_traces(
             as a JSON or TOML object.
         workers (N): Number of processes that read files. A conversation must not span files.
     """
-    from dtdr import logs
-    from dtdr.data.demonstration_files import save_tools
-    from dtdr.logs.redaction_rules import BUILT_IN
-    from dtdr.logs.writing import import_logs
-
-    cut = options.read_settings(settings, _Settings).options(turns, failed, outputs)
+    own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
+    window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
+    strip = tuple(tag.strip() for tag in tags if tag.strip())
+    cut = logs.CutOptions(turns=turns, failed=failed, outputs=outputs, leave_out=strip, **own)
+    choices = logs.ImportOptions(cut=cut, window_bytes=window * MEGABYTE, idle_gap=gap)
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")
     redactor = None
     if redact or redact_rules is not None:
-        own = logs.read_rules(redact_rules) if redact_rules is not None else ()
-        redactor = logs.Redactor((*own, *BUILT_IN))
+        more = logs.read_rules(redact_rules) if redact_rules is not None else ()
+        redactor = logs.Redactor((*more, *BUILT_IN))
     reader = logs.LogReader(paths)
     if fmt is None:
         fmt = logs.detect_format(reader)
@@ -128,14 +109,14 @@ def import_traces(
         rules = None if redactor is None else redactor.rules
         with engines.open_engine(engine, workers=workers) as opened:
             report, tools, bad = import_logs(
-                paths, output, fmt, cut, opened, rules=rules, skip_bad=skip_bad, force=force
+                paths, output, fmt, choices, opened, rules=rules, skip_bad=skip_bad, force=force
             )
         if tools_out is not None:
             save_tools(tools_out, tools, force=force)
         folder = output
     else:
         bad = BadRecords() if skip_bad else None
-        importer = logs.Importer(fmt, reader, cut, redactor=redactor, bad=bad)
+        importer = logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
         logs.import_traces(importer, output, tools_output=tools_out, force=force)
         report, tools, folder = importer.summary(), importer.tools(), output.parent
     if tools_out is None:
@@ -164,8 +145,6 @@ def import_traces(
 
 def _format_and_files(texts: Sequence[str]) -> tuple[type[TraceFormat] | None, list[Path]]:
     """The format, if the first argument names one, and the files."""
-    from dtdr import logs
-
     first, *rest = texts
     if first.strip().replace("_", "-") in logs.FORMATS and (rest or not Path(first).exists()):
         if not rest:
@@ -178,8 +157,6 @@ def _format_and_files(texts: Sequence[str]) -> tuple[type[TraceFormat] | None, l
 
 def _save_tools_in(folder: Path, tools: Iterable[Tool], *, force: bool) -> Path | None:
     """Write the tools of the logs to the file that fit reads; None if none were written."""
-    from dtdr.data.demonstration_files import save_tools
-
     defined = list(tools)
     path = folder / "tools.json"
     if not defined:

@@ -6,22 +6,25 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dtdr import logs
+from dtdr.api import load
 from dtdr.cli.output import note
 from dtdr.data.demonstration_files import DemonstrationFile, read_tools
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
+from dtdr.data.progress import track
 from dtdr.data.run import Run, as_run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-
-if TYPE_CHECKING:
-    from dtdr.evaluate.datasets import Dataset
-    from dtdr.evaluate.datasets.splits import Split
-    from dtdr.predict.model import Model
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import Dataset, splits
+from dtdr.evaluate.datasets.splits import Split
+from dtdr.predict import create
+from dtdr.predict.model import Model
 
 logger = logging.getLogger("dtdr")
 
@@ -38,14 +41,9 @@ def load_dataset(
     Raises:
         InputError: both or neither are named, or the data cannot be read.
     """
-    from dataclasses import replace
-
-    from dtdr.data.progress import track
-    from dtdr.evaluate.datasets import load
-
     paths = [data] if isinstance(data, Path) else list(data or ())
     if dataset is not None and not paths:
-        named = load(dataset, bad=bad)
+        named = datasets.load(dataset, bad=bad)
         report_bad(bad)
         return named if tools is None else replace(named, tools=read_tools(tools))
     if not paths or dataset is not None:
@@ -70,8 +68,6 @@ def dataset_of(
     Raises:
         InputError: the file of tools cannot be read.
     """
-    from dtdr.evaluate.datasets import Dataset
-
     return Dataset(
         name=paths[0].stem,
         title=paths[0].name,
@@ -89,8 +85,6 @@ def open_data(paths: Sequence[Path], *, bad: BadRecords | None) -> Demonstration
     Raises:
         InputError: the files have no known format, or cannot be read.
     """
-    from dtdr import logs
-
     stream = logs.open_demonstrations(paths, bad=bad)
     if stream.format != logs.CANONICAL:
         note(f"{paths[0]} is read as {stream.format}: {logs.FORMATS[stream.format].title}")
@@ -109,8 +103,6 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
     Raises:
         InputError: there is no such split, or it is about other data.
     """
-    from dtdr.evaluate.datasets import splits
-
     records = len(dataset.demonstrations)
     if choice is None or choice == "default":
         return splits.default_split(dataset, seed=seed)
@@ -131,8 +123,6 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
 
 def is_fitted_to(retriever: Model, runs: Sequence[Demonstration]) -> bool:
     """Whether a model was fitted to just these runs."""
-    from dtdr.predict import create
-
     if all(run.outcome == "failure" for run in runs):
         return False
     # The cheapest retriever there is; it hashes its training data as any other does.
@@ -167,8 +157,6 @@ def load_with_run(
         InputError: both or neither are there, or as ``read_run``.
         ModelError: the folder has no usable model.
     """
-    from dtdr.api import load
-
     check_query(query)
     if run_file is not None:
         if query is not None or history:

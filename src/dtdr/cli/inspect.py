@@ -12,6 +12,8 @@ from dtdr.cli import options
 from dtdr.cli.output import print_json, print_table, say
 from dtdr.data.calls import END
 from dtdr.errors import ModelError
+from dtdr.rankers import saved_class
+from dtdr.rankers.model_folder import describe
 
 SHOWN_TOOLS = 12
 
@@ -28,9 +30,6 @@ def inspect(
     Args:
         model (MODEL): A model folder.
     """
-    from dtdr.rankers import saved_class
-    from dtdr.rankers.model_folder import describe
-
     description = describe(model)
     ranker = saved_class(model, description["retriever"])
     description["needs_descriptions"] = ranker.needs_descriptions
@@ -125,8 +124,9 @@ def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
         check = {name: int(number) for name, number in plans["held_out"].items()}
         rivals = f"{check['ranked']:,} right of {check['plans']:,} held out, "
         rivals += f"{check['greedy']:,} by the best tool of each step"
-        is_ranked = check["ranked"] > check["greedy"]
-        return {"plans": f"{'ranked' if is_ranked else 'the best tool of each step'}: {rivals}"}
+        return {
+            "plans": f"{'ranked' if check['is_ahead'] else 'the best tool of each step'}: {rivals}"
+        }
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

@@ -12,7 +12,11 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import note, print_json, print_table
+from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableError
+from dtdr.serve.feedback import open_log
+from dtdr.serve.learning import LearnOptions, Trainer, Versions
+from dtdr.serve.learning.versions import checksum_of
 
 _PAUSE_SECONDS = 1.0
 """Between two looks at the log."""
@@ -37,11 +41,7 @@ def learn(
     *,
     name: str | None = None,
     held_out: Path | None = None,
-    share: float = 0.1,
-    tolerance: float = 0.005,
-    batch: int = 32,
-    seconds: float = 60.0,
-    keep: int = 10,
+    settings: Annotated[list[str] | None, typer.Option("--set")] = None,
     once: bool = False,
     metrics: str | None = None,
     versions: bool = False,
@@ -60,19 +60,15 @@ def learn(
         log (LOG): The log of dtdr serve --feedback-log: a file, or an address of Redis.
         name (NAME): The model's name on the servers.  [default: its folder]
         held_out (FILE): Also measure on these demonstrations; the model never learns from them.
-        share (P): Share of the feedback to hold out.
-        tolerance (D): Publish a model if its MRR is lower by at most D.
-        batch (N): Learn as soon as N demonstrations wait.
-        seconds (S): Learn from fewer demonstrations after S seconds.
-        keep (N): Number of versions to keep for a rollback.
+        settings (KEY=VALUE): Change how it learns; repeatable. Keys and defaults: share=0.1 of the
+            feedback is held out; tolerance=0.005 is how much MRR may fall; batch=32 demonstrations
+            are learned together, or fewer after seconds=60; keep=10 versions for a rollback.
         once: Learn from the current log, and exit.
         metrics ([HOST:]PORT): Serve Prometheus metrics at this address. The default host is
             127.0.0.1.
         versions: List the versions, and exit.
         roll_back (VERSION): Serve this version again, and exit.
     """
-    from dtdr.serve.learning import LearnOptions, Trainer, Versions
-
     if versions:
         _list_versions(Versions(model), as_json)
         return
@@ -81,10 +77,8 @@ def learn(
         return
     if log is None:
         raise InputError("name the log of feedback, as dtdr serve --feedback-log does")
-    from dtdr.data.demonstration_files import read_demonstrations
-    from dtdr.serve.feedback import open_log
 
-    given = LearnOptions(batch, seconds, share, tolerance, keep)
+    given = options.read_settings(settings, LearnOptions)
     feedback = open_log(log, name or model.resolve().name)
     measured = [] if held_out is None else list(read_demonstrations(held_out))
     count = _serve_metrics(metrics)
@@ -136,7 +130,6 @@ def _print(change: Any, as_json: bool) -> None:
 
 
 def _list_versions(versions: Any, as_json: bool) -> None:
-    from dtdr.serve.learning.versions import checksum_of
 
     kept = set(versions.list_names())
     served = checksum_of(versions.model)

@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 import typer
+from msgspec import inspect
 
 from dtdr.errors import InputError, unknown_choice
-
-if TYPE_CHECKING:
-    from dtdr.predict.model import Model
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.rankers import expected_type, retriever_class
+from dtdr.text import encoders
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 ENGINE = Annotated[
@@ -83,13 +85,16 @@ TOP = Annotated[int | None, typer.Option("--top", metavar="K", help="Show at mos
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
-Settings = TypeVar("Settings", bound=msgspec.Struct)
+_TYPES = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+"""How errors name the types of settings."""
+
+Settings = TypeVar("Settings")
 
 
-def further_settings(kind: type[msgspec.Struct], example: str) -> Any:
+def further_settings(kind: type, example: str) -> Any:
     """The option ``--set`` of a command with choices that few users need."""
     help_text = f"A further setting, such as {example}; repeatable. Keys: "
-    keys = ", ".join(kind.__struct_fields__)
+    keys = ", ".join(get_type_hints(kind))
     return typer.Option("--set", metavar="KEY=VALUE", help=f"{help_text}{keys}.")
 
 
@@ -134,11 +139,35 @@ def take_settings(settings: dict[str, Any], kind: type[Settings]) -> Settings:
     Raises:
         InputError: a value has another type, or is out of range.
     """
-    own = {name: settings.pop(name) for name in kind.__struct_fields__ if name in settings}
-    try:
-        return msgspec.convert(own, kind)
-    except msgspec.ValidationError as error:
-        raise InputError(f"--set: {str(error)[:1].lower()}{str(error)[1:]}") from error
+    values = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if name not in settings:
+            continue
+        value = settings.pop(name)
+        try:
+            values[name] = msgspec.convert(value, hint)
+        except msgspec.ValidationError as error:
+            raise _wrong_value(name, value, _describe(inspect.type_info(hint))) from error
+    return kind(**values)
+
+
+def _describe(expected: Any) -> str:
+    """A type of a setting in words, such as ``a whole number of at least 1``."""
+    if isinstance(expected, inspect.UnionType):
+        kinds = [item for item in expected.types if not isinstance(item, inspect.NoneType)]
+        return " or ".join(map(_describe, kinds))
+    if isinstance(expected, inspect.LiteralType):
+        return f"one of {', '.join(map(str, expected.values))}"
+    words = _TYPES[type(expected).__name__.removesuffix("Type").lower()]
+    low, high = (getattr(expected, bound, None) for bound in ("ge", "le"))
+    if high is not None:
+        return f"{words} from {low:g} to {high:g}"
+    return words if low is None else f"{words} of at least {low:g}"
+
+
+def _wrong_value(name: str, value: object, expected: str) -> InputError:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return InputError(f"--set {name}={text}: expected {expected}")
 
 
 def read_settings(texts: Sequence[str] | None, kind: type[Settings]) -> Settings:
@@ -150,7 +179,7 @@ def read_settings(texts: Sequence[str] | None, kind: type[Settings]) -> Settings
     settings = parse_settings(texts)
     own = take_settings(settings, kind)
     for key in settings:
-        raise unknown_choice("setting", key, kind.__struct_fields__)
+        raise unknown_choice("setting", key, get_type_hints(kind))
     return own
 
 
@@ -162,7 +191,7 @@ def read_seed(settings: Mapping[str, Any]) -> int:
     """
     seed = settings.get("seed", 0)
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to 4,294,967,295")
+        raise _wrong_value("seed", seed, "a whole number from 0 to 4294967295")
     return seed
 
 
@@ -172,8 +201,6 @@ def create_retriever(name: str, settings: Mapping[str, Any]) -> Model:
     Raises:
         InputError: as ``retriever_keywords``.
     """
-    from dtdr.predict import create
-
     return create(name, **retriever_keywords([name], settings)[name])
 
 
@@ -188,8 +215,6 @@ def retriever_keywords(
         InputError: a retriever is unknown or needs an LLM, no retriever has a parameter, or a value
             has another type.
     """
-    from dtdr.rankers import expected_type, retriever_class
-
     accepted = {name: signature(retriever_class(name)).parameters for name in names}
     for name in filter(needs_llm, names):
         raise InputError(f"retriever {name!r} {LLM_REMEDY}")
@@ -206,7 +231,7 @@ def retriever_keywords(
             _check_encoder(value)
         for name in takers:
             if expected := expected_type(name, parameter, value):
-                raise InputError(f"--set {key}={value}: {parameter} must be {expected}")
+                raise _wrong_value(key, value, expected)
             keywords[name][parameter] = value
     return keywords
 
@@ -216,13 +241,9 @@ LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
 
 def needs_llm(name: str) -> bool:
     """Whether a retriever cannot run without an LLM, which only Python and ``dtdr lab`` give."""
-    from dtdr.rankers import retriever_class
-
     return "llm" in signature(retriever_class(name)).parameters
 
 
 def _check_encoder(name: object) -> None:
-    from dtdr.text import encoders
-
     if str(name).partition(":")[0] not in encoders.NAMES:
         raise unknown_choice("encoder", str(name), encoders.NAMES)

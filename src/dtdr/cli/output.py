@@ -8,12 +8,11 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.console import Console
 
-    from dtdr.evaluate.tables import Cell, Column
+from dtdr.evaluate.tables import Cell, Column, Table, count, share
 
 WIDTH = 100
 """Columns that every table fits; also the width if output is not a terminal."""
@@ -48,8 +47,6 @@ def print_table(
     Whole numbers get separators of thousands, and fractions three decimals. A list has one line per
     item. Text cannot control the terminal.
     """
-    from dtdr.evaluate.tables import Column, Table
-
     cells = [[_cell(value) for value in row] for row in rows]
     texts = [[cell.text for cell in column] for column in zip(*cells, strict=True)]
     columns = [
@@ -62,7 +59,6 @@ def print_table(
 
 
 def _cell(value: Any) -> Cell:
-    from dtdr.evaluate.tables import Cell, count, share
 
     if isinstance(value, Cell):
         return value

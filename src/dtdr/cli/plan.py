@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
+from dtdr.api import load
 from dtdr.cli import options
 from dtdr.cli.inputs import check_query
 from dtdr.cli.output import console, plural, print_json, say
+from dtdr.data.demonstration_files import read_demonstrations
+from dtdr.data.json_codec import safe
 from dtdr.errors import InputError
+from dtdr.rankers.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dtdr.llm.planning import PlannedStep
 
-Layout = Literal["exchange", "paper"]
 Icl = Literal[
-    "none",
-    "raw",
-    "hard",
-    "hard-weighted",
-    "soft",
-    "soft-weighted",
-    "cached",
-    "cached-weighted",
+    "none", "raw", "hard", "hard-weighted", "soft", "soft-weighted", "cached", "cached-weighted"
 ]
 Select = Literal["greedy", "constrained", "retriever", "plan"]
 Fill = Literal["both", "learned", "llm", "none"]
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    """What ``--set`` takes: choices that few plans need."""
+
+    layout: Literal["exchange", "paper"] = "exchange"
+    min_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    threshold: float | None = None
+    max_steps: Annotated[int, msgspec.Meta(ge=1)] = 20
 
 
 def plan(
@@ -39,15 +44,12 @@ def plan(
     *,
     llm: str | None = None,
     icl: Icl = "hard",
-    layout: Layout = "exchange",
     select: Select | None = None,
     fill: Fill | None = None,
-    min_probability: Annotated[float, typer.Option(min=0, max=1)] = 0.5,
     examples: Path | None = None,
     top: options.TOP = None,
-    threshold: float | None = None,
     coverage: float | None = None,
-    max_steps: Annotated[int, typer.Option(min=1)] = 20,
+    settings: Annotated[list[str] | None, typer.Option("--set")] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Plan an answer to a query: rank, select the next function, fill its parameters.
@@ -62,33 +64,28 @@ def plan(
         llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME. The environment variable
             DTDR_LLM_API_KEY has the key for openai.
         icl: How the prompt shows the ranking; see docs/planning.md.
-        layout: exchange writes the prompt as a conversation, paper as one message.
         select: Who selects the next function: the LLM freely (greedy) or among the listed functions
             (constrained), the best tool of each step (retriever), or the best whole plan (plan).
             Default: constrained; without an LLM, plan if the model learned plans, else retriever.
         fill: Who fills the parameters: the model (learned), the LLM (llm), both, or nobody (none).
             Default: both, if there are learned arguments and an LLM.
-        min_probability (P): With --fill both, the LLM fills values that are less probable than P.
         examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
-        threshold (P): Show only tools above this probability.
         coverage (P): Show the fewest tools that include a right one with probability P.
-        max_steps (N): Maximum number of calls.
+        settings (KEY=VALUE): A further setting; repeatable. layout=paper writes the prompt as one
+            message. threshold=P shows only tools above this probability. With --fill both, the LLM
+            fills values that are less probable than min_probability=0.5. A plan has at most
+            max_steps=20 calls.
     """
     if llm is None and select not in (None, "retriever", "plan"):
         raise InputError(f"--select {select} asks an LLM; name one with --llm")
     if llm is None and fill in ("both", "llm"):
         raise InputError(f"--fill {fill} asks an LLM; name one with --llm")
+    own = options.read_settings(settings, _Settings)
     check_query(query)
-    from dtdr.api import load
-    from dtdr.data.demonstration_files import read_demonstrations
     from dtdr.llm import backends
     from dtdr.llm.planning import Planner
-    from dtdr.rankers.selection import Selection
 
-    try:
-        mask = Selection(top_k=top, threshold=threshold, coverage=coverage)
-    except InputError as error:
-        raise InputError(f"--{error}") from None  # it names a field, as the option is named
+    mask = Selection(top_k=top, threshold=own.threshold, coverage=coverage)
     retriever = load(model)
     shown = [] if examples is None else list(read_demonstrations(examples))
     with nullcontext() if llm is None else backends.create(llm) as backend:
@@ -96,13 +93,13 @@ def plan(
             retriever,
             backend,
             icl=icl,
-            layout=layout,
+            layout=own.layout,
             select=select,
             fill=fill,
-            min_probability=min_probability,
+            min_probability=own.min_probability,
             mask=mask,
             demonstrations=shown,
-            max_steps=max_steps,
+            max_steps=own.max_steps,
         )
         steps: list[PlannedStep] = []
         for step in planner.iter_steps(query):
@@ -135,7 +132,6 @@ _ENDS = {
 
 def _show(steps: Sequence[PlannedStep]) -> None:
     """Print the latest step."""
-    from dtdr.data.json_codec import safe
     from dtdr.llm.prompting.render import ShownNames, plan_lines
 
     out = console()

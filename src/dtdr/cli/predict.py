@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
 from dtdr.cli.output import note, plural, print_json, print_table, printable, shorten
-
-if TYPE_CHECKING:
-    from dtdr.evaluate.tables import Column
-    from dtdr.predict.arguments.prediction import CallPrediction, Source
-    from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.evaluate.tables import Column
+from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.plans.prediction import PlanPrediction
 
 _ARGUMENT_HEADERS = ("Argument", "Value", "From")
 _VALUE_WIDTH = 46
@@ -77,7 +75,6 @@ def _print_calls(calls: Sequence[CallPrediction], made: int) -> None:
 
 
 def _print_plans(plans: Sequence[PlanPrediction]) -> None:
-    from dtdr.evaluate.tables import Column
 
     # Only the first plan shows its arguments: the others have most of its calls.
     rows: list[tuple[Any, ...]] = []

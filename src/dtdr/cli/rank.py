@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtdr.cli import options
-from dtdr.cli.inputs import find_unknown, load_with_run, parse_run
+from dtdr.cli.inputs import find_unknown, load_with_run
 from dtdr.cli.output import note, plural, print_json, print_table, printable, say, shorten
 from dtdr.data.calls import END, ToolCall
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
+from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.ranking import Ranking
-
-if TYPE_CHECKING:
-    from dtdr.rankers.explanation import Explanation
 
 _NAME = 34
 """Columns of a tool's name in the tables of an explanation."""
@@ -39,8 +36,7 @@ def rank(
 
     Args:
         model (MODEL): A model folder.
-        query (QUERY): The user's request. Without a query, the command reads one run per line from
-            standard input, as JSON objects like that of --run, and prints one answer per line.
+        query (QUERY): The user's request.
         top (K): Show at most K tools; 0 shows all.
         why: Explain why the best tool comes before the next best.
         search (TEXT): Show the tools that match this text instead.
@@ -49,11 +45,6 @@ def rank(
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
     if search is not None and why:
         raise InputError("--search finds tools and --why explains a ranking; leave one out")
-    if query is None and run_file is None:
-        if why or search is not None or history:
-            raise InputError("--history, --why and --search go with a query, or with --run FILE")
-        _rank_lines(model, top)
-        return
     retriever, run = load_with_run(model, query, history, run_file)
     has_more = run.before or any(call != ToolCall(call.id, call.tool) for call in run.calls)
     if has_more and not retriever.uses_calls:
@@ -96,18 +87,6 @@ def rank(
     _print(retriever, len(run.calls), shown)
     if explanation is not None:
         _print_explanation(explanation)
-
-
-def _rank_lines(folder: Path, top: int) -> None:
-    from dtdr.api import load
-
-    if sys.stdin.isatty():
-        raise InputError("give a query, or JSON lines on standard input; see: dtdr rank --help")
-    model = load(folder)
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        if line.strip():
-            run = parse_run(line, f"standard input, line {number}")
-            print_json({"tools": _first_tools(model.rank(run), top)})
 
 
 def _first_tools(ranking: Ranking, top: int) -> list[dict[str, Any]]:

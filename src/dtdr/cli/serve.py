@@ -42,7 +42,6 @@ def serve(
     limit: list[str] | None = None,
     with_studio: Annotated[bool, typer.Option("--studio")] = False,
     data: DATA = None,
-    check: bool = False,
 ) -> None:
     """Rank over HTTP; the page /docs describes every endpoint.
 
@@ -63,9 +62,8 @@ def serve(
         limit (NAME=N): Set a limit, such as body_bytes=2000000; repeatable. docs/server.md lists
             the limits.
         with_studio: Also serve the page /studio; see dtdr studio.
-        check: Load the models, print what would be served, and exit.
     """
-    from dtdr.serve.server import create_app, require_server
+    from dtdr.serve.server import require_server
     from dtdr.serve.server import serve as run
 
     settings = Settings(
@@ -85,10 +83,6 @@ def serve(
     if not with_studio and data:
         raise InputError("--data is shown by the studio; give --studio too")
     more = studio_endpoints(data) if with_studio else ()
-    if check:
-        create_app(settings, more=more)
-        note(f"ready to serve {', '.join(settings.models)} on {host} port {port}")
-        return
     page = "studio" if with_studio else "docs"
     run(
         settings,

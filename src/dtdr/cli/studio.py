@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtdr.cli.output import note
+from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.errors import InputError
 from dtdr.serve.server.settings import Settings, named_models
 
@@ -65,7 +66,6 @@ def studio_endpoints(data: Path | None, *, takes_logs: bool = False) -> Sequence
     Raises:
         InputError: the runs cannot be read.
     """
-    from dtdr.data.demonstration_files import read_demonstrations
     from dtdr.serve.studio.routes import Studio
     from dtdr.serve.studio.runs import Runs
 

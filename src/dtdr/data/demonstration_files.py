@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dtdr.data import json_codec, parquet
-from dtdr.data.demonstrations import Demonstration, parse_demonstration
+from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import replace_file
 from dtdr.data.jsonl import BadRecords, iter_lines, leave_out, longest_line
 from dtdr.data.shards import Shard, find_shards
@@ -19,11 +20,11 @@ from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import InputError, OutputError
 
 _IDS_IN_MEMORY = 200_000
-"""Some 20 MB; asking SQLite for each takes as long as a sixth of reading a line."""
+"""Some 20 MB; a look into SQLite takes a sixth of the time of reading a line."""
 
 
 class SeenIds:
-    """Remembers ids; many in a temporary file that SQLite keeps, so that memory does not grow."""
+    """Remembers ids: the first in memory, many in a temporary SQLite file."""
 
     def __init__(self) -> None:
         self._first: set[str] | None = set()
@@ -33,14 +34,14 @@ class SeenIds:
         self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY) WITHOUT ROWID")
 
     def add(self, identifier: str) -> bool:
-        """Remember an id; False when it was there before."""
+        """Remember an id; False if it is known."""
         if (first := self._first) is not None:
             if identifier in first:
                 return False
             first.add(identifier)
             if len(first) == _IDS_IN_MEMORY:
                 self._first = None
-                for known in sorted(first):  # a tree that grows at its end is written faster
+                for known in sorted(first):  # in order, a tree is written faster
                     self._insert(known)
             return True
         return self._insert(identifier)
@@ -61,12 +62,7 @@ class SeenIds:
 
 
 class DemonstrationFile(Iterator[Demonstration]):
-    """The demonstrations of a file, each read when it is asked for.
-
-    Attributes:
-        path: of the file.
-        format: what it was read as.
-    """
+    """The demonstrations of a file, each read on demand; ``format`` is what it was read as."""
 
     def __init__(
         self,
@@ -85,36 +81,35 @@ class DemonstrationFile(Iterator[Demonstration]):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Tools whose definitions stand in the file, as far as it was read; else those beside it.
+        """Tools with definitions in the file, as far as it was read; else those in ``tools.json``.
 
         Raises:
-            InputError: there is a ``tools.json`` beside the file that cannot be read.
+            InputError: there is a ``tools.json`` in the folder that cannot be read.
         """
-        beside = (self.path if self.path.is_dir() else self.path.parent) / "tools.json"
-        logged = tuple(self._logged_tools())
-        return logged or (read_tools(beside) if beside.is_file() else ())
+        path = (self.path if self.path.is_dir() else self.path.parent) / "tools.json"
+        return tuple(self._logged_tools()) or (read_tools(path) if path.is_file() else ())
 
 
 def read_demonstrations(path: str | Path, *, bad: BadRecords | None = None) -> DemonstrationFile:
     """Stream demonstrations, validated record by record, in constant memory.
 
-    ``fit`` takes the result as it is, and with it the tools of the ``tools.json`` beside the file.
+    ``fit`` takes the result, with the tools of the ``tools.json`` in the same folder.
 
     Args:
-        path: a file of JSON lines, one demonstration a line, or a Parquet file (``.parquet``); a
-            folder or a pattern of such files; or a URL of object storage (see ``find_shards``).
-        bad: given, records that cannot be used, and files of many, are counted there and left out.
+        path: a file of JSON lines, one demonstration per line, or a Parquet file (``.parquet``); a
+            folder or a pattern of such files; or a URL of object storage.
+        bad: if given, counts records and files that cannot be used, which are left out.
 
     Raises:
-        InputError: naming file and line, at the first bad record when ``bad`` is None; or there
-            is no demonstration at all.
+        InputError: with file and line, at the first bad record if ``bad`` is None; or there is no
+            demonstration.
         MissingExtraError: pyarrow or fsspec is needed and not installed.
     """
     return read_shards([path], bad=bad)
 
 
 def read_shards(paths: Sequence[str | Path], *, bad: BadRecords | None = None) -> DemonstrationFile:
-    """``read_demonstrations`` of several paths, one after the other; no id may stand in two."""
+    """``read_demonstrations`` of several paths, one after the other; ids must be unique."""
     shards = [shard for path in paths for shard in find_shards(path)]
     name = shards[0].name if len(shards) == 1 else ""
     records = (
@@ -135,12 +130,12 @@ def iter_records(
 
     Args:
         shard: the file.
-        bad: given, records that cannot be used are counted there and left out.
-        groups: row groups of a Parquet file that are read; all without it.
+        bad: if given, counts records that cannot be used, which are left out.
+        groups: row groups of a Parquet file to read; None for all.
         first_row: number of their first row.
 
     Raises:
-        InputError: naming the place, where ``bad`` is None.
+        InputError: with the place, if ``bad`` is None.
     """
     if not shard.name.endswith(parquet.SUFFIX):
         try:
@@ -153,10 +148,8 @@ def iter_records(
         return
     try:
         with shard.open() as stream:
-            needed, known, largest = parquet.NEEDED, parquet.COLUMNS, longest_line()
-            rows = parquet.iter_rows(
-                stream, needed=needed, known=known, groups=groups, largest=largest
-            )
+            options = {"needed": parquet.NEEDED, "known": parquet.COLUMNS, "groups": groups}
+            rows = parquet.iter_rows(stream, largest=longest_line(), **options)
             for number, row in enumerate(rows, start=first_row):
                 yield f"{shard.name}, row {number}", row
     except InputError as error:
@@ -171,7 +164,7 @@ def convert_record(record: bytes | dict[str, Any]) -> Demonstration:
     """
     try:
         if isinstance(record, bytes):
-            return parse_demonstration(record)
+            return Demonstration.from_dict(json_codec.parse_line(record))
         return parquet.parse_row(record)
     except RecursionError as error:
         raise InputError("nested too deeply") from error
@@ -185,11 +178,7 @@ _decode_id = msgspec.json.Decoder(_Identified).decode
 
 
 def record_id(record: bytes | dict[str, Any]) -> str:
-    """The id of a record of ``iter_records``, of which nothing else is read or checked.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The id of a record of ``iter_records``, without reading the rest; InputError if none."""
     if isinstance(record, bytes):
         try:
             return _decode_id(record).id
@@ -207,17 +196,14 @@ def convert_records(
     convert: Callable[[Any], Demonstration],
     bad: BadRecords | None,
 ) -> Iterator[Demonstration]:
-    """Convert ``(where, record)`` pairs one by one; errors name the file and where.
-
-    The path may be empty where ``where`` says it all.
+    """Convert ``(where, record)`` pairs one by one; errors name the path, if any, and where.
 
     Raises:
-        InputError: at the first record that cannot be used when ``bad`` is None, or when the file
-            holds no demonstration at all.
+        InputError: at the first record that cannot be used if ``bad`` is None, or there is no
+            demonstration.
     """
-    seen = SeenIds()
     is_empty = True
-    try:
+    with contextlib.closing(SeenIds()) as seen:
         for where, record in records:
             try:
                 demonstration = convert(record)
@@ -231,8 +217,6 @@ def convert_records(
                 continue
             is_empty = False
             yield demonstration
-    finally:
-        seen.close()
     if is_empty:
         raise InputError(f"{path or 'the input'} has no demonstration of this format")
 
@@ -264,11 +248,11 @@ def save_demonstrations(
 ) -> int:
     """Write a file as a whole or not at all; returns how many demonstrations.
 
-    JSON lines, or Parquet where its name ends in ``.parquet``.
+    JSON lines, or Parquet if its name ends in ``.parquet``.
 
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
-        MissingExtraError: Parquet is asked for and pyarrow is not installed.
+        MissingExtraError: pyarrow is needed and not installed.
     """
     with replace_file(path, force=force) as stream:
         if Path(path).suffix == parquet.SUFFIX:

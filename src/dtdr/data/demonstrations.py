@@ -1,4 +1,4 @@
-"""What a demonstration is: a query, the plan that answered it, and what came before."""
+"""Demonstrations: a query, the plan that answered it, and what came before."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from dtdr.data import json_codec
 from dtdr.data.calls import (
     ToolCall,
     check_pointers,
     check_text,
     dataclass_fields,
+    find_references,
     in_sequence,
     is_object,
-    iter_references,
     kind_of,
     number_calls,
 )
@@ -41,11 +40,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Where a nested plan was called from, such as that of a sub-agent.
+    """The call that a nested plan ran inside of, such as that of a sub-agent.
 
     Attributes:
-        id: of the demonstration that called it.
-        call: id of the call there; empty where it is not among the calls of that plan.
+        id: of the demonstration with the call.
+        call: id of the call; empty if it is not among the calls of that plan.
     """
 
     id: str
@@ -53,11 +52,7 @@ class Parent:
 
     @classmethod
     def from_dict(cls, record: object) -> Parent:
-        """A parent from its JSON object.
-
-        Raises:
-            InputError: it is not an object with an ``id``, or one of the two is not a text.
-        """
+        """A parent from its JSON object; InputError if it is not one."""
         if not is_object(record):
             raise InputError(f"'parent' must be an object with an 'id', not {kind_of(record)}")
         identifier, call = record.get("id"), record.get("call", "")
@@ -77,13 +72,16 @@ class Parent:
 class Demonstration(msgspec.Struct, frozen=True):
     """A query, its plan, and what happened in the conversation before.
 
-    ``outcome`` lets learning skip failed runs; ``group`` names what must stay on one side of a
-    split (a shared tool sequence, a user, a template); ``source`` says where it came from;
-    ``before`` holds messages and calls of earlier turns, oldest first. The calls among them are
-    the plan's ``earlier`` calls. ``parent`` is the call that a nested plan belongs to, whose
-    demonstration has the same group; ``time`` is when the query was asked, in UTC, None where that
-    is not known. ``offered`` names the tools that the run could call, None where that is not known;
-    equal sets are one object in memory.
+    Attributes:
+        source: where it came from.
+        outcome: lets learning skip failed runs.
+        group: what must stay on one side of a split (a conversation, a user, a template).
+        before: messages and calls of earlier turns, oldest first. These calls are also the plan's
+            ``earlier`` calls.
+        parent: the call that a nested plan ran inside of, in a demonstration of the same group.
+        time: when the query was asked, in UTC; None if unknown.
+        offered: names of the tools that the run could call; None if unknown. Equal sets are one
+            object in memory.
     """
 
     id: str
@@ -107,7 +105,7 @@ class Demonstration(msgspec.Struct, frozen=True):
 
         Raises:
             InputError: a key is missing or of another type, the query is empty, or the plan is
-                not one (see ``Plan``).
+                invalid (see ``Plan``).
         """
         if not is_object(record):
             raise InputError(f"a demonstration must be a JSON object, not {kind_of(record)}")
@@ -148,23 +146,20 @@ class Demonstration(msgspec.Struct, frozen=True):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that ``from_dict`` reads back; optional keys only where they say more."""
+        """The JSON object that ``from_dict`` reads back, without optional keys that are empty."""
         record: dict[str, Any] = {"id": self.id, "query": self.query}
         if self.before:
             record["before"] = list(map(before_record, self.before))
         record["calls"] = [call.to_dict() for call in self.plan.calls]
-        if self.plan.links:
-            record["links"] = [list(link) for link in self.plan.links]
-        if self.source:
-            record["source"] = self.source
-        if self.group:
-            record["group"] = self.group
-        if self.parent is not None:
-            record["parent"] = self.parent.to_dict()
-        if self.outcome != "success":
-            record["outcome"] = self.outcome
-        if self.time is not None:
-            record["time"] = self.time.isoformat().replace("+00:00", "Z")
+        more = {
+            "links": list(map(list, self.plan.links)),
+            "source": self.source,
+            "group": self.group,
+            "parent": self.parent and self.parent.to_dict(),
+            "outcome": "" if self.outcome == "success" else self.outcome,
+            "time": self.time and self.time.isoformat().replace("+00:00", "Z"),
+        }
+        record.update((key, value) for key, value in more.items() if value)
         if self.offered is not None:
             record["offered"] = sorted(self.offered)
         return record
@@ -173,18 +168,8 @@ class Demonstration(msgspec.Struct, frozen=True):
 Demonstration.__dataclass_fields__ = dataclass_fields(Demonstration.__struct_fields__)
 
 
-def parse_demonstration(line: bytes) -> Demonstration:
-    """The demonstration of a line of JSON.
-
-    Raises:
-        InputError: as ``Demonstration.from_dict``; or the line is not JSON.
-        RecursionError: it is nested too deeply.
-    """
-    return Demonstration.from_dict(json_codec.parse_line(line))
-
-
 def read_offered(names: object) -> frozenset[str] | None:
-    """The tools that a run can call, from any collection of names; None where none is given.
+    """The tools that a run can call, from any collection of names, or None.
 
     Raises:
         InputError: it is not a collection of texts.
@@ -200,38 +185,30 @@ def read_offered(names: object) -> frozenset[str] | None:
 
 @lru_cache(maxsize=1_024)
 def _one_set(names: frozenset[str]) -> frozenset[str]:
-    """The same object for equal sets, since thousands of runs are offered the same tools."""
+    """The same object for equal sets: thousands of runs are offered the same tools."""
     for name in names:
         check_text(name, "an offered tool name")
     return names
 
 
 def _as_time(value: object) -> datetime:
+    """A time in UTC, which is also the zone of a time without one."""
     try:
-        return _in_utc(msgspec.convert(value, datetime))
+        moment = msgspec.convert(value, datetime)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise InputError(
             f"the time {value!r} is not one; write it as 2026-11-22T09:30:00Z (RFC 3339)"
         ) from None
 
 
-def _in_utc(moment: datetime) -> datetime:
-    """The same moment in UTC, which one without a zone is taken to be in."""
-    if moment.tzinfo is None:
-        return moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC)
-
-
 def count_orders(demonstrations: Iterable[Demonstration]) -> Counter[str]:
-    """By which rule the calls of plans are learned: ``Plan.order_rule``, and how many plans.
-
-    Plans of fewer than two calls have no order.
-    """
+    """The number of plans by what orders their calls (``Plan.order_rule``), from two calls on."""
     return Counter(item.plan.order_rule for item in demonstrations if len(item.plan) > 1)
 
 
 def describe_orders(orders: Mapping[str, int]) -> str:
-    """In which order calls are learned, in words, from the counts of ``count_orders``."""
+    """In which order calls are learned, in words, from ``count_orders``."""
     words = {
         "steps": "in the order they were made",
         "dependencies": "after those whose outputs they use",
@@ -251,13 +228,13 @@ DemonstrationLike = Demonstration | Mapping[str, Any] | tuple[str, Sequence[str]
 
 
 def as_demonstrations(values: Iterable[DemonstrationLike]) -> Iterator[Demonstration]:
-    """Convert whatever says what a demonstration is; an id that is missing is the position.
+    """Convert anything that can be a demonstration; without an id, it gets its position.
 
-    A frame of pandas or Polars and a ``datasets.Dataset`` have a demonstration a row, its keys as
-    columns; a cell without a value is a key that is not there.
+    A frame of pandas or Polars and a ``datasets.Dataset`` have a demonstration per row, with its
+    keys as columns; an empty cell is a missing key.
 
     Raises:
-        InputError: naming the position, from 0, of what is not a demonstration.
+        InputError: with the position, from 0, of what is not a demonstration.
     """
     for position, value in enumerate(_rows(values)):
         try:
@@ -280,7 +257,7 @@ def _rows(values: Any) -> Iterable[Any]:
 
 
 def _without_gaps(value: Any) -> Any:
-    """A cell or row without what tables write where there is nothing, and with lists for arrays."""
+    """A cell or row without the values for empty cells, and with lists instead of arrays."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -315,7 +292,7 @@ def _as_demonstration(value: object, position: str) -> Demonstration:
 
 
 def before_record(item: object) -> object:
-    """The JSON object of a message or call, as ``parse_before`` reads it; others as they are."""
+    """The JSON object of a message or call, as ``parse_before`` reads it; others stay."""
     if isinstance(item, ToolCall):
         return {"role": "call", **item.to_dict()}
     if isinstance(item, Message):
@@ -329,7 +306,7 @@ def parse_before(records: object) -> tuple[Message | ToolCall, ...]:
     Raises:
         InputError: it is not a list of ``{"role": "user" | "assistant", "content"}`` and
             ``{"role": "call", "id", "tool", ...}``, two calls share an id, or a call refers to one
-            that does not stand before it.
+            that is not before it.
     """
     if not isinstance(records, list):
         raise InputError(f"'before' must be a list, not {kind_of(records)}")
@@ -339,7 +316,7 @@ def parse_before(records: object) -> tuple[Message | ToolCall, ...]:
         role = record.get("role") if isinstance(record, Mapping) else None
         if role == "call":
             call = ToolCall.from_dict({k: v for k, v in record.items() if k != "role"})
-            for _, reference in iter_references(call.arguments):
+            for reference in find_references(call.arguments):
                 if reference.call not in ids:
                     raise InputError(
                         f"call {call.id!r} refers to {reference.call!r}, which is not a call "

@@ -1,4 +1,4 @@
-"""Which calls of a plan depend on which, from references and links; and what is wrong with them."""
+"""Finds which calls of a plan depend on which, from references and links, and checks them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def find_parents(
     links: Iterable[tuple[str, str]],
     earlier: Sequence[ToolCall],
 ) -> list[set[int]]:
-    """For each call, the positions (from 0) of the calls it depends on, whatever their order.
+    """For each call, the positions (from 0) of the calls it depends on, in any order.
 
     Args:
         calls: of the plan.
         references: those in each call's arguments.
         links: pairs of ids, the earlier call first.
-        earlier: calls of earlier turns, which nothing depends on.
+        earlier: calls of earlier turns, which are not dependencies.
 
     Raises:
-        InputError: two calls share an id, or a reference or link names a call that is not there.
+        InputError: two calls share an id, or a reference or link names an unknown call.
     """
     position = _positions(calls)
     before = _positions(earlier).keys() if earlier else frozenset()
@@ -58,34 +58,24 @@ def find_parents(
     return parents
 
 
-def sort_calls(parents: Sequence[set[int]]) -> list[int]:
-    """Positions of the calls after those that they depend on, moved as little as needed.
+def sort_calls(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> list[int]:
+    """Positions of the calls in an order that follows dependencies, with as few moves as needed.
 
-    A stable topological sort, without the calls of a cycle and those that depend on them.
+    Raises:
+        InputError: the calls depend on each other in a cycle.
     """
-    children: list[list[int]] = [[] for _ in parents]
-    for child, sources in enumerate(parents):
-        for parent in sources:
-            children[parent].append(child)
-    waiting = [len(sources) for sources in parents]
-    ready = [child for child, count in enumerate(waiting) if count == 0]
-    order: list[int] = []
-    while ready:
-        done = heapq.heappop(ready)
-        order.append(done)
-        for child in children[done]:
-            waiting[child] -= 1
-            if waiting[child] == 0:
-                heapq.heappush(ready, child)
-    return order
-
-
-def describe_cycle(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> str:
-    """A sentence about calls that depend on each other; empty where there are none."""
+    sorter = graphlib.TopologicalSorter(dict(enumerate(map(sorted, parents))))
     try:
-        graphlib.TopologicalSorter(dict(enumerate(map(sorted, parents)))).prepare()
+        sorter.prepare()
     except graphlib.CycleError as error:
-        cycle = reversed(error.args[1])  # each call there is needed by the next
+        cycle = reversed(error.args[1])  # each call is needed by the next
         names = " needs ".join(repr(calls[index].id) for index in cycle)
-        return f"the calls depend on each other in a cycle: {names}"
-    return ""
+        raise InputError(f"the calls depend on each other in a cycle: {names}") from None
+    ready, order = list(sorter.get_ready()), []
+    heapq.heapify(ready)
+    while ready:
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for position in sorter.get_ready():
+            heapq.heappush(ready, position)
+    return order

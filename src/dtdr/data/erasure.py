@@ -1,4 +1,4 @@
-"""Takes the demonstrations of a user or tenant out of files, and leaves all others as they are."""
+"""Deletes the demonstrations of a user or tenant from files, and leaves all others unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dtdr.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class FileErasure:
-    """What was, or would be, taken out of one file."""
+    """How many demonstrations were, or would be, deleted from a file."""
 
     file: Path
     erased: int
@@ -25,11 +25,11 @@ class FileErasure:
 def erase_groups(
     paths: Sequence[str | Path], groups: Collection[str], *, dry_run: bool = False
 ) -> list[FileErasure]:
-    """Take the demonstrations of groups out of files of lines and Parquet files.
+    """Delete the demonstrations of groups from files of JSON lines and Parquet files.
 
-    Every file is looked through before the first is changed. A file is replaced as a whole or not
-    at all; lines and rows that stay are written as they were, and files that hold none of the
-    groups are not touched. Called again after a break, it ends what is left to do.
+    Every file is read before the first is changed. A file is replaced as a whole or not at all;
+    other lines and rows are written as they were, and files without the groups are not touched. If
+    it is interrupted, call it again.
 
     Args:
         paths: files, folders or patterns, of this machine.
@@ -37,8 +37,8 @@ def erase_groups(
         dry_run: only count.
 
     Raises:
-        InputError: a file cannot be read, or holds a record whose group cannot be told.
-        OutputError: a file cannot be written; it is as it was.
+        InputError: a file cannot be read, or a record has no readable group.
+        OutputError: a file cannot be written; it is unchanged.
     """
     files = [Path(shard.name) for path in paths for shard in find_shards(path)]
     for file in files:
@@ -46,56 +46,47 @@ def erase_groups(
             raise InputError(f"{file} is not a file of this machine; erase where it is stored")
     erasures = []
     for file in files:
-        is_parquet = file.suffix == parquet.SUFFIX
-        flags = list(_rows_to_keep(file, groups) if is_parquet else _lines_to_keep(file, groups))
-        erasures.append(FileErasure(file, flags.count(False), flags.count(True)))
+        kept = [is_kept for is_kept, _ in _records(file, groups)]
+        erasures.append(FileErasure(file, kept.count(False), kept.count(True)))
     for item in erasures:
         if item.erased and not dry_run:
             _rewrite(item.file, groups)
     return erasures
 
 
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+def _records(file: Path, groups: Collection[str]) -> Iterator[tuple[bool, bytes]]:
+    """Whether each record stays, with its line; rows of Parquet have none."""
+    if file.suffix == parquet.SUFFIX:
+        try:
+            with file.open("rb") as stream:
+                for row in parquet.iter_rows(stream, known=("group", "id")):
+                    yield row.get("group") not in groups, b""
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from error
+        return
     limit = longest_line()
     with file.open("rb") as stream:
         for number, (line, _) in enumerate(iter_bounded_lines(stream.readline, limit), start=1):
             if line is None:
                 raise InputError(f"{file}:{number}: {too_long(limit)}")
-            yield number, line
-
-
-def _lines_to_keep(file: Path, groups: Collection[str]) -> Iterator[bool]:
-    for number, line in _lines(file):
-        if line.strip():
-            yield _is_kept(file, number, line, groups)
-
-
-def _is_kept(file: Path, number: int, line: bytes, groups: Collection[str]) -> bool:
-    try:
-        record = json_codec.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{file}:{number}: not a line of JSON, so that nobody can tell whose it is; fix or "
-            "delete it first"
-        ) from error
-    return not isinstance(record, dict) or str(record.get("group", "")) not in groups
-
-
-def _rows_to_keep(file: Path, groups: Collection[str]) -> Iterator[bool]:
-    try:
-        with file.open("rb") as stream:
-            for row in parquet.iter_rows(stream, known=("group", "id")):
-                yield row.get("group") not in groups
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+            if line.isspace():
+                continue
+            try:
+                record = json_codec.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(
+                    f"{file}:{number}: not a line of JSON, so that nobody can tell whose it is; "
+                    "fix or delete it first"
+                ) from error
+            is_kept = not isinstance(record, dict) or str(record.get("group", "")) not in groups
+            yield is_kept, line
 
 
 def _rewrite(file: Path, groups: Collection[str]) -> None:
+    records = _records(file, groups)
     with replace_file(file) as stream:
         if file.suffix == parquet.SUFFIX:
             with file.open("rb") as source:
-                parquet.copy_rows(source, stream.buffer, list(_rows_to_keep(file, groups)))
-            return
-        for number, line in _lines(file):
-            if not line.strip() or _is_kept(file, number, line, groups):
-                stream.buffer.write(line)
+                parquet.copy_rows(source, stream.buffer, [is_kept for is_kept, _ in records])
+        else:
+            stream.buffer.writelines(line for is_kept, line in records if is_kept)

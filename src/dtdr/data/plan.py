@@ -1,4 +1,4 @@
-"""What a plan is: calls, what they depend on, their order, and which tools may come next."""
+"""Plans: calls, their dependencies and order, and which tools may come next."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from dtdr.data.calls import (
     check_pointers,
     check_text,
     find_references,
-    iter_references,
+    is_reference,
     without_references,
 )
-from dtdr.data.dependencies import describe_cycle, find_parents, sort_calls
+from dtdr.data.dependencies import find_parents, sort_calls
+from dtdr.data.outputs import iter_leaves
 from dtdr.errors import InputError
 
 ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
@@ -26,10 +27,10 @@ ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a teacher-forced walk: what was called, and what may come next.
+    """One step of a teacher-forced walk: the calls so far, and what may come next.
 
     ``acceptable`` is by dependency, as in the paper; ``targets`` is what a retriever learns to
-    predict here (``Plan.next_calls``).
+    predict (``Plan.next_calls``).
     """
 
     history: tuple[str, ...]
@@ -41,13 +42,13 @@ class Step:
 class Plan:
     """Calls in the order they were made, and two relations between them.
 
-    *Dependency* says whose output a call uses: an argument reference, or a link for sources that
-    record links only. *Order* says which calls were made after which: those of a later step after
-    those of an earlier one. Order is known where calls have a ``step``.
+    *Dependency*: a call uses the output of another, by a reference in an argument, or by a link for
+    sources that only record links. *Order*: calls of a later step come after those of an earlier
+    one, if calls have a ``step``.
 
     Attributes:
         earlier: calls of earlier turns. Arguments may refer to their outputs; they are not part of
-            the plan and nothing depends on them.
+            the plan, and nothing depends on them.
 
     Raises:
         InputError: a call has no id or tool, two calls share an id, a reference or link names an
@@ -65,7 +66,7 @@ class Plan:
             check_pointers(self.calls, self.earlier)
 
     def _validate(self) -> None:
-        """Check names, ids, steps and dependencies, and say what is wrong."""
+        """Check names, ids, steps and dependencies."""
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")
@@ -90,22 +91,19 @@ class Plan:
     def in_order(cls, calls: Sequence[ToolCall], links: Iterable[tuple[str, str]] = ()) -> Plan:
         """A plan whose calls are moved as little as needed to follow their dependencies.
 
-        For sources that list calls in another order than their links (a stable topological sort).
+        For sources that list calls in another order than their links.
 
         Raises:
             InputError: as the constructor, but not for a reference to a later call.
         """
         links = tuple(links)
         references = [find_references(call.arguments) for call in calls]
-        parents = find_parents(calls, references, links, ())
-        order = sort_calls(parents)
-        if len(order) < len(calls):
-            raise InputError(describe_cycle(calls, parents))
+        order = sort_calls(calls, find_parents(calls, references, links, ()))
         return cls(tuple(calls[index] for index in order), links)
 
     @cached_property
     def _references(self) -> tuple[list[Reference], ...]:
-        """The references in each call's arguments; found once, since reading files needs them."""
+        """The references in each call's arguments."""
         return tuple(find_references(call.arguments) for call in self.calls)
 
     @cached_property
@@ -113,14 +111,13 @@ class Plan:
         """For each call, the positions (from 0) of the calls it depends on.
 
         Raises:
-            InputError: calls depend on each other in a circle, or on later ones.
+            InputError: calls depend on each other in a cycle, or on later calls.
         """
         parents = find_parents(self.calls, self._references, self.links, self.earlier)
         for child, sources in enumerate(parents):
             late = [source for source in sources if source >= child]
             if late:
-                if cycle := describe_cycle(self.calls, parents):
-                    raise InputError(cycle)
+                sort_calls(self.calls, parents)  # a cycle is another error
                 raise InputError(
                     f"call {self.calls[child].id!r} depends on the later call "
                     f"{self.calls[late[0]].id!r}; list calls after the calls they use"
@@ -142,9 +139,7 @@ class Plan:
                 yield parent, child
 
     def acceptable_next(self, done: Iterable[int]) -> frozenset[str]:
-        """Names of the calls not done whose dependencies are all done; ``{END}`` when none is left.
-
-        The paper's acceptable next tools: order counts only where outputs are used.
+        """The paper's acceptable next tools, by dependency only; ``{END}`` if no call is left.
 
         Args:
             done: positions (from 0) of the calls already made.
@@ -158,12 +153,12 @@ class Plan:
 
     @cached_property
     def has_order(self) -> bool:
-        """Whether some call's step is known."""
+        """Whether a call has a step."""
         return any(call.step is not None for call in self.calls)
 
     @property
     def order_rule(self) -> Literal["steps", "dependencies", "any"]:
-        """What says which calls come first: their steps, what they depend on, or nothing."""
+        """What orders the calls: steps, dependencies, or nothing."""
         if self.has_order:
             return "steps"
         return "dependencies" if any(self.dependencies) else "any"
@@ -172,8 +167,7 @@ class Plan:
     def prerequisites(self) -> tuple[frozenset[int], ...]:
         """For each call, the positions (from 0) of the calls it is learned to come after.
 
-        What it depends on and, where steps are known, the calls of the step before. For the calls
-        made in the order of the log, ``next_calls`` says the same.
+        These are its dependencies and, if steps are known, the calls of the step before.
         """
         if not self.has_order:
             return self.dependencies
@@ -191,10 +185,10 @@ class Plan:
         return tuple(result)
 
     def next_calls(self, done: Iterable[int]) -> frozenset[str]:
-        """What to learn to predict next: acceptable by dependency, and by order where it is known.
+        """Tools to learn to predict next; ``{END}`` if no call is left.
 
-        Without steps it is ``acceptable_next``; with steps, only calls of the first step that is
-        not finished count. ``{END}`` when no call is left.
+        Without steps these are ``acceptable_next``; with steps, only those of the first step that
+        is not finished.
 
         Args:
             done: positions (from 0) of the calls already made.
@@ -213,10 +207,9 @@ class Plan:
         return frozenset(ready) or frozenset({END})
 
     def next_in_log(self, done: Iterable[int]) -> frozenset[str]:
-        """What the log called next: the first call not done, and the calls parallel to it.
+        """What the log called next: the first call not done and, if it has a step, parallel calls.
 
-        Without steps it is the first call not done alone, in the order the calls are listed.
-        ``{END}`` when no call is left.
+        ``{END}`` if no call is left.
 
         Args:
             done: positions (from 0) of the calls already made.
@@ -235,7 +228,7 @@ class Plan:
         )
 
     def steps(self) -> Iterator[Step]:
-        """The teacher-forced walk: ``len(plan) + 1`` steps, the last of which accepts ``END``."""
+        """The teacher-forced walk: ``len(plan) + 1`` steps, of which the last accepts ``END``."""
         names = self.tools
         for index in range(len(names) + 1):
             acceptable = self.acceptable_next(range(index))
@@ -248,18 +241,14 @@ class Plan:
         Args:
             other: the plan to compare with.
             arguments: False compares tool names only; True also compares arguments, with
-                references matched through the DAG; a callable gets the two calls' arguments,
-                references blanked out, and says whether they agree.
+                references matched through the DAG; a callable compares two calls' arguments, with
+                references blanked out.
         """
         if len(self) != len(other) or sorted(self.tools) != sorted(other.tools):
             return False
         import networkx as nx  # slow to import, and needed here only
 
-        compare: ArgumentComparison | None = None
-        if callable(arguments):
-            compare = arguments
-        elif arguments:
-            compare = same_arguments
+        compare = arguments if callable(arguments) else _same_arguments if arguments else None
 
         def same_node(left: dict[str, Any], right: dict[str, Any]) -> bool:
             if left["tool"] != right["tool"]:
@@ -285,15 +274,15 @@ class Plan:
         for parent, child in self.edges():
             graph.add_edge(parent, child, paths=[])
         for index, call in enumerate(self.calls):
-            for place, reference in iter_references(call.arguments):
-                if reference.call in position:
-                    path = (place, reference.path or "")
-                    graph.edges[position[reference.call], index]["paths"].append(path)
+            for place, leaf in iter_leaves(call.arguments, is_reference):
+                if is_reference(leaf) and str(leaf["$ref"]) in position:
+                    edge = graph.edges[position[str(leaf["$ref"])], index]
+                    edge["paths"].append((place, leaf.get("path") or ""))
         for _, _, data in graph.edges(data=True):
             data["paths"].sort()
         return graph
 
 
-def same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    """Whether two calls have the same arguments, whatever the order of their keys."""
+def _same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether two calls have the same arguments, in any order of keys."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)

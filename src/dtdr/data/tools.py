@@ -1,12 +1,12 @@
-"""What a tool is: name, description, parameters."""
+"""Tools: name, description, parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from dtdr.data.calls import check_text
+from dtdr.data.calls import check_text, is_object
 from dtdr.errors import InputError
 
 
@@ -52,19 +52,7 @@ class Tool:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``from_dict`` reads back."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "parameters": [
-                {
-                    "name": item.name,
-                    "type": item.type,
-                    "description": item.description,
-                    "required": item.required,
-                }
-                for item in self.parameters
-            ],
-        }
+        return {**asdict(self), "parameters": list(map(asdict, self.parameters))}
 
 
 def unique_tools(tools: Iterable[Tool]) -> dict[str, Tool]:
@@ -82,13 +70,13 @@ def unique_tools(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """The type of a JSON schema; of several, those but ``null`` with ``|`` between them."""
+    """The type of a JSON schema; several are joined by ``|``, without ``null``."""
     types = schema.get("type", "")
     if not types:
         options = schema.get("anyOf") or schema.get("oneOf") or ()
         types = [_type_of(item) for item in options if isinstance(item, Mapping)]
-    if isinstance(types, str):
-        return types
+    if not isinstance(types, list):
+        return str(types)
     return "|".join(dict.fromkeys(str(name) for name in types if name and name != "null"))
 
 
@@ -100,20 +88,18 @@ def _parameters(tool: str, schema: object) -> tuple[Parameter, ...]:
         if not isinstance(properties, Mapping):
             raise InputError(f"the parameters of tool {tool!r} are not a JSON schema")
         required = schema.get("required") or ()
-        described = {
-            name: item if isinstance(item, Mapping) else {} for name, item in properties.items()
-        }
-        return tuple(
-            Parameter(str(name), _type_of(item), str(item.get("description", "")), name in required)
-            for name, item in described.items()
-        )
+        described = {key: value if is_object(value) else {} for key, value in properties.items()}
+        schema = [
+            {**value, "name": str(key), "required": key in required}
+            for key, value in described.items()
+        ]
     if isinstance(schema, list) and all(
         isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in schema
     ):
         return tuple(
             Parameter(
                 item["name"],
-                str(item.get("type", "")),
+                _type_of(item),
                 str(item.get("description", "")),
                 bool(item.get("required", True)),
             )

@@ -19,14 +19,14 @@ from dtdr.predict.arguments.prediction import iter_sources
 from dtdr.rankers.selection import count_tokens
 
 Floats = npt.NDArray[np.float64]
-Kind = Literal["mean", "distance", "tool", "group"]
+Kind = Literal["mean", "distance", "tool"]
 
 START = "start"
 """What the first call of a run comes after, in transitions."""
 
-FEWEST_RUNS = 5
-"""Runs of a group, or calls of a tool, on both sides together from which it is tested: with fewer
-no permutation can be as rare as a corrected test asks for."""
+FEWEST_CALLS = 5
+"""Calls of a tool, on both sides together, from which it is tested: with fewer, no permutation is
+as rare as a corrected test requires."""
 
 _CHUNK = 4_000_000
 """Entries of a block of permutations held at once, about 32 MB."""
@@ -48,14 +48,13 @@ class Change:
     """One measure, before and after.
 
     Attributes:
-        name: of the measure; of the tool or group where it is about one.
-        kind: ``mean`` a run; ``distance`` between two distributions (total variation, from 0 to
-            1); ``tool``, calls of it a run; ``group``, calls a run of that group.
+        name: of the measure or the tool.
+        kind: ``mean`` per run; ``distance`` between two distributions (total variation, from 0 to
+            1); ``tool``, its calls per run.
         before, after: what was measured; None for a distance.
         change: ``after - before``, or the distance.
         p_value: of the permutation test, two-sided for differences.
-        adjusted: the same, corrected (Holm 1979) for all measures of whole runs, for all tools, or
-            for all groups.
+        adjusted: the same, corrected (Holm 1979) for all measures of whole runs, or for all tools.
     """
 
     name: str
@@ -74,13 +73,12 @@ class Drift:
     Attributes:
         before, after: how many runs there are.
         is_paired: whether both are runs of the same queries, compared one by one.
-        changes: by measure, then by tool, then by group; tools and groups by the size of the
-            change, largest first.
-        one_sided: tools that are called before only or after only, most calls first: all calls of
-            each, before and after. No test is needed to see them.
+        changes: by measure, then by tool, the largest change first.
+        one_sided: calls before and after of tools that only one side calls, most calls first; they
+            need no test.
         sources: shares of the arguments by where their values come from, before and after.
-        transitions: the pairs of successive tools whose share changed most: the pair and its
-            shares before and after.
+        transitions: pairs of successive tools with their shares before and after; those whose
+            share changed most come first.
     """
 
     before: int
@@ -125,9 +123,9 @@ def compare_runs(
 ) -> Drift:
     """Compare an agent's runs before and after something changed.
 
-    A run is the unit of every test, since calls of one run are not independent. Runs are taken for
-    pairs where both sides have the same ids and queries: then each pair is swapped at random, else
-    all runs are shuffled.
+    A run is the unit of every test, since calls of one run are not independent. If both sides have
+    the same ids and queries, their runs are pairs and each pair is swapped at random; otherwise all
+    runs are shuffled.
 
     Args:
         before: runs of the agent as it was; failed runs count like the others.
@@ -136,7 +134,7 @@ def compare_runs(
         permutations: how many; p-values are at least 1 / (permutations + 1).
 
     Raises:
-        InputError: one side holds no run.
+        InputError: one side has no run.
     """
     for runs, side in ((before, "before"), (after, "after")):
         if not runs:
@@ -158,7 +156,7 @@ def compare_runs(
             for test, bar in zip(tests, bars, strict=True)
         ]
     p_values = dict(zip(tests, ((as_far + 1) / (permutations + 1)).tolist(), strict=True))
-    for kinds in (("mean", "distance"), ("tool",), ("group",)):
+    for kinds in (("mean", "distance"), ("tool",)):
         family = {str(place): test for place, test in enumerate(tests) if test.kind in kinds}
         adjusted = holm({place: p_values[test] for place, test in family.items()})
         found = [
@@ -199,7 +197,7 @@ class _Test:
 
     Attributes:
         columns: the one of a ratio, or those of a distribution.
-        per: the column that a ratio is divided by.
+        per: the column that divides a ratio.
     """
 
     name: str
@@ -229,7 +227,7 @@ class _Test:
 
 
 def _tests(counts: _Counts, before: Floats, after: Floats) -> list[_Test]:
-    """What is tested, in the order of ``MEASURES``, then each tool and each group."""
+    """What is tested, in the order of ``MEASURES``, then each tool."""
     run = counts.blocks["run"]
     tests = [
         _Test(name, "mean", [run[name]], run["runs"])
@@ -239,16 +237,13 @@ def _tests(counts: _Counts, before: Floats, after: Floats) -> list[_Test]:
         if name in run or counts.blocks[name]
     ]
     for tool, column in sorted(counts.blocks["tool_mix"].items()):
-        if before[column] + after[column] >= FEWEST_RUNS:
+        if before[column] + after[column] >= FEWEST_CALLS:
             tests.append(_Test(tool, "tool", [column], run["runs"]))
-    for group, column in sorted(counts.blocks["groups"].items()):
-        if min(before[column], after[column]) >= FEWEST_RUNS:
-            tests.append(_Test(group, "group", [counts.blocks["group_calls"][group]], column))
     return tests
 
 
 class _Counts:
-    """What is counted of each run: one row a run, one column a measure, tool, pair or group."""
+    """Counts of each run: a row per run, a column per measure, tool and pair of tools."""
 
     def __init__(self, runs: Sequence[Demonstration]) -> None:
         from scipy.sparse import csr_array
@@ -288,9 +283,6 @@ def _count(run: Demonstration) -> Counter[tuple[str, Any]]:
     counted.update(("tool_mix", name) for name in run.plan.tools)
     counted.update(("transitions", pair) for pair in pairwise([START, *run.plan.tools, END]))
     counted.update(("sources", source) for _, _, source in iter_sources(run))
-    if run.group:
-        counted["groups", run.group] = 1
-        counted["group_calls", run.group] = len(calls)
     return counted
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,10 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.errors import InputError
-from dtdr.evaluate.reliability import BINS, Bin, confidence_bins, expected_calibration_error
+from dtdr.evaluate.records import rounded
+from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
 from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion
-from dtdr.evaluate.tables import Column, Table, count, numeric, p_value
+from dtdr.evaluate.tables import Cell, Column, Table, numeric, p_value
 from dtdr.predict.model import Model
 from dtdr.predict.plans.best_first import MOST_CALLS
 
@@ -97,61 +97,31 @@ class PlanScores:
         pairs = zip(self.results, other.results, strict=True)
         return _p_value((own.rank == 1) - (one.rank == 1) for own, one in pairs)
 
-    def bins(self, most: int = PREDICTED) -> list[Bin]:
-        """The first predicted plans of each query by their probability, and how many are right."""
-        pairs = [
-            (probability, result.rank == place)
-            for result in self.results
-            for place, probability in enumerate(result.probabilities[:most], 1)
-        ]
-        return confidence_bins([one for one, _ in pairs], [right for _, right in pairs], BINS)
-
     @property
     def ece(self) -> float:
         """Expected calibration error of the first plans' probabilities; NaN without any plan."""
-        return expected_calibration_error(self.bins(1))
-
-    def by_length(self) -> dict[int, PlanScores]:
-        """The same for the plans of each length, sorted."""
-        groups: dict[int, list[PlanResult]] = defaultdict(list)
-        for result in self.results:
-            groups[result.length].append(result)
-        return {length: PlanScores(tuple(groups[length])) for length in sorted(groups)}
+        first = [result for result in self.results if result.probabilities]
+        bins = confidence_bins(
+            [result.probabilities[0] for result in first], [result.rank == 1 for result in first]
+        )
+        return expected_calibration_error(bins)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         shares = {name: self.share(name) for name in SHARES}
         first = [sum(result.probabilities[:1]) for result in self.results]
-        return {
-            "plans": len(self.results),
-            **{name: round(share.value, 6) for name, share in shares.items()},
-            "intervals": {name: _bounds(share) for name, share in shares.items()},
-            "p_value_against_greedy": round(self.p_value, 6),
-            "mean_probability": round(statistics.fmean(first), 6),
-            "ece": None if math.isnan(self.ece) else round(self.ece, 6),
-            "bins": [
-                {
-                    "probability": round(item.confidence, 6),
-                    "right": round(item.accuracy, 6),
-                    "plans": item.steps,
-                }
-                for item in self.bins()
-            ],
-            "milliseconds_median": round(self.milliseconds_median, 4),
-            "by_length": {
-                str(length): {
-                    "plans": len(part.results),
-                    **{n: round(part.share(n).value, 6) for n in ("tools", "tools@5", "greedy")},
-                    "interval": _bounds(part.share("tools")),
-                    "p_value_against_greedy": round(part.p_value, 6),
-                }
-                for length, part in self.by_length().items()
-            },
-        }
-
-
-def _bounds(share: Proportion) -> list[float]:
-    return [round(share.low, 6), round(share.high, 6)]
+        record: dict[str, Any] = rounded(
+            {
+                "plans": len(self.results),
+                **{name: share.value for name, share in shares.items()},
+                "intervals": {name: (share.low, share.high) for name, share in shares.items()},
+                "p_value_against_greedy": self.p_value,
+                "mean_probability": statistics.fmean(first),
+                "ece": None if math.isnan(self.ece) else self.ece,
+                "milliseconds_median": self.milliseconds_median,
+            }
+        )
+        return record
 
 
 def _p_value(differences: Iterable[int]) -> float:
@@ -165,60 +135,20 @@ def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
         f"{len(first.results):,} plans, nothing but the query given. Right: the demonstrated "
         "tools, each as often.\nGreedy: the best tool of each step of a session; first: of the "
         "predicted plans,\nwith its 95 % interval; p: first against greedy, paired by query. DAG: "
-        "isomorphic by names;\nlog: in its order."
+        "isomorphic by names;\nlog: in its order. ECE: calibration error of the first plan."
     )
-    columns = [Column("Retriever"), *_columns(*SHARES, best=True)]
-    columns.append(Column("ms", show=lambda value: f"{value:.1f}", numeric=True))
-    rows = [
-        [name, *_cells(item, *SHARES), item.milliseconds_median] for name, item in scores.items()
-    ]
-    return Table(columns, rows, title=title, caption=caption)
-
-
-def lengths_table(scores: PlanScores, *, title: str) -> Table:
-    """Lengths of plans as rows."""
-    shown = ("greedy", "tools", "tools@5", "dag")
-    columns = [Column("Calls"), Column("Plans", show=count, numeric=True), *_columns(*shown)]
-    rows = [
-        [str(length), len(part.results), *_cells(part, *shown)]
-        for length, part in scores.by_length().items()
-    ]
-    return Table(columns, rows, title=title)
-
-
-_TITLES = {"tools": "first", "tools@5": "among five", "dag": "DAG"}
-
-
-def _columns(*names: str, best: bool = False) -> list[Column]:
-    """A column for each share, the interval of the first plans after theirs, and p."""
-    columns = numeric(*(_TITLES.get(name, name) for name in names), best=best)
-    columns.insert(2, Column("95 %", numeric=True))
-    return [*columns, Column("p", show=p_value, numeric=True)]
-
-
-def _cells(scores: PlanScores, *names: str) -> list[Any]:
-    tools = scores.share("tools")
-    cells: list[Any] = [scores.share(name).value for name in names]
-    cells.insert(2, f"{tools.low:.3f} to {tools.high:.3f}")
-    return [*cells, scores.p_value]
-
-
-def plan_calibration_table(scores: PlanScores, *, title: str) -> Table:
-    """Probabilities of plans as rows, and how many such plans are right."""
     columns = [
-        Column("Probability", show=lambda value: f"{value:.2f}", numeric=True),
-        Column("Plans", show=count, numeric=True),
-        *numeric("right"),
-        Column("95 %", numeric=True),
+        Column("Retriever"),
+        *numeric("greedy", "first", "95 %", "among five", "DAG", "log", best=True),
+        *numeric("p", "ECE", "ms"),
     ]
-    rows = []
-    for item in scores.bins():
-        low, high = item.interval()
-        rows.append([item.confidence, item.steps, item.accuracy, f"{low:.3f} to {high:.3f}"])
-    caption = (
-        f"Up to {PREDICTED} plans of each query by their probability.\n"
-        f"Expected calibration error of the first: {scores.ece:.3f}, {BINS} bins."
-    )
+    rows: list[list[Any]] = []
+    for name, item in scores.items():
+        greedy, tools, *others = (item.share(share) for share in SHARES)
+        interval = Cell(f"{tools.low:.3f} to {tools.high:.3f}")
+        figures = [greedy.value, tools.value, interval, *(share.value for share in others)]
+        milliseconds = Cell(f"{item.milliseconds_median:.1f}")
+        rows.append([name, *figures, Cell(p_value(item.p_value)), item.ece, milliseconds])
     return Table(columns, rows, title=title, caption=caption)
 
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from dtdr.errors import InputError, check_at_least
 from dtdr.evaluate.metrics import top1
 from dtdr.evaluate.run_log import COVERAGES, RunLog
-from dtdr.evaluate.statistics import wilson_interval
 
 BINS = 15
 """Of equal width, as in Guo et al. 2017."""
@@ -34,10 +33,6 @@ class Bin:
     confidence: float
     accuracy: float
     steps: int
-
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the accuracy, each step counted as an observation."""
-        return wilson_interval(self.accuracy, self.steps)
 
 
 def confidence_bins(
@@ -90,32 +85,28 @@ class Coverage:
     """What ``Ranking.select(coverage=…)`` gives on a run's steps.
 
     Attributes:
-        target: the coverage that was asked for, from 0 to 1.
-        hits: share of the steps whose set holds an acceptable tool. A set is never empty, so that
-            this is at least the share of steps whose best tool is acceptable.
-        conformal: that share where sets may be empty: what split conformal prediction promises to
-            be ``target``.
+        target: the coverage that was wanted, from 0 to 1.
+        hits: share of the steps whose set has an acceptable tool. A set is never empty, so this is
+            at least the share of steps whose best tool is acceptable.
         tools: mean size of a set.
     """
 
     target: float
     hits: float
-    conformal: float
     tools: float
 
 
 def coverage(log: RunLog, percent: int) -> Coverage | None:
     """Prediction sets of a run, from its log.
 
-    The fallback for unfamiliar queries is left out: sets of all tools would hide a cut that is too
-    high.
+    Without the fallback for unfamiliar queries: sets of all tools would hide a wrong cut.
 
     Args:
         log: a run.
-        percent: coverage that is asked for, a whole number from 1 to 99.
+        percent: the coverage, a whole number from 1 to 99.
 
     Returns:
-        None where the retriever was not calibrated, or the log holds no step.
+        None if the retriever was not calibrated, or the log has no step.
 
     Raises:
         InputError: the percentage is out of range.
@@ -124,12 +115,10 @@ def coverage(log: RunLog, percent: int) -> Coverage | None:
         raise InputError(f"coverage is {percent} %; it must be from 1 to {COVERAGES}")
     if not log.set_sizes.size:
         return None
-    sizes = log.set_sizes[:, percent - 1]
-    shown = np.maximum(1, sizes)
+    shown = np.maximum(1, log.set_sizes[:, percent - 1])
     return Coverage(
         percent / 100,
         float((log.first_rank <= shown).mean()),
-        float((log.first_rank <= sizes).mean()),
         float(shown.mean()),
     )
 
@@ -162,7 +151,6 @@ class Reliability:
                 {
                     "asked": item.target,
                     "found": round(item.hits, 6),
-                    "conformal": round(item.conformal, 6),
                     "tools": round(item.tools, 6),
                 }
                 for item in self.coverages

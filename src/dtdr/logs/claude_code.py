@@ -1,4 +1,4 @@
-"""Sessions of Claude Code: its transcripts, and what ``--output-format stream-json`` prints."""
+"""Sessions of Claude Code: its transcripts, and the output of ``--output-format stream-json``."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _NAMING_ARGUMENTS = {
     "Task": ("agent", ("subagent_type",)),
     "Agent": ("agent", ("subagent_type",)),
 }
-"""Tools that stand for many, with the prefix of the names they are given and the arguments that
-say which: ``Skill`` with ``{"skill": "pdf"}`` is ``skill:pdf``."""
+"""Tools that are many in one, each with a prefix and the arguments that name the one that is meant:
+``Skill`` with ``{"skill": "pdf"}`` is ``skill:pdf``."""
 
 _SEARCH = "ToolSearch"
-"""Loads definitions that were deferred: no step of the user's task."""
+"""Loads deferred definitions, which is not a step of the user's task."""
 
 _SPOKEN = ("user", "assistant")
 
 
 class ClaudeCode(TraceFormat):
-    """Lines of sessions, each with one message; a sub-agent's in the same file or in its own.
+    """Lines of sessions, each with one message; sub-agents are in the same file or another.
 
     A sub-agent belongs to the call that its lines name (``parent_tool_use_id``), whose result names
-    it (``agentId``), or whose prompt it began with. One that belongs to none is a separate run.
+    it (``agentId``), or whose prompt it begins with. Without a call it is a separate run.
     """
 
     name: ClassVar[str] = "claude-code"
@@ -54,7 +54,7 @@ class ClaudeCode(TraceFormat):
         )
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File a line with its session; lines that hold no message are passed over."""
+        """File a line with its session; lines without a message are skipped."""
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
             raise InputError("not a line of a session: it has no 'type'")
         if record["type"] not in (*_SPOKEN, "result"):
@@ -65,7 +65,7 @@ class ClaudeCode(TraceFormat):
         self.window.append(session, raw, place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
-        """The session, with its sub-agents in the calls that began them."""
+        """The session, with sub-agents nested in their calls."""
         session = _Session([json_codec.loads(payload) for payload in payloads])
         self.counts["searches for tools"] += len(session.searches)
         for trace in session.traces(key):
@@ -74,7 +74,7 @@ class ClaudeCode(TraceFormat):
 
 
 class _Session:
-    """The lines of a session by thread: the user's own is named by an empty id."""
+    """The lines of a session by thread; the user's thread has an empty id."""
 
     def __init__(self, lines: list[Mapping[str, Any]]) -> None:
         self.threads: dict[str, list[tuple[int, Item]]] = {"": []}
@@ -89,7 +89,7 @@ class _Session:
                 continue
             name = line.get("uuid")
             if isinstance(name, str) and name in self._thread_of:
-                continue  # a session that is resumed may repeat its lines
+                continue  # a resumed session may repeat its lines
             thread = self._find_thread(line, position)
             if isinstance(name, str):
                 self._thread_of[name] = thread
@@ -97,7 +97,7 @@ class _Session:
                 self._read(line, position, self.threads.setdefault(thread, []))
 
     def traces(self, session: str) -> Iterator[Trace]:
-        """The user's thread, then those of sub-agents that no call is known to have begun."""
+        """The user's thread, then sub-agents without a call."""
         traces = {name: conversation(items) for name, items in self.threads.items()}
         calls: dict[str, tuple[str, TracedCall]] = {}
         prompts: dict[str, tuple[str, TracedCall]] = {}
@@ -154,7 +154,7 @@ class _Session:
 
 
 def _full_name(request: ToolCallRequest) -> str:
-    """The tool's name, with the skill or sub-agent that its arguments ask for."""
+    """The tool's name, with the skill or sub-agent in its arguments."""
     prefix, keys = _NAMING_ARGUMENTS.get(request.tool, ("", ()))
     arguments = arguments_of(request.arguments)
     for key in keys:

@@ -13,13 +13,13 @@ from dtdr.logs.openai_responses import positioned_items
 
 _LINES = ("session_meta", "response_item", "turn_context", "event_msg")
 _CLOCK = "Wall time: "
-"""Begins the first text of a tool's output; Codex writes it for its LLM."""
+"""Beginning of the first text of a tool's output, which Codex writes for its LLM."""
 
 
 class Codex(TraceFormat):
-    """Lines of sessions, a file each; ``response_item`` lines hold what the LLM read and wrote.
+    """Lines of sessions, one session per file; ``response_item`` lines are what the LLM used.
 
-    A search for tools (``tool_search``) is no call; the definitions that it found are collected.
+    A search for tools (``tool_search``) is not a call; the definitions that it found are kept.
     """
 
     name: ClassVar[str] = "codex"

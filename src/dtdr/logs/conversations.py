@@ -1,12 +1,12 @@
 """Chat logs of OpenAI and Anthropic: requests with or without their responses.
 
-They repeat the whole conversation in every request: the longest request of each is kept.
+Every request repeats the whole conversation; the longest request of each is kept.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,19 +23,25 @@ from dtdr.logs.log_format import (
     as_mapping,
     digest,
     find_time,
+    first_of,
     run_failed,
 )
-from dtdr.logs.messages import read_conversation
+from dtdr.logs.messages import (
+    Item,
+    SystemMessage,
+    ToolCallRequest,
+    ToolResult,
+    items_of,
+    read_conversation,
+)
 
 _REQUEST_KEYS = ("request", "body", "request_body", "kwargs", "params", "input", "inputs")
-_UNSTABLE = ("thinking", "redacted_thinking")
-"""Blocks that a client may leave out when it sends the conversation again."""
 _RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "outputs", "result")
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request's messages and what came back, and when, in nanoseconds since 1970."""
+    """A request's messages and the replies, and when it was made, in nanoseconds since 1970."""
 
     messages: list[Any]
     replies: list[Any]
@@ -46,12 +52,11 @@ class Exchange:
 
 
 class ConversationFormat(TraceFormat):
-    """Files requests by the conversation they belong to, without an id that says so.
+    """Files requests by conversation, which no id names.
 
-    A request belongs to an open conversation when its messages begin with that conversation's;
-    instructions are not compared, since many agents write the time into them. Messages are
-    compared by a 64-bit hash of role, text, calls and results, so that what a log adds to them
-    (``refusal``, ``cache_control``) does not matter.
+    A request belongs to an open conversation if its messages begin with that conversation's.
+    Messages are compared by hashes of texts, calls and results, so other fields do not matter.
+    Nor do instructions, since many agents write the time into them.
     """
 
     request_key: ClassVar[str]
@@ -68,14 +73,10 @@ class ConversationFormat(TraceFormat):
 
     @abstractmethod
     def replies(self, response: Any) -> list[Any]:
-        """The messages of a response, by what it has under ``response_key``."""
+        """The messages in the ``response_key`` of a response."""
 
     def exchange(self, record: Any) -> Exchange:
-        """Request and response of a record, also inside the envelopes of proxies and gateways.
-
-        Raises:
-            InputError: it is not a record of this format.
-        """
+        """Request and response of a record, also inside the envelopes of proxies and gateways."""
         request = find_request(record, self.request_key)
         response = find_response(record, self.response_key)
         whole = as_mapping(record)
@@ -89,17 +90,14 @@ class ConversationFormat(TraceFormat):
                     f"not a record of {self.name}: it has no list of {self.request_key!r}"
                 )
             messages = []
-        sources = (request, response, whole)
-        definitions = (part.get(key) for part in sources for key in ("tools", "functions"))
-        instructions = (part.get(key) for part in sources for key in ("system", "instructions"))
-        return Exchange(
-            messages,
-            replies,
-            next(filter(None, definitions), None),
-            next(filter(None, instructions), None),
-            bool(response.get("truncated")),
-            find_time(whole, response),
-        )
+
+        def find(*keys: str) -> Any:
+            values = (part.get(key) for part in (request, response, whole) for key in keys)
+            return next(filter(None, values), None)
+
+        tools, system = find("tools", "functions"), find("system", "instructions")
+        is_truncated = bool(response.get("truncated"))
+        return Exchange(messages, replies, tools, system, is_truncated, find_time(whole, response))
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``TraceFormat.add``."""
@@ -107,14 +105,14 @@ class ConversationFormat(TraceFormat):
         exchange = self.exchange(record)
         self.tools.add(exchange.tools)
         self.counts["truncated streams"] += exchange.is_truncated
-        marks, asked, compared = self._chain(exchange)
+        marks, asked, replies = self._chain(exchange)
         if not marks:
             self.counts["empty records"] += 1
             return
         if marks[-1] in self._inner or marks[-1] in self._last:
             self.counts["superseded requests"] += 1
             return
-        key = self._find_continued(marks, asked, compared)
+        key = self._find_continued(marks, asked, replies)
         if key is None:
             key = f"{self._next}"
             self._next += 1
@@ -124,14 +122,18 @@ class ConversationFormat(TraceFormat):
         self._register(key, marks, asked)
         self.window.put(key, [raw], place)
 
+    def items(self, message: Any) -> Iterable[Item]:
+        """What a message says."""
+        return items_of(message)
+
     def conversation(self, messages: list[Any], system: Any) -> Trace:
-        """The trace that messages tell."""
+        """The trace of a conversation's messages."""
         return read_conversation(messages, system)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
-        """The conversation, as its longest request or all requests of a chain tell it.
+        """The conversation of the longest request, or of a chain of requests.
 
-        The log has no id for it, so that it is grouped by how it begins.
+        The log has no id for it, so it is grouped by how it begins.
         """
         messages: list[Any] = []
         system: Any = None
@@ -156,35 +158,37 @@ class ConversationFormat(TraceFormat):
         trace.group = digest(begin[:4]) if begin else ""
         yield trace
 
-    def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[Any]]:
-        """Hashes of every beginning of the conversation, how many are the request's, messages.
+    def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[bool]]:
+        """Hashes of every beginning of the conversation, how many are the request's, and replies.
 
-        Messages are those that are compared, in the order of the hashes.
+        The last says which messages the model wrote. Instructions and reasoning are passed over.
         """
         marks: list[int] = []
-        compared: list[Any] = []
+        replies: list[bool] = []
         current, asked = 0, 0
         for messages in (exchange.messages, exchange.replies):
             asked = len(marks)
             for message in messages:
-                mark = _identity(message)
-                if mark is not None:
-                    current = hash((current, mark))
+                if not isinstance(message, dict):
+                    raise InputError("a message is not a JSON object")
+                items = [i for i in self.items(message) if not isinstance(i, SystemMessage)]
+                if items:
+                    current = hash((current, *map(_mark, items)))
                     marks.append(current)
-                    compared.append(message)
-        return marks, asked, compared
+                    replies.append(isinstance(items[0], (AssistantMessage, ToolCallRequest)))
+        return marks, asked, replies
 
-    def _find_continued(self, marks: list[int], asked: int, compared: list[Any]) -> str | None:
-        """The open conversation that a request goes on with."""
+    def _find_continued(self, marks: list[int], asked: int, replies: list[bool]) -> str | None:
+        """The open conversation that a request continues."""
         last, inner = self._last, self._inner
         for index in range(len(marks) - 1, -1, -1):
             mark = marks[index]
             if mark in last:
                 return last[mark]
             if mark in inner:
-                # The logged reply and the one in the next request may differ in their wording:
-                # where only the reply is new, the conversation is the one that asked for it.
-                if index + 1 < asked and _is_reply(compared[index + 1]):
+                # The next request may repeat a reply in other words than the log. If only the
+                # reply is new, it continues the conversation that asked for it.
+                if index + 1 < asked and replies[index + 1]:
                     return last.get(~mark)
                 return None
         return None
@@ -207,7 +211,7 @@ class ConversationFormat(TraceFormat):
 
 
 class OpenAIChat(ConversationFormat):
-    """One request a record: ``{"messages": […], "tools": […]}``, alone or with its response."""
+    """A request per record: ``{"messages": […], "tools": […]}``, alone or with its response."""
 
     name: ClassVar[str] = "openai-chat"
     title: ClassVar[str] = "OpenAI chat-completions requests and responses"
@@ -221,15 +225,14 @@ class OpenAIChat(ConversationFormat):
 
     def replies(self, response: Any) -> list[Any]:
         """The message of the first choice."""
-        choice = response[0] if isinstance(response, list) and response else None
-        message = choice.get("message") if isinstance(choice, dict) else None
+        message = first_of(next(iter(as_list(response)), None), "message")
         return [{"role": "assistant", **message}] if isinstance(message, dict) else []
 
 
 class Anthropic(ConversationFormat):
-    """One request a record: ``{"system": …, "messages": […], "tools": […]}``, or with its response.
+    """A request per record: ``{"system": …, "messages": […], "tools": […]}``, or with its response.
 
-    Results of tools come in messages of the user; a text in such a message is not a turn.
+    Results of tools are in messages of the user; a text in such a message is not a turn.
     """
 
     name: ClassVar[str] = "anthropic"
@@ -239,16 +242,15 @@ class Anthropic(ConversationFormat):
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether there are ``messages`` and something that only Anthropic's have."""
+        """Whether there are ``messages`` with something that only Anthropic has."""
         request = find_request(record, "messages")
         messages = request.get("messages")
         if not isinstance(messages, list):
             return False
-        if any(isinstance(t, dict) and "input_schema" in t for t in as_list(request.get("tools"))):
+        if any(first_of(tool, "input_schema") for tool in as_list(request.get("tools"))):
             return True
-        blocks = (b for m in messages if isinstance(m, dict) for b in as_list(m.get("content")))
-        kinds = ("tool_use", "tool_result")
-        if any(isinstance(block, dict) and block.get("type") in kinds for block in blocks):
+        blocks = (block for m in messages for block in as_list(first_of(m, "content")))
+        if any(first_of(block, "type") in ("tool_use", "tool_result") for block in blocks):
             return True
         response = find_response(record, "content")
         return isinstance(response.get("content"), list) and "messages" not in response
@@ -260,72 +262,28 @@ class Anthropic(ConversationFormat):
     def exchange(self, record: Any) -> Exchange:
         """Request and response; see ``ConversationFormat.exchange``."""
         exchange = super().exchange(record)
-        first = exchange.messages[0] if exchange.messages else None
-        if isinstance(first, dict) and "tool_calls" in first:
+        if exchange.messages and first_of(exchange.messages[0], "tool_calls"):
             raise InputError("this is a chat-completions record; import it as openai-chat")
         return exchange
 
 
-def _identity(message: Any) -> object:
-    """What a message is compared by: role, text, calls; None for instructions and reasoning."""
-    if not isinstance(message, dict):
-        raise InputError("a message is not a JSON object")
-    role = message.get("role")
-    kind = message.get("type", "message")
-    if role in ("system", "developer") or kind == "reasoning":
-        return None
-    if kind != "message" and role is None:  # an item of the responses API
-        name = str(message.get("call_id") or message.get("id"))
-        return (str(kind), name, str(message.get("name")), str(message.get("arguments")))
-    content = message.get("content")
-    if not isinstance(content, str):
-        content = _blocks(content)
-    calls = message.get("tool_calls") or message.get("function_call")
-    return (role, content, _calls(calls) if calls else message.get("tool_call_id"))
-
-
-def _blocks(content: Any) -> object:
-    blocks = [block for block in as_list(content) if isinstance(block, dict)]
-    if len(blocks) == 1 and isinstance(text := blocks[0].get("text"), str):
-        return text
-    kept = tuple(_block(block) for block in blocks if block.get("type") not in _UNSTABLE)
-    return kept or ""
-
-
-def _block(block: Mapping[str, Any]) -> object:
-    identifier = block.get("id") or block.get("tool_use_id")
-    if isinstance(identifier, str):
-        return (block.get("type"), identifier, str(block.get("input")) if "input" in block else "")
-    text = block.get("text")
-    return text if isinstance(text, str) else str(block.get("type"))
-
-
-def _calls(calls: Any) -> object:
-    identities = []
-    for call in calls if isinstance(calls, list) else [calls]:
-        if isinstance(call, dict):
-            function = call.get("function")
-            inner = function if isinstance(function, dict) else call
-            values = (call.get("id"), inner.get("name"), inner.get("arguments"))
-            identities.append(tuple(map(str, values)))
-    return tuple(identities)
-
-
-def _is_reply(message: Any) -> bool:
-    """Whether the model wrote a message or an item of the responses API."""
-    if "role" in message:
-        return bool(message["role"] == "assistant")
-    return not str(message.get("type", "_output")).endswith("_output")
+def _mark(item: Item) -> object:
+    """What an item is compared by: texts, and ids of calls; their outputs may be cut."""
+    if isinstance(item, ToolCallRequest):
+        return item.id, item.tool, str(item.arguments)
+    if isinstance(item, ToolResult):
+        return item.id or str(item.output)
+    return type(item), item.text
 
 
 def _with_time(message: Any, at: int) -> Any:
-    """A message of a request that came at a time, which the message itself does not say."""
+    """A message with the time of its request, if it has none."""
     has_role = isinstance(message, dict) and "role" in message
     return {"timestamp": at, **message} if has_role else message
 
 
 def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Mapping[str, Any]:
-    """The object that has one of the wanted keys: the record, or below one of ``keys`` in it."""
+    """The object that has one of the wanted keys: the record, or one below ``keys`` in it."""
     level = [record]
     for _ in range(3):
         below: list[Any] = []
@@ -339,12 +297,12 @@ def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Ma
 
 
 def find_request(record: Any, *wanted: str) -> Mapping[str, Any]:
-    """Where a record keeps its request, under any of the names that proxies and SDKs use."""
+    """The request in a record, under any of the names that proxies and SDKs use."""
     return find_part(record, _REQUEST_KEYS, wanted)
 
 
 def find_response(record: Any, *wanted: str) -> Mapping[str, Any]:
-    """Where a record keeps its response."""
+    """The response in a record."""
     whole = as_mapping(record)
     for key in _RESPONSE_KEYS:
         if response := find_part(whole.get(key), _RESPONSE_KEYS, wanted):

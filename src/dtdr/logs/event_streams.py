@@ -1,35 +1,34 @@
-"""Responses that were logged as they were streamed: server-sent events, put together again."""
+"""Puts together responses that were logged as streams of server-sent events."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dtdr.data import json_codec
 from dtdr.logs.documents import is_json
-from dtdr.logs.log_format import as_list, as_mapping, as_text
+from dtdr.logs.log_format import as_list, as_mapping, as_text, first_of
 
-CHUNKS = ("chat.completion.chunk", "message_start", "response.created")
-"""What the first event of a stream says it is, by ``object`` or ``type``."""
+_CHUNKS = ("chat.completion.chunk", "message_start", "response.created")
+"""The ``object`` or ``type`` of the first event of a stream."""
 
 
 def is_event_stream(value: object) -> bool:
     """Whether a value is the body of a streamed response, or the list of its events."""
     if isinstance(value, str):
-        start = value[:200].lstrip()
-        return start.startswith(("data:", "event:")) and "data:" in value
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return value[0].get("object") in CHUNKS or value[0].get("type") in CHUNKS
-    return False
+        return value[:200].lstrip().startswith(("data:", "event:")) and "data:" in value
+    first = next(iter(as_list(value)), None)
+    return first_of(first, "object") in _CHUNKS or first_of(first, "type") in _CHUNKS
 
 
 def assemble(value: str | list[Any]) -> dict[str, Any]:
-    """The response that a stream tells, in the shape of one that was not streamed.
+    """The response of a stream, in the shape of one that was not streamed.
 
-    A stream that ends early gives what it holds; a call whose arguments are cut off is left out.
-    ``"truncated": true`` marks it.
+    A stream that ends early gives what it has, without a call whose arguments are cut off, and
+    gets ``"truncated": true``.
     """
-    events = list(_events(value) if isinstance(value, str) else value)
+    events = _events(value) if isinstance(value, str) else value
     events = [event for event in events if isinstance(event, dict)]
     kinds = {event.get("type") for event in events}
     if any("choices" in event for event in events):
@@ -46,10 +45,8 @@ def _events(body: str) -> Iterator[Any]:
             data.append(line[5:].strip())
         elif not line.strip() and data:
             text, data = "\n".join(data), []
-            try:
+            with contextlib.suppress(ValueError, RecursionError):  # "[DONE]", or cut off
                 yield json_codec.loads(text)
-            except (ValueError, RecursionError):
-                continue  # "[DONE]", or an event that was cut off
 
 
 def _chat(events: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -20,10 +21,9 @@ from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_qu
 
 
 class LangSmith(SpanFormat):
-    """Runs with ``run_type``, ``inputs`` and ``outputs``; ``llm`` and ``tool`` runs matter.
+    """Runs with ``run_type``, ``inputs`` and ``outputs``, which may be objects or JSON texts.
 
-    ``inputs`` and ``outputs`` may be objects or JSON texts, messages LangChain's own or a
-    provider's. Runs without a start time are put in the order of ``dotted_order``.
+    Messages are LangChain's or a provider's. ``dotted_order`` orders runs without a start time.
     """
 
     name: ClassVar[str] = "langsmith"
@@ -49,7 +49,7 @@ class LangSmith(SpanFormat):
 
     def _span(self, run: Mapping[str, Any], parent: str, trace: str) -> Span:
         span = span_of(run)
-        name, span.tool, span.kind = span.tool, "", ""
+        name, span.tool, span.kind = span.tool, "", run["run_type"]
         span.trace, span.parent = trace, span.parent or parent
         span.start = span.start or _read_dotted_order(run.get("dotted_order"))
         inputs, outputs = decode_json(run.get("inputs")), decode_json(run.get("outputs"))
@@ -57,25 +57,21 @@ class LangSmith(SpanFormat):
         if not span.parent:
             span.failed = span.failed or run_failed(run) or run_failed(extra)
         span.group = _group(extra, run)
-        kind = run["run_type"]
-        if kind == "tool":
-            span.kind = "tool"
+        if span.kind == "tool":
             span.tool = name
             span.arguments = _arguments(inputs)
             span.call_id = _call_id(outputs, extra)
             is_wrapped = isinstance(outputs, dict) and outputs.keys() == {"output"}
             read_output(span, outputs["output"] if is_wrapped else outputs)
-        elif kind == "llm":
-            span.kind = "llm"
-            if isinstance(inputs, dict):
-                span.inputs = message_list(inputs.get("messages", inputs.get("input")))
-                span.offered += self.tools.add(inputs.get("tools"))
-                if isinstance(prompts := inputs.get("prompts"), list) and not span.inputs:
-                    span.inputs = [{"role": "user", "content": text} for text in prompts[:1]]
+        elif span.kind == "llm":
+            span.inputs = message_list(first_of(inputs, "messages", "input"))
+            prompts = [] if span.inputs else as_list(first_of(inputs, "prompts"))
+            span.inputs += [{"role": "user", "content": text} for text in prompts[:1]]
             span.outputs = _replies(outputs)
             listed = first_of(extra.get("invocation_params"), "tools", "functions")
-            span.offered += self.tools.add(listed)
+            span.offered = self.tools.add(first_of(inputs, "tools")) + self.tools.add(listed)
         else:
+            span.kind = ""
             read_question(span, inputs)
         return span
 
@@ -99,22 +95,20 @@ def _group(extra: Mapping[str, Any], run: Mapping[str, Any]) -> str:
 
 def _arguments(inputs: Any) -> Any:
     """Arguments; LangChain writes those of a tool as the text of a Python object."""
-    if isinstance(inputs, dict) and inputs.keys() == {"input"}:
-        inner = inputs["input"]
-        value = decode_json(inner)
-        if isinstance(value, str) and value[:1] == "{" and len(value) < 1_000_000:
-            try:
-                value = ast.literal_eval(value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                return inputs
-        return value if isinstance(value, dict) else inputs
-    return inputs
+    if not isinstance(inputs, dict) or inputs.keys() != {"input"}:
+        return inputs
+    value = decode_json(inputs["input"])
+    if isinstance(value, str) and value[:1] == "{" and len(value) < 1_000_000:
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            value = ast.literal_eval(value)
+    return value if isinstance(value, dict) else inputs
 
 
 def _call_id(outputs: Any, extra: Mapping[str, Any]) -> str:
     output = first_of(outputs, "output")
     parts = (output, first_of(output, "kwargs"), extra)
-    return next(filter(None, (as_text(first_of(part, "tool_call_id")) for part in parts)), "")
+    names = (as_text(first_of(part, "tool_call_id")) for part in parts)
+    return next(filter(None, names), "")
 
 
 def _replies(outputs: Any) -> list[Any]:
@@ -134,8 +128,8 @@ class Langfuse(SpanFormat):
     """Observations: ``GENERATION`` with its messages, ``TOOL`` with its arguments and result.
 
     Keys may be written ``traceId`` (API, export from the UI) or ``trace_id`` (export to blob
-    storage). A ``SPAN`` that is named as a tool which a generation of the trace asked for counts as
-    that tool, since tools had no type of their own before 2025.
+    storage). A ``SPAN`` with the name of a tool that a generation asked for counts as that tool,
+    since tools had no type before 2025.
     """
 
     name: ClassVar[str] = "langfuse"
@@ -188,19 +182,17 @@ class Langfuse(SpanFormat):
                 entered = [{"role": "user", "content": entered}]
             span.inputs = message_list(entered)
             # Some integrations write tool definitions among the messages, as role "tool".
-            definitions = [i["content"] for i in span.inputs if _is_definition(i)]
-            span.offered += self.tools.add(definitions)
-            span.inputs = [i for i in span.inputs if not _is_definition(i)]
+            definitions = [i for i in span.inputs if _is_definition(i)]
+            span.offered += self.tools.add([item["content"] for item in definitions])
+            span.inputs = [i for i in span.inputs if i not in definitions]
             span.outputs = message_list(left)
             return span
         if kind == "EVENT":
             return span
         span.tool = name
         read_output(span, left)
-        names = (
-            first_of(part, "tool_call_id") for part in (as_mapping(item.get("metadata")), left)
-        )
-        span.call_id = next(filter(None, map(as_text, names)), "")
+        metadata = as_mapping(item.get("metadata"))
+        span.call_id = as_text(first_of(metadata, "tool_call_id") or first_of(left, "tool_call_id"))
         if kind == "TOOL":
             span.kind = "tool"
         else:

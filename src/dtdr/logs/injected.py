@@ -1,4 +1,4 @@
-"""Takes out of users' messages what a program put into them: reminders, state of an editor."""
+"""Removes what a program put into users' messages: reminders, state of an editor."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ def _compile_opening(tags: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
-    """A text without the blocks ``<tag>…</tag>`` of some tags; one that is not closed stays.
-
-    Args:
-        text: a message of a user.
-        tags: names of the blocks; without any, the text stays as it is.
-    """
+    """A text without the blocks ``<tag>…</tag>`` of some tags; an unclosed block stays."""
     if not tags or "<" not in text:
         return text
     kept: list[str] = []
@@ -50,6 +45,4 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
             continue
         kept.append(text[place : match.start()])
         place = start = end + len(closing)
-    if not kept:
-        return text
-    return "".join([*kept, text[place:]]).strip()
+    return "".join([*kept, text[place:]]).strip() if kept else text

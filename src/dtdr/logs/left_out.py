@@ -1,4 +1,4 @@
-"""Says which runs learning leaves out, by tool and reason, and the option that keeps them."""
+"""Explains which runs learning leaves out, by tool and reason, and the option that keeps them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 
 MANY = 0.05
-"""The share of runs from which a command reports that they are left out."""
+"""Share of runs from which a command reports that they are left out."""
 
 WHOLE_RUN = "the run as a whole"
-"""Stands for a tool where a run failed and none of its calls did."""
+"""In place of a tool if a run failed and none of its calls did."""
 
 OPTIONS = {
     "no query in the log": "--set query=TEXT",
     "no tool was called": "--set empty=true",
 }
-"""Reasons for which an import drops runs, and the option of ``dtdr import`` that keeps them."""
+"""Reasons why an import drops runs, and the option of ``dtdr import`` that keeps them."""
 
 
 def unresolved_tools(calls: Iterable[ToolCall]) -> list[str]:
-    """Tools of which a call failed and none succeeded later, in the order they failed."""
+    """Tools that failed and did not succeed later, in the order they failed."""
     pending: dict[str, None] = {}
     for call in calls:
         if call.status == "error":
@@ -40,13 +40,9 @@ def blame(demonstration: Demonstration) -> list[str]:
 def explain_failures(
     failures: Mapping[str, int], left_out: int, runs: int, remedies: Iterable[str]
 ) -> str:
-    """A sentence about runs that are marked as failed; empty where they are few.
+    """A sentence about ``left_out`` of ``runs`` that are marked as failed; empty if they are few.
 
-    Args:
-        failures: runs by what they are counted under (``blame``).
-        left_out: how many runs failed.
-        runs: how many there are.
-        remedies: what lets learning take them.
+    ``failures`` counts by ``blame``; ``remedies`` are options that let learning use these runs.
     """
     if left_out <= MANY * runs:
         return ""
@@ -57,12 +53,7 @@ def explain_failures(
 
 
 def explain_dropped(dropped: Mapping[str, int], runs: int) -> str:
-    """A sentence about runs that an import dropped; empty where they are few.
-
-    Args:
-        dropped: runs by reason.
-        runs: how many there were.
-    """
+    """A sentence about runs that an import dropped, by reason; empty if they are few."""
     count = sum(dropped.values())
     if count <= MANY * runs:
         return ""

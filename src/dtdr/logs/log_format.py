@@ -1,13 +1,15 @@
-"""What a log is turned into on its way to demonstrations: traces of events in order."""
+"""What a format makes of a log: traces of events in order."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from dtdr.data import json_codec
@@ -20,8 +22,8 @@ from dtdr.errors import InputError
 class UserMessage:
     """A user's message.
 
-    ``joins`` when the user's message before it got no answer; ``at`` is when it was sent, in
-    nanoseconds since 1970, 0 where the log does not say.
+    ``joins`` if the user's message before it got no answer. ``at`` is when it was sent, in
+    nanoseconds since 1970; 0 if unknown.
     """
 
     text: str
@@ -38,12 +40,11 @@ class AssistantMessage:
 
 @dataclass(slots=True)
 class TracedCall:
-    """A call as a log shows it.
+    """A call in a log.
 
-    ``started`` and ``ended`` are on one scale within a trace (positions of messages, or times in
-    seconds): a call can have used an output only when that output's call had ended by then.
-    ``step`` numbers the agent's messages that made calls, where the log has them. ``nested`` is
-    what ran inside the call, such as a sub-agent, where that called tools itself.
+    ``started`` and ``ended`` are on one scale within a trace (positions of messages, or times): a
+    call can only use outputs of calls that had ended when it started. ``step`` numbers the agent's
+    messages with calls; None if unknown. ``nested`` is what ran inside the call and called tools.
     """
 
     tool: str
@@ -65,16 +66,15 @@ class Trace:
     """One conversation or agent run.
 
     Attributes:
-        id: the log's own identifier; empty where it has none.
-        events: messages and calls, in the order they happened.
-        earlier: what the log tells of the conversation before; no demonstrations of their own.
-        given: texts that the agent was handed besides the user's messages, such as its
-            instructions: what stands there was not learned from a tool.
+        id: the log's identifier; empty if it has none.
+        events: messages and calls, in order.
+        earlier: the conversation before, which becomes no demonstrations.
+        given: instructions: a value in them does not come from a tool.
         failed: the run as a whole ended in an error, or was judged a failure.
-        unmatched: results that belong to no call, or to one that had a result already.
-        at: when it began, in nanoseconds since 1970, for messages that do not say; 0: unknown.
-        demonstration: set by formats whose records are demonstrations already.
-        offered: names of the tools that its requests list; empty: they list none.
+        unmatched: results of no call, or of a call that has a result already.
+        at: when it began, in nanoseconds since 1970; 0 if unknown.
+        demonstration: set by formats whose records are demonstrations.
+        offered: names of the tools that its requests list.
     """
 
     id: str
@@ -92,28 +92,21 @@ class Trace:
 
 @dataclass
 class ToolTable:
-    """Tool definitions met in the logs; the first of each name is kept."""
+    """Tool definitions in the logs; the first of each name is kept."""
 
     by_name: dict[str, Tool] = field(default_factory=dict)
     _last: Any = None
     _names: list[str] = field(default_factory=list)
 
     def add(self, definitions: object) -> list[str]:
-        """Collect definitions of any provider's shape; what is not a definition is passed over.
-
-        Returns:
-            The names that they have.
-        """
+        """Collect definitions of any provider's shape, skip anything else; returns the names."""
         if not isinstance(definitions, list):
             return []
         if definitions == self._last:
             return self._names
         self._last, self._names = definitions, []
         for definition in definitions:
-            if not isinstance(definition, dict):
-                continue
-            inner = definition.get("function")
-            name = (inner if isinstance(inner, dict) else definition).get("name")
+            name = first_of(first_of(definition, "function") or definition, "name")
             if not isinstance(name, str) or not name:
                 continue
             self._names.append(name)
@@ -126,12 +119,12 @@ class ToolTable:
 
 
 DEFAULT_BYTES = 64_000_000
-"""Room for some thousand open conversations of 20 kB, and well under the 300 MB of a whole run."""
+"""Some thousand open conversations of 20 kB."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Records of one conversation or trace, and where the last of them stood."""
+    """Records of one conversation or trace, and the place of the last."""
 
     payloads: list[bytes]
     size: int
@@ -139,11 +132,7 @@ class Group:
 
 
 class Window:
-    """Open groups, the least recently extended first; the oldest leave when the budget is spent.
-
-    Args:
-        budget: bytes of records held at most; one group larger than that leaves at once.
-    """
+    """Open groups, the least recently extended first; the oldest leave if over ``budget`` bytes."""
 
     def __init__(self, budget: int = DEFAULT_BYTES) -> None:
         self.budget = budget
@@ -156,11 +145,8 @@ class Window:
         return len(self._groups)
 
     def append(self, key: str, payload: bytes, place: tuple[int, int]) -> None:
-        """Add a record to a group, which begins here when there is none."""
-        group = self._groups.get(key)
-        if group is None:
-            self.put(key, [payload], place)
-            return
+        """Add a record to a group, which may be new."""
+        group = self._groups.setdefault(key, Group([], 0, place))
         group.payloads.append(payload)
         group.size += len(payload)
         group.place = place
@@ -169,12 +155,10 @@ class Window:
 
     def put(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
         """Begin a group, or replace all its records."""
-        former = self._groups.pop(key, None)
-        if former is not None:
+        if (former := self._groups.pop(key, None)) is not None:
             self.size -= former.size
-        size = sum(map(len, payloads))
-        self._groups[key] = Group(payloads, size, place)
-        self.size += size
+        for payload in payloads:
+            self.append(key, payload, place)
 
     def payloads(self, key: str) -> list[bytes]:
         """The records of an open group."""
@@ -189,7 +173,7 @@ class Window:
         self._finished.append((key, group))
 
     def pop_finished(self, *, everything: bool = False) -> Iterator[tuple[str, Group]]:
-        """Groups that have left since the last call: finished ones, and what is over budget."""
+        """Groups that are finished or over budget; all of them if ``everything``."""
         while self._groups and (everything or self.size > self.budget):
             self.finish(next(iter(self._groups)))
         done, self._finished = self._finished, []
@@ -197,10 +181,9 @@ class Window:
 
 
 class TraceFormat(ABC):
-    """Reads one format: records in, groups of records that belong together, traces out.
+    """Reads one format: ``add`` files a record in the window under its conversation or trace.
 
-    A format holds no more than the window lets it: ``add`` files a record under its conversation
-    or trace, and the importer turns a group into traces when the window is full or the log ends.
+    The importer calls ``traces`` for a group that leaves the window.
 
     Attributes:
         name: what users type.
@@ -219,11 +202,7 @@ class TraceFormat(ABC):
         self.counts: Counter[str] = Counter()
 
     def decode(self, line: bytes) -> Any:
-        """The record of a line; None for a line to pass over.
-
-        Raises:
-            ValueError: the line is not JSON.
-        """
+        """The record of a line; None for a line to skip; ValueError if it is not JSON."""
         return json_codec.loads(line)
 
     @classmethod
@@ -233,12 +212,7 @@ class TraceFormat(ABC):
 
     @abstractmethod
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File a record in the window.
-
-        Args:
-            record: the decoded record.
-            raw: its bytes.
-            place: number of the input file, and of the line or item in it.
+        """File a record, with its bytes and its place (input file, line or item) in the window.
 
         Raises:
             InputError: it is not a record of this format.
@@ -249,7 +223,7 @@ class TraceFormat(ABC):
         """The traces of a finished group.
 
         Raises:
-            InputError: what the records hold cannot be understood.
+            InputError: the records cannot be used.
         """
 
 
@@ -282,26 +256,23 @@ class Canonical(TraceFormat):
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """The value when it is a JSON object or a text that holds one; else an empty object."""
+    """The value if it is a JSON object, or a text with one; else an empty object."""
     value = decode_json(value)
     return value if isinstance(value, dict) else {}
 
 
 def decode_json(value: Any) -> Any:
-    """A JSON value that may have been written as text: ``'{"a": 1}'`` as ``{"a": 1}``."""
+    """A JSON object or list that may be written as text: ``'{"a": 1}'`` as ``{"a": 1}``."""
     if isinstance(value, str) and value[:1] in "{[" and value[-1:] in "}]":
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             return json_codec.loads(value)
-        except (ValueError, RecursionError):
-            return value
     return value
 
 
 def first_of(record: object, *keys: str) -> Any:
     """The first value that an object has under one of these keys; None if there is none."""
-    if not isinstance(record, dict):
-        return None
-    return next((record[key] for key in keys if record.get(key) is not None), None)
+    known = record if isinstance(record, dict) else {}
+    return next((known[key] for key in keys if known.get(key) is not None), None)
 
 
 def as_text(value: object) -> str:
@@ -316,14 +287,12 @@ def as_list(value: object) -> list[Any]:
 
 _TIME_KEYS = """start_time startTime request_created_at created_at createdAt created timestamp
     @timestamp time ts date""".split()  # noqa: SIM905  # as prose
-"""Where records and messages say when they were made; a start before any other moment."""
+"""Keys of the time of a record or message; a start before any other moment."""
 
-_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST = 946_684_800 * 10**9
-"""The year 2000: what is smaller counts from the start of a run, and says nothing of the day."""
+"""The year 2000: smaller numbers count from the start of a run."""
 _LATEST = 10**20
 """The year 5138."""
-_ENDLESS = float("inf")
 
 
 def nanoseconds(value: object) -> int:
@@ -336,12 +305,10 @@ def nanoseconds(value: object) -> int:
             moment = datetime.fromisoformat(text)
         except ValueError:
             return 0
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        since = moment - _BEGIN
-        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _ENDLESS:
-        # 1e11 s is the year 5138 and 1e11 ms is 1973: the size tells the unit.
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1e6) * 1000
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
+        # 1e11 s is the year 5138 and 1e11 ms is 1973: the size gives the unit.
         for scale in (10**9, 10**6, 10**3):
             if value < 10**20 // scale:
                 return int(value * scale)
@@ -350,9 +317,9 @@ def nanoseconds(value: object) -> int:
 
 
 def find_time(*records: Mapping[str, Any]) -> int:
-    """The time that one of several records tells, the first that does; 0 where none does.
+    """The time of the first of several records that has one; 0 if none has.
 
-    Durations, which have the same names in some logs, are none.
+    Durations, which have the same names in some logs, do not count.
     """
     for record in records:
         for key in _TIME_KEYS:
@@ -362,17 +329,15 @@ def find_time(*records: Mapping[str, Any]) -> int:
 
 
 def as_moment(time: int) -> datetime | None:
-    """A time in nanoseconds as a date; None where it is not one."""
-    if not _EARLIEST <= time < _LATEST:
-        return None
-    return _BEGIN + timedelta(microseconds=time // 1000)
+    """A time in nanoseconds as a date; None if it is not one."""
+    return datetime.fromtimestamp(time / 1e9, UTC) if _EARLIEST <= time < _LATEST else None
 
 
 def run_failed(record: Mapping[str, Any]) -> bool:
     """Whether a record says that its run as a whole failed.
 
-    It says so by a ``reward`` of 0 or less, by ``success`` false, or by an ``outcome`` that is a
-    failure, itself or in its ``metadata``; or by a ``feedback`` with a ``score`` of 0 or less.
+    Signs are a ``reward`` of 0 or less, ``success`` false, or an ``outcome`` that is a failure, in
+    the record or its ``metadata``; and a ``feedback`` with a ``score`` of 0 or less.
     """
     feedback = record.get("feedback")
     scored = feedback if isinstance(feedback, list) else [feedback]
@@ -393,11 +358,11 @@ def arguments_of(value: Any) -> dict[str, Any]:
 
 
 _TASKS = ("prompt", "task", "query", "question", "goal", "input", "instruction", "description")
-"""Arguments in which a sub-agent is told what to do, the most telling first."""
+"""Arguments that contain a sub-agent's task, the most specific first."""
 
 
 def call_text(call: TracedCall) -> str:
-    """What a call asks for, as the query of what ran inside it: a text, or the call as written."""
+    """What a call asks for, as the query of what ran inside it: a text, or the whole call."""
     arguments = arguments_of(call.arguments)
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value}
     if task := first_of(texts, *_TASKS) or (len(texts) == 1 and next(iter(texts.values()))):
@@ -406,12 +371,9 @@ def call_text(call: TracedCall) -> str:
 
 
 def nest(call: TracedCall, trace: Trace, name: str) -> None:
-    """Put what ran inside a call there.
+    """Nest a trace in the call that it ran inside of, with an id that is unique in the log.
 
-    Args:
-        call: of the run around it.
-        trace: what ran inside; without a user's message, its query is what the call asks for.
-        name: an id for it that its log has no other of; empty where the log has none.
+    Without a user's message, its query is what the call asks for.
     """
     trace.id = name
     trace.failed = trace.failed or call.failed

@@ -33,7 +33,7 @@ _TEXT_LINE = re.compile(
 )
 
 _SESSIONS_LISTED = 1_000
-"""Sessions of which it is remembered what their servers offer."""
+"""Sessions whose lists of tools are kept."""
 
 
 @dataclass(slots=True)
@@ -46,12 +46,11 @@ class _OpenRun:
 
 
 class MCP(TraceFormat):
-    """JSON-RPC messages one a line: bare, in an envelope with a time, or as Claude Desktop logs.
+    """A JSON-RPC message per line: bare, in an envelope with a time, or as Claude Desktop logs it.
 
-    ``tools/call`` requests are the calls, responses with the same id (and server) their results.
-    MCP knows no user, so there is no query unless the envelope names one (``query``). A new run
-    begins with a new session id, with ``initialize``, with another query, or after a pause of
-    ``idle_gap`` seconds.
+    ``tools/call`` requests are calls; responses with the same id (and server) are their results.
+    MCP has no user, so the query comes from the envelope (``query``). A run ends with its session
+    id, at ``initialize``, at another query, or after a pause of ``idle_gap`` seconds.
     """
 
     name: ClassVar[str] = "mcp"
@@ -60,7 +59,7 @@ class MCP(TraceFormat):
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether it is, or holds, a JSON-RPC message."""
+        """Whether it is, or contains, a JSON-RPC message."""
         return _open_envelope(record)[0] is not None
 
     def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
@@ -70,7 +69,7 @@ class MCP(TraceFormat):
         self._listed: dict[str, dict[str, set[str]]] = {}  # by session and server
 
     def decode(self, line: bytes) -> Any:
-        """The message of a line; None for the servers' own output in between."""
+        """The message of a line; None for other output of the servers."""
         record = read_line(line)
         self.counts["other lines"] += record is None
         return record
@@ -98,7 +97,7 @@ class MCP(TraceFormat):
             self._list(session, server, listed)
         at = nanoseconds(first_of(envelope, *_TIMES))
         if method == "initialize":
-            # Every server of a session is initialised; only the same one again is a new session.
+            # Each server of a session is initialised; the same one again is a new session.
             self._end(session, server)
             self._listed.get(session, {}).pop(server, None)
             return
@@ -114,7 +113,7 @@ class MCP(TraceFormat):
         self.window.append(run.key, json_codec.dumps(packed), place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
-        """The calls of a session in the order they were made."""
+        """The calls of a session in order."""
         messages = [json_codec.loads(payload) for payload in payloads]
         timed = all(at for at, *_ in messages)
         if timed:
@@ -151,25 +150,19 @@ class MCP(TraceFormat):
             yield trace
 
     def _list(self, session: str, server: str, names: list[str]) -> None:
-        """Remember what a server offers; of the latest sessions alone."""
+        """Remember what a server offers, for the latest sessions."""
         if session not in self._listed and len(self._listed) == _SESSIONS_LISTED:
             del self._listed[next(iter(self._listed))]
         self._listed.setdefault(session, {}).setdefault(server, set()).update(names)
 
     def _begin(self, session: str, query: str, at: int, place: tuple[int, int]) -> list[str]:
-        """Open a run where none is open, or where this call cannot belong to the open one.
-
-        Returns:
-            The tools that were listed for a run that is new.
-        """
+        """Open a run unless the call belongs to the open one; returns a new run's listed tools."""
         run = self._runs.get(session)
         if run is not None:
             has_paused = at and run.at and at - run.at > self.idle_gap * 1e9
-            if has_paused or (query and query != run.query):
-                self.window.finish(run.key)
-                run = None
-        if run is not None:
-            return []
+            if not has_paused and query in ("", run.query):
+                return []
+            self.window.finish(run.key)
         self._runs[session] = _OpenRun(f"{session}/{place[1]}", at, query)
         return sorted(set().union(*self._listed.get(session, {}).values()))
 
@@ -186,11 +179,7 @@ class MCP(TraceFormat):
 
 
 def read_line(line: bytes) -> Any:
-    """A line of JSON, or a line of Claude Desktop's logs as an envelope; None for any other.
-
-    Raises:
-        ValueError: what looks like JSON is not.
-    """
+    """A line of JSON, or a line of Claude Desktop's logs as an envelope; None for any other."""
     if line.lstrip()[:1] in (b"{", b"["):
         return json_codec.loads(line)
     match = _TEXT_LINE.match(line)
@@ -204,7 +193,7 @@ def read_line(line: bytes) -> Any:
 
 
 def _open_envelope(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
-    """The JSON-RPC message of a record, and what its envelope says."""
+    """The JSON-RPC message of a record, and its envelope."""
     if not isinstance(record, dict):
         return None, {}
     if "jsonrpc" in record and not record.keys().isdisjoint(("method", "result", "error")):
@@ -225,6 +214,5 @@ def _result(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _name(envelope: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    values = (envelope.get(key) for key in keys)
-    known = (v for v in values if isinstance(v, (str, int)) and not isinstance(v, bool))
-    return str(next(known, ""))
+    value = first_of(envelope, *keys)
+    return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""

@@ -1,4 +1,4 @@
-"""Chat messages of any provider, read as what users said and which calls were made and answered."""
+"""Reads chat messages of any provider as texts, calls and results."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ToolCallRequest:
 class ToolResult:
     """A call's result.
 
-    ``tool`` is empty where the log does not name it; ``failed`` is None where the format cannot
-    mark a failure, so that only the output can say it.
+    ``tool`` is empty if the log does not name it. ``failed`` is None if the format cannot mark a
+    failure, so that only the output can show it.
     """
 
     id: str
@@ -56,7 +56,7 @@ class ToolResult:
 
     @property
     def has_failed(self) -> bool:
-        """By the mark; by the output alone where there is no mark."""
+        """By the mark; by the output if there is no mark."""
         return looks_failed(self.output) if self.failed is None else self.failed
 
 
@@ -74,42 +74,37 @@ def text_of(content: Any) -> str:
     """The text of a message's content: a text, or a list of parts of any provider."""
     if isinstance(content, str):
         return content
-    if isinstance(content, dict):
-        content = [content]
-    if not isinstance(content, list):
-        return ""
     texts = []
-    for part in content:
+    for part in [content] if isinstance(content, dict) else as_list(content):
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS:
             part = part.get("message_content", part)  # of OpenInference
             text = first_of(part, "text", "content")
-            if isinstance(text, str):
+            if isinstance(text, str) and text:
                 texts.append(text)
     return "\n".join(texts)
 
 
 def output_of(content: Any) -> Any:
     """What a tool returned: text parts joined to a text, anything else as it is."""
-    if isinstance(content, dict) and isinstance(content.get("structuredContent"), dict):
-        return content["structuredContent"]
-    if isinstance(content, dict) and isinstance(content.get("content"), list):
-        content = content["content"]
-    if isinstance(content, list) and content:
-        parts = [part for part in content if isinstance(part, dict)]
-        if len(parts) == len(content) and all(part.get("type") in _TEXT_PARTS for part in parts):
-            return text_of(content)
+    if isinstance(structured := first_of(content, "structuredContent"), dict):
+        return structured
+    if isinstance(inner := first_of(content, "content"), list):
+        content = inner
+    if isinstance(content, list):
+        is_text = content and all(first_of(part, "type") in _TEXT_PARTS for part in content)
+        return text_of(content) if is_text else content
     if isinstance(content, dict) and content.keys() <= {"type", "value"} and "value" in content:
         return content["value"]
     return content
 
 
 def items_of(message: object) -> Iterator[Item]:
-    """What one message holds, in its order.
+    """The contents of a message, in order.
 
-    Reads OpenAI, Anthropic and Gemini-like messages, OpenTelemetry ``parts``, LangChain messages
-    (dumped with or without constructor) and the messages of the Vercel AI SDK.
+    Reads messages of OpenAI, Anthropic, Gemini, LangChain (with or without constructor) and the
+    Vercel AI SDK, and OpenTelemetry ``parts``.
     """
     if isinstance(message, list) and len(message) == 2 and isinstance(message[0], str):
         message = {"role": message[0], "content": message[1]}
@@ -128,22 +123,16 @@ def items_of(message: object) -> Iterator[Item]:
             _read_mark(message, can_mark=is_langchain),
         )
         return
-    parts = as_list(content)
     items: list[Item] = []
-    texts: list[str] = []
-    for part in parts:
-        if not isinstance(part, dict):
-            if isinstance(part, str):
-                texts.append(part)
-            continue
-        kind = part.get("type")
-        if kind in _CALL_PARTS:
+    texts: list[Any] = []
+    for part in as_list(content):
+        if first_of(part, "type") in _CALL_PARTS:
             items.append(_requested_call(part))
         elif _is_result(part):
             items.append(_result_part(part))
-        elif text := text_of([part]):
-            texts.append(text)
-    text = "\n".join(texts) if parts else text_of(content)
+        else:
+            texts.append(part)
+    text = text_of(texts or content)
     if role == "assistant" and text.strip():
         yield AssistantMessage(text)
     yield from items
@@ -156,15 +145,14 @@ def items_of(message: object) -> Iterator[Item]:
 
 
 def conversation(items: Iterable[tuple[int, Item]], system: Any = None) -> Trace:
-    """The trace that a conversation's items tell, each with its position.
+    """The trace of a conversation's items, each with the position of its message.
 
-    Calls start at the position of the message that asked for them and end at that of their result,
-    so that calls asked for together cannot have used each other's outputs; calls of one position
-    are of one step.
+    Calls start at the position of the message that requests them and end at that of their result,
+    so calls requested together cannot use each other's outputs. Calls of one position are one step.
 
     Args:
-        items: what messages hold, in order, with the position of the message.
-        system: instructions that stand outside the messages.
+        items: with positions, in order.
+        system: instructions outside the messages.
     """
     trace = Trace("", [])
     given: list[str] = []
@@ -196,13 +184,13 @@ def conversation(items: Iterable[tuple[int, Item]], system: Any = None) -> Trace
 
 
 def read_conversation(messages: Iterable[Any], system: Any = None) -> Trace:
-    """The trace that a conversation's messages tell."""
+    """The trace of a conversation's messages."""
     pairs = ((position, items_of(message)) for position, message in enumerate(messages))
     return conversation(((position, item) for position, items in pairs for item in items), system)
 
 
 def _take_waiting(waiting: list[TracedCall], answer: ToolResult) -> TracedCall | None:
-    """The call that an answer belongs to, taken from those that wait for one."""
+    """The call that an answer belongs to, removed from those that wait for one."""
     for index in range(len(waiting) - 1, -1, -1):
         if answer.id and waiting[index].id == answer.id:
             return waiting.pop(index)
@@ -253,7 +241,7 @@ def _result_part(part: Mapping[str, Any]) -> ToolResult:
 
 
 def _read_mark(record: Mapping[str, Any], *, can_mark: bool) -> bool | None:
-    """What the marks of a message or part say; None where its format has none."""
+    """Whether a message or part is marked as failed; None if its format has no mark."""
     if record.get("status") == "error" or is_marked(record) or record.get("error"):
         return True
     if can_mark or any(key in record for key in ("status", "error", "is_error", "isError")):
@@ -265,9 +253,7 @@ def _requested_calls(message: Mapping[str, Any]) -> Iterator[ToolCallRequest]:
     calls = message.get("tool_calls")
     if not calls:
         calls = first_of(message.get("additional_kwargs"), "tool_calls")
-    for call in as_list(calls):
-        if not isinstance(call, dict):
-            continue
+    for call in filter(None, map(as_mapping, as_list(calls))):
         call = as_mapping(call.get("tool_call")) or call  # of OpenInference
         inner = call.get("function", call.get("custom"))
         if isinstance(inner, str):

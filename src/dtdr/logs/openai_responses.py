@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
-from dtdr.logs.log_format import Trace, Window, as_list, as_text
+from dtdr.logs.log_format import Trace, Window, as_list, as_text, first_of
 from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, conversation, items_of, output_of
 
 _ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
 
 
 class OpenAIResponses(ConversationFormat):
-    """One request a record: ``{"input": …, "tools": […]}`` beside its response.
+    """A request per record: ``{"input": …, "tools": […]}`` with its response.
 
-    A response that names its predecessor (``previous_response_id``) goes on with that one's
-    conversation; other requests are compared by their ``input``, as chat logs are.
+    A response that names its predecessor (``previous_response_id``) continues that conversation;
+    other requests are compared by their ``input``, as in chat logs.
     """
 
     name: ClassVar[str] = "openai-responses"
@@ -30,13 +30,9 @@ class OpenAIResponses(ConversationFormat):
         request, response = find_request(record, "input"), find_response(record, "output")
         if "previous_response_id" in request or response.get("object") == "response":
             return True
-        items = [
-            item
-            for value in (request.get("input"), response.get("output"))
-            for item in as_list(value)
-            if isinstance(item, dict)
-        ]
-        return any(str(item.get("type", "")).endswith(("_call", "_call_output")) for item in items)
+        items = [*as_list(request.get("input")), *as_list(response.get("output"))]
+        kinds = (str(first_of(item, "type")) for item in items)
+        return any(kind.endswith(("_call", "_call_output")) for kind in kinds)
 
     def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
         super().__init__(window, idle_gap=idle_gap)
@@ -70,12 +66,16 @@ class OpenAIResponses(ConversationFormat):
         self.window.put(key, [*chain, raw], place)
         self._name(key, [*names, current])
 
+    def items(self, message: Any) -> Iterable[Item]:
+        """What an item says."""
+        return _items(message)
+
     def conversation(self, messages: list[Any], system: Any) -> Trace:
-        """The trace that items tell."""
+        """The trace of items."""
         return conversation(positioned_items(messages), system)
 
     def _names(self, record: Any) -> tuple[str, str]:
-        """Ids of the response that came before, and of the record's own."""
+        """Ids of the previous response and of the record's response."""
         response = find_response(record, "output")
         request = find_request(record, "input")
         former = request.get("previous_response_id") or response.get("previous_response_id")
@@ -97,12 +97,12 @@ class OpenAIResponses(ConversationFormat):
 
 
 def positioned_items(records: Iterable[Any]) -> Iterator[tuple[int, Item]]:
-    """What items or messages hold, with positions; calls that stand together are of one."""
+    """The contents of items or messages with positions; calls in a row have one position."""
     position, together = 0, False
     for record in records:
         items = list(_items(record))
         if not items:
-            continue  # reasoning between two calls does not part them
+            continue  # reasoning between two calls does not separate them
         only_call = len(items) == 1 and isinstance(items[0], ToolCallRequest)
         if not (together and only_call):
             position += 1
@@ -112,7 +112,7 @@ def positioned_items(records: Iterable[Any]) -> Iterator[tuple[int, Item]]:
 
 
 def _items(record: Any) -> Iterator[Item]:
-    """What one input or output item holds; built-in tools are calls named after their item."""
+    """The contents of an input or output item; built-in tools are calls named after the item."""
     if not isinstance(record, dict):
         return
     kind = str(record.get("type", "message"))

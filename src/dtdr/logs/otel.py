@@ -6,27 +6,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from dtdr.data.outputs import is_marked
-from dtdr.logs.log_format import as_list, as_text, decode_json, first_of
+from dtdr.logs.log_format import as_list, as_mapping, as_text, decode_json, first_of
 from dtdr.logs.otlp import open_spans, try_spans, unflatten
 from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question
 
 _AGENT_OPERATION = "invoke_agent"
 _MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
+_NUMBERED = ("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions.")
 
 
 class OpenTelemetry(SpanFormat):
-    """OTLP JSON with ``gen_ai.*`` attributes.
-
-    Messages are read from ``gen_ai.input.messages`` and ``gen_ai.output.messages`` and from the
-    numbered ``gen_ai.prompt.0.role`` attributes of OpenLLMetry; tools from ``execute_tool`` spans.
-    """
+    """OTLP JSON with ``gen_ai.*`` attributes, or the numbered ones of OpenLLMetry."""
 
     name: ClassVar[str] = "otel"
     title: ClassVar[str] = "OpenTelemetry GenAI spans (OTLP JSON)"
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether it holds spans."""
+        """Whether it has spans."""
         return any(span.trace for span, _ in try_spans(record))
 
     def spans(self, record: Any) -> Iterator[Span]:
@@ -59,12 +56,12 @@ class OpenTelemetry(SpanFormat):
         span.tool = as_text(name) or span.tool.removeprefix("execute_tool ").strip()
         span.call_id = as_text(attributes.get("gen_ai.tool.call.id"))
         span.arguments = first_of(attributes, "gen_ai.tool.call.arguments", "gen_ai.tool.arguments")
-        span.output = first_of(attributes, "gen_ai.tool.call.result", "gen_ai.tool.message")
-        if span.arguments is None and "traceloop.entity.input" in attributes:
-            entered = decode_json(attributes["traceloop.entity.input"])
-            inputs = first_of(entered, "inputs")
-            span.arguments = inputs if isinstance(inputs, dict) else entered
-            span.output = attributes.get("traceloop.entity.output")
+        span.output = first_of(
+            attributes, "gen_ai.tool.call.result", "gen_ai.tool.message", "traceloop.entity.output"
+        )
+        if span.arguments is None:
+            entered = decode_json(attributes.get("traceloop.entity.input"))
+            span.arguments = first_of(entered, "inputs") or entered
         span.failed = span.failed or is_marked(decode_json(span.output))
 
     def _read_messages(self, span: Span, attributes: Mapping[str, Any]) -> None:
@@ -72,14 +69,12 @@ class OpenTelemetry(SpanFormat):
             span.inputs.append({"role": "system", "content": instructions})
         span.inputs += message_list(decode_json(attributes.get("gen_ai.input.messages")))
         span.outputs += message_list(decode_json(attributes.get("gen_ai.output.messages")))
-        prefixes = ("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions.")
-        numbered = {key: value for key, value in attributes.items() if key.startswith(prefixes)}
+        numbered = {key: value for key, value in attributes.items() if key.startswith(_NUMBERED)}
         if numbered:
             nested = unflatten(numbered)
             span.inputs += map(_read_parts, message_list(_at(nested, "gen_ai", "prompt")))
             span.outputs += map(_read_parts, message_list(_at(nested, "gen_ai", "completion")))
-            listed = as_list(_at(nested, "llm", "request", "functions"))
-            tools = [tool for tool in listed if isinstance(tool, dict)]
+            tools = map(as_mapping, as_list(_at(nested, "llm", "request", "functions")))
             definitions = [{k: decode_json(v) for k, v in tool.items()} for tool in tools]
             span.offered += self.tools.add(definitions)
 
@@ -105,7 +100,7 @@ class OpenInference(SpanFormat):
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether it holds spans of which one names its kind as OpenInference does."""
+        """Whether one of its spans names its kind as OpenInference does."""
         return any(
             _at(unflatten(attributes), "openinference", "span", "kind")
             for _, attributes in try_spans(record)

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dtdr.errors import InputError
-from dtdr.logs.log_format import as_list, decode_json
+from dtdr.logs.log_format import as_list, decode_json, first_of
 from dtdr.logs.spans import Span, span_of
 
+_CONTAINERS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans")
+_IDS = ("spanId", "traceId", "context", "context.trace_id", "trace_id")
+_OTHERS = ("resourceLogs", "resourceMetrics", "resource", "scope")
 _PREFIX = "attributes."
 
 
@@ -20,27 +23,17 @@ def open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
     """
     if not isinstance(record, dict):
         raise InputError("a span must be a JSON object")
-    batches = record.get("resourceSpans", record.get("resource_spans"))
-    if record.keys() & {"scopeSpans", "scope_spans"}:
-        batches = [record]
-    if isinstance(batches, list):
-        scopes = (s for b in batches for s in b.get("scopeSpans", b.get("scope_spans")) or ())
-        listed = (span for scope in scopes for span in scope.get("spans") or ())
-    elif isinstance(record.get("spans"), list):
-        listed = iter(record["spans"])
-    elif record.keys() & {"spanId", "traceId", "context", "context.trace_id", "trace_id"}:
+    if isinstance(inner := first_of(record, *_CONTAINERS), list):
+        for item in inner:
+            yield from open_spans(item)
+    elif not record.keys().isdisjoint(_IDS):
         yield _read(record)
-        return
-    elif record.keys() & {"resourceLogs", "resourceMetrics"}:
-        return
-    else:
+    elif record.keys().isdisjoint(_OTHERS):
         raise InputError("not a span: it has none of 'resourceSpans', 'spanId', 'context'")
-    for span in listed:
-        yield from open_spans(span)
 
 
 def try_spans(record: Any) -> list[tuple[Span, dict[str, Any]]]:
-    """As ``open_spans``; none where it is neither."""
+    """As ``open_spans``; empty for anything else."""
     try:
         return list(open_spans(record))
     except (InputError, TypeError, AttributeError, ValueError):
@@ -48,7 +41,6 @@ def try_spans(record: Any) -> list[tuple[Span, dict[str, Any]]]:
 
 
 def _read(record: Mapping[str, Any]) -> tuple[Span, dict[str, Any]]:
-    """A span of OTLP, as an SDK prints it, or as a row of a table."""
     attributes = decode_json(record.get("attributes"))
     if not isinstance(attributes, (dict, list)):
         attributes = {
@@ -75,22 +67,20 @@ def _attribute_values(attributes: Any) -> dict[str, Any]:
 
 def _any_value(value: Any) -> Any:
     """An OTLP ``AnyValue`` as plain JSON."""
-    if not isinstance(value, dict):
-        return value
-    for kind, inner in value.items():
-        if kind == "intValue":
-            return int(inner)
-        if kind == "arrayValue":
-            return [_any_value(item) for item in (inner or {}).get("values", ())]
-        if kind == "kvlistValue":
-            return _attribute_values((inner or {}).get("values", []))
-        if kind.endswith("Value"):
-            return inner
-    return dict(value) if value else None
+    kind: str
+    inner: Any
+    kind, inner = next(iter(value.items()), ("", None)) if isinstance(value, dict) else ("", value)
+    if kind == "intValue":
+        return int(inner)
+    if kind == "arrayValue":
+        return list(map(_any_value, as_list(first_of(inner, "values"))))
+    if kind == "kvlistValue":
+        return _attribute_values(first_of(inner, "values"))
+    return inner if kind.endswith("Value") or not kind else value
 
 
 def unflatten(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.0.b": 1}`` as ``{"a": [{"b": 1}]}``; what is nested already stays nested."""
+    """``{"a.0.b": 1}`` as ``{"a": [{"b": 1}]}``; values that are nested stay nested."""
     root: dict[str, Any] = {}
     for key, value in attributes.items():
         target = root
@@ -100,8 +90,7 @@ def unflatten(attributes: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(below, dict):
                 below = target[step] = {}
             target = below
-        value = _inner(value)
-        present = target.get(last)
+        value, present = _inner(value), target.get(last)
         if isinstance(present, dict) and isinstance(value, dict):
             present.update(value)
         else:
@@ -113,9 +102,7 @@ def unflatten(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _inner(value: Any) -> Any:
     if isinstance(value, dict):
         return unflatten(value) if any("." in str(key) for key in value) else dict(value)
-    if isinstance(value, list):
-        return [_inner(item) for item in value]
-    return value
+    return list(map(_inner, value)) if isinstance(value, list) else value
 
 
 def _number_keys(value: Any) -> Any:

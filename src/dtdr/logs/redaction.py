@@ -1,6 +1,6 @@
-"""Scrubs secrets and personal data by rule, before anything is written.
+"""Replaces secrets and personal data by rule, before anything is written.
 
-How much is searched is bounded, and what is beyond the bound is replaced without being looked at.
+The search is bounded; what is beyond the bound is replaced without a look.
 """
 
 # ruff: noqa: SIM905 (lists of words are read more easily as text)
@@ -18,31 +18,31 @@ from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, HINTS, Rule
 from dtdr.logs.secret_names import Secrecy, secrecy
 
 MAX_TEXT = 100_000
-"""Characters of one text that are searched: at most 0.15 s, in which no other thread runs."""
+"""Characters of a text that are searched: at most 0.15 s, in which no other thread runs."""
 
 MAX_VALUE = 1_000_000
-"""Characters of one JSON value that are searched, with ``_VALUE_COST`` for each value in it."""
+"""Characters of a JSON value that are searched, with ``_VALUE_COST`` for each value in it."""
 
 _VALUE_COST = 8
 _BORDER = 400
-"""Characters before the bound that are replaced too: a secret may have begun there. Those that are
-longer are known by less."""
+"""Characters before the bound that are replaced too: a secret may begin there. The beginning of
+longer ones is enough to recognize them."""
 _LONG = "long-text"
 _PLACEHOLDER = re.compile(r"\[[\w-]+\]")
 _LABELS = frozenset("name Name key Key field header label variable parameter id type k".split())
 _CONTENTS = tuple("value Value val content data default text v".split())
 _SCHEMA_TYPES = ("string", "integer", "number", "boolean", "array", "object")
 _PRIVATE_PARTS = ("d", "p", "q", "dp", "dq", "qi", "k")  # of a JSON web key
-# A name that is a value, or that an object or a list stands under; others need no decoding.
+# A name that is a value, or the key of an object or a list; others need no decoding.
 _STRING = re.compile(r'"([\w.$-]{1,80})\\*"(?!\s*:\s*[^\s{\[])')
 _IS_JSON = re.compile(r"\s*+[\[{\"]")
 
 
 class Redactor:
-    """Replaces secrets in texts and JSON values, and counts what it replaced by rule.
+    """Replaces secrets in texts and JSON values, and counts replacements by rule.
 
-    Of one text ``MAX_TEXT`` characters are searched, of one value ``MAX_VALUE``; what is beyond is
-    replaced by ``[long-text]``.
+    It searches ``MAX_TEXT`` characters of a text and ``MAX_VALUE`` of a value. ``[long-text]``
+    replaces the rest.
     """
 
     def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
@@ -75,13 +75,13 @@ class Redactor:
             if hinted if rule.hints is HINTS else rule.hints.search(small):
                 text = self._apply(rule, text, field)
         is_short = text == before and len(text) <= 40 and len(self._clean) < 50_000
-        # Keys and words come again and again. What digits mean depends on the field.
+        # Keys and words repeat. The meaning of digits depends on the field.
         if is_short and not any(map(str.isdigit, text)):
             self._clean.add(text)
         return text
 
     def _decoded(self, text: str) -> str:
-        """A text that is JSON, with the value in it scrubbed."""
+        """A JSON text with its value scrubbed."""
         try:
             value = json_codec.loads(text)
             scrubbed = self._value(value)
@@ -107,8 +107,8 @@ class Redactor:
     def value(self, value: Any) -> Any:
         """A JSON value with its texts, keys and long numbers scrubbed; references stay.
 
-        Whatever stands under a key such as ``password`` or ``apiKey``, or after an option such as
-        ``--password`` in a list, is replaced; of objects and lists every text and number in them.
+        Everything under a key such as ``password``, or after an option such as ``--password`` in a
+        list, is replaced; in objects and lists, every text and number.
         """
         self._left = MAX_VALUE
         return self._value(value)
@@ -155,7 +155,7 @@ class Redactor:
         return f"[{_LONG}]"
 
     def _reference(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A reference; without its path where that names a key that is scrubbed."""
+        """A reference; without its path if that has a key that is scrubbed."""
         keys = str(value.get("path", "")).split("/")
         if all(self._text(key) == key for key in keys):
             return value
@@ -192,7 +192,7 @@ def _has_secret_name(text: str) -> bool:
 
 
 def _fields(value: Mapping[str, Any]) -> dict[str, Secrecy]:
-    """What a field of an object says of other fields: ``{"name": "password", "value": "x"}``."""
+    """Fields that another field makes secret: ``{"name": "password", "value": "x"}``."""
     found = dict.fromkeys(_PRIVATE_PARTS if "kty" in value else (), Secrecy.SURE)
     if value.get("kind") == "Secret":  # of Kubernetes
         found = dict.fromkeys(("data", "stringData"), Secrecy.SURE)
@@ -202,7 +202,7 @@ def _fields(value: Mapping[str, Any]) -> dict[str, Secrecy]:
 
 
 def _after(items: Sequence[Any], index: int) -> Secrecy:
-    """What an item of a list says of the next: ``["--password", "x"]``, ``["password", "x"]``."""
+    """Whether the item before makes one secret: ``["--password", "x"]``, ``["password", "x"]``."""
     former, item = items[index - 1], items[index]
     if not index or not isinstance(former, str) or not isinstance(item, str):
         return Secrecy.NONE

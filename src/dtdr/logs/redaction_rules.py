@@ -1,7 +1,7 @@
-"""What secrets and personal data look like, one rule a kind.
+"""Rules for secrets and personal data: their patterns are in ``secrets.toml``, the checks are here.
 
-Every expression takes time in proportion to the text: repetitions are bounded, or cannot be entered
-at each position of what they run over.
+Every expression takes time in proportion to the text: repetitions are bounded, or cannot begin at
+each position of what they match.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import ipaddress
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dtdr.errors import InputError
 from dtdr.logs.secret_names import KNOWN, TELLING, Secrecy, is_random, secrecy
@@ -27,10 +28,9 @@ class Rule:
 
     Attributes:
         name: written in its place, in brackets.
-        pattern: the group ``secret`` is replaced, or the whole match where there is none.
-        hints: what a text in small letters must have; spares most texts the search.
-        check: gets a match and the name of the field, and says whether it is a secret, or where
-            the secret begins and ends.
+        pattern: its group ``secret`` is replaced, or the whole match if there is no such group.
+        hints: a text in small letters that has none is not searched.
+        check: whether a match, in a field of some name, is a secret; or the span of the secret.
     """
 
     name: str
@@ -39,12 +39,7 @@ class Rule:
     check: Callable[[Match, str], bool | Span | None] | None = None
 
     def find(self, match: Match, name: str = "") -> Span | None:
-        """Where the secret of a match begins and ends; None where it is none.
-
-        Args:
-            match: of the rule's pattern.
-            name: of the field that has the text; empty where it is in none.
-        """
+        """The span of the secret of a match in a field of that name; None if it is none."""
         found = True if self.check is None else self.check(match, name)
         if found is True:
             return match.span("secret" if "secret" in match.re.groupindex else 0)
@@ -62,17 +57,14 @@ def _is_card(match: Match, _name: str) -> bool:
 
 
 def _is_iban(match: Match, _name: str) -> bool | Span:
-    """The longest beginning of a match, up to the end of a word, that has its check digits."""
-    for end in (match.end(), *(match.start() + at for at in _spaces(match[0]))):
+    """The longest beginning of a match, up to the end of a word, with right check digits."""
+    spaces = [space.start() for space in re.finditer(" ", match[0])]
+    for end in (match.end(), *(match.start() + at for at in reversed(spaces))):
         compact = match.string[match.start() : end].replace(" ", "")
         digits = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
         if len(compact) >= 15 and int(digits) % 97 == 1:
             return match.start(), end
     return False
-
-
-def _spaces(text: str) -> Iterator[int]:
-    return reversed([at for at, character in enumerate(text) if character == " "])
 
 
 _VERSION = re.compile(
@@ -86,13 +78,13 @@ _NUMBERED = re.compile(
 
 
 def _before(pattern: re.Pattern[str], match: Match, name: str) -> bool:
-    """Whether the text before a match, or the name of the field it is in, ends like this."""
+    """Whether the text before a match, or the name of its field, ends with the pattern."""
     text = match.string[max(0, match.start() - 20) : match.start()]
     return pattern.search(f"{name[-20:]}: {text}" if match.start() < 20 else text) is not None
 
 
 def _is_address(match: Match, name: str) -> bool:
-    """An IP address: no version of four parts, and no path of names such as ``a::b``."""
+    """An IP address, but not a version of four parts or a path of names such as ``a::b``."""
     text = match[0]
     try:
         ipaddress.ip_address(text)
@@ -120,10 +112,9 @@ def _is_phone(match: Match, name: str) -> bool:
     return min(digits[0], digits[3]) > "1" and (has_area or not _before(_NUMBERED, match, name))
 
 
-_QUOTE = r"""(?:["']{3}|\\{0,15}["'`]|&quot;|%22)"""
-_CLOSE = rf"(?:{_QUOTE}|[\])*]){{0,4}}"
-_SIGN = r"(?:=>|:=|={1,3}|:{1,2}(?=\s)|[:：＝]|%3[AaDd]|[,(](?=\s?[\"']))"
-_QUOTED = re.compile(rf"@?(?P<q>{_QUOTE})(?P<secret>[^\n]{{1,4000}}?)(?<!\\)(?P=q)")
+_QUOTED = re.compile(
+    rf"@?(?P<q>{KNOWN['parts']['QUOTE']})(?P<secret>[^\n]{{1,4000}}?)(?<!\\)(?P=q)"
+)
 _BARE = re.compile(r"""(?P<secret>[^\s"'`\\,;&<>{}()\[\]|*][^\s"'`\\,;&<>{}\[\]|]{2,4000})""")
 _WHOLE_LINE = re.compile(
     r"""(?P<secret>[^\s"'`\\\[{<|>&*]\S*(?:[ \t][^\s#]\S*){0,4})(?=[ \t]*(?:#|[\r\n]|\Z))"""
@@ -150,7 +141,7 @@ _KEY_BEFORE = re.compile(r"<key>([^<>]{1,80})</key>\s{0,40}\Z")
 def _read(
     match: Match, found: Secrecy, *expressions: re.Pattern[str], least: int = 4
 ) -> Span | None:
-    """Where the value after a match begins and ends; None where it is no secret."""
+    """The span of the value after a match; None if it is not a secret."""
     for expression in (_QUOTED, *expressions, _BARE):
         value = expression.match(match.string, match.end())
         if value is None:
@@ -173,7 +164,7 @@ def _assigned(match: Match, _field: str) -> Span | None:
     if found and name.lower().endswith(("authorization", "cookie")) and ":" in match[0]:
         return _read(match, Secrecy.SURE, _HEADER)
     if text[match.start() - 1 : match.start()] in ("?", "&") and match.start():
-        # A query of a web address has no other words that tell.
+        # The query of a web address has no other words.
         span = _read(match, max(found, min(secrecy(f"api {name}"), Secrecy.MIXED)))
         if span is None and found:
             span = _read(match, Secrecy.MIXED)
@@ -191,13 +182,10 @@ def _assigned(match: Match, _field: str) -> Span | None:
     span = _read(match, found, *whole)
     word = "" if span is None else text[slice(*span)].rstrip(".,;!?")
     # "The secret: patience." is prose; "password: patience" need not be.
-    bare = name.lower() in ("secret", "credential", "credentials")
     if span and word.isalpha() and word.islower() and text[match.end()] == word[0]:
-        return (
-            None
-            if bare or (":" in sign and not begins and _PROSE_AFTER.match(text, span[1]))
-            else span
-        )
+        bare = name.lower() in ("secret", "credential", "credentials")
+        if bare or (":" in sign and not begins and _PROSE_AFTER.match(text, span[1])):
+            return None
     return span
 
 
@@ -229,7 +217,7 @@ def _spoken(match: Match, _field: str) -> Span | None:
     return span if fits or is_random(word) else None
 
 
-def _told(match: Match, _field: str) -> Span | None:
+def _command(match: Match, _field: str) -> Span | None:
     # After "mysql -p" and a space, a plain word is the name of a database.
     is_apart = match[0].startswith(("mysql", "mariadb")) and match[0][-1].isspace()
     return _read(match, Secrecy.MIXED if is_apart else Secrecy.SURE, least=1)
@@ -255,105 +243,47 @@ def _is_token(match: Match, _name: str) -> bool:
 
 
 HINTS = _any_of(KNOWN["hints"].split())
-_SPOKEN = (
-    r"passw(?:or)?ds?|passwort|kennwort|passphrase|passcode|pin|secret|token"
-    r"|credentials?|api[ -]?key|mot de passe|contraseña|senha|wachtwoord"
-    r"|lösenord|parola|пароль|密码|密碼|口令|パスワード|비밀번호"
-)
-_NAME = r"[\w.$-]{2,80}"
-COMMAND = re.compile(
-    "".join(
-        rf"\b(?:{programs})\b(?:[^\n|;&]{{0,300}}?\s)??{option}(?!-)|"
-        for option, programs in KNOWN["programs"]
-    )
-    + r"(?<!\S)[\w.-]{1,40}:(?=[^\s@]{1,100}@tcp\()|jdbc:oracle:\w+:\w+/(?=\S{1,100}@)|\spass:"
-    r"|(?i:identified\s(?:with\s\w+\s)?by|requirepass|securestring"
-    r"|login\s{1,9}\S{1,99}\s{1,9}password)\s{1,4}(?:-String\s)?"
-)
-
-
-_DIGIT = re.compile("[0-9]")
 _CHECKS: dict[str, Callable[[Match, str], bool | Span | None]] = {
-    "url-credentials": _is_userinfo,
+    "userinfo": _is_userinfo,
+    "key": _is_key,
     "token": _is_token,
+    "assigned": _assigned,
+    "named": _named,
+    "element": _element,
+    "spoken": _spoken,
+    "command": _command,
     "email": _is_email,
     "iban": _is_iban,
     "card": _is_card,
     "ip": _is_address,
     "phone": _is_phone,
 }
+_PARTS = {
+    **{name: pattern.strip() for name, pattern in KNOWN["parts"].items()},
+    "SHAPES": "|".join(KNOWN["shapes"]),
+    "PREFIXES": "|".join(map(re.escape, KNOWN["prefixes"].split())),
+    "PROGRAMS": "|".join(
+        rf"\b(?:{programs})\b(?:[^\n|;&]{{0,300}}?\s)??{option}(?!-)"
+        for option, programs in KNOWN["programs"]
+    ),
+}
+_PART = re.compile("|".join(_PARTS))
 
 
-def _known(name: str) -> Rule:
-    """A rule of the file; without hints it needs a digit."""
-    rule = KNOWN["rules"][name]
-    hints = _any_of(rule["hints"]) if "hints" in rule else _DIGIT
-    return Rule(name, re.compile(rule["pattern"], re.VERBOSE), hints, _CHECKS.get(name))
+def _known(rule: dict[str, Any]) -> Rule:
+    """A rule of the file, with the parts of its pattern filled in."""
+    hints = rule.get("hints", "0123456789")
+    return Rule(
+        rule["name"],
+        re.compile(_PART.sub(lambda part: _PARTS[part[0]], rule["pattern"].strip()), re.VERBOSE),
+        HINTS if hints == "names" else _any_of(hints),
+        _CHECKS.get(rule.get("check", "")),
+    )
 
 
-BUILT_IN: tuple[Rule, ...] = (
-    *map(_known, ("private-key", "url-credentials", "webhook")),
-    Rule(
-        "api-key",
-        re.compile(
-            rf"(?<![\w-])(?=[\w~.$:/+=-]{{11}})(?:{'|'.join(KNOWN['shapes'])}"
-            rf"|(?:{'|'.join(map(re.escape, KNOWN['prefixes'].split()))})[\w.=+/-]{{8,}})"
-        ),
-        re.compile("[0-9_-]"),
-        _is_key,
-    ),
-    _known("token"),
-    Rule(
-        "secret",
-        re.compile(rf"(?<![\w.$-])(?P<name>[\w.$-]++){_CLOSE}\s{{0,4}}{_SIGN}\**\s{{0,4}}"),
-        HINTS,
-        _assigned,
-    ),
-    Rule(
-        "secret",
-        re.compile(
-            rf"(?<!\w)(?=[nkfhviNKFHVI])(?:name|key|field|header|variable|id)"
-            rf"{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}?"
-            rf"(?P<name>{_NAME}){_QUOTE}?(?:(?:\r?\n|\\r\\n|\\n){{2}}|[\s,;]{{0,40}}{_QUOTE}?"
-            rf"(?:value|val|content|default){_QUOTE}?\s{{0,4}}[:=]\s{{0,4}})",
-            re.IGNORECASE,
-        ),
-        HINTS,
-        _named,
-    ),
-    Rule(
-        "secret",
-        re.compile(r"(?:<|&lt;)(?:\w{1,20}:)?(?P<tag>[\w.-]{1,80})[^<>&]{0,300}(?:>|&gt;)"),
-        _any_of(("</", "&lt;/")),
-        _element,
-    ),
-    Rule(
-        "secret",
-        re.compile(rf"(?<![\w-])--?(?P<name>[A-Za-z]{_NAME})\s{{1,4}}(?!-)"),
-        HINTS,
-        _named,
-    ),
-    Rule(
-        "secret",
-        re.compile(
-            rf"(?<![A-Za-z-])(?=[psktcamwlпПPSKTCAMWL密口パ비])"
-            rf"(?:(?P<name>(?:{_SPOKEN})(?:\s[\w()]{{1,20}}){{0,3}}?)\s{{0,2}}(?P<link>"
-            r"(?:(?<!\w)(?:is|lautet|ist|est|es|was|to)\b:?|是|为|は|[:=：|→]|[-=]>|[-–—]\s)\s{0,4}[«„“]?\s?)"
-            rf"|(?P<alone>{_SPOKEN})\s{{1,4}})",
-            re.IGNORECASE,
-        ),
-        HINTS,
-        _spoken,
-    ),
-    Rule(
-        "secret",
-        COMMAND,
-        re.compile(r" -[puaw]|--|pass|identified|securestring|@tcp\(|oracle"),
-        _told,
-    ),
-    *map(_known, ("email", "iban", "card", "ip", "phone")),
-)
-"""In the order they are applied: what contains another kind comes before it."""
+BUILT_IN: tuple[Rule, ...] = tuple(map(_known, KNOWN["rules"]))
+COMMAND = next(rule.pattern for rule in BUILT_IN if rule.check is _command)
+"""What comes before a password on a command line."""
 
 
 def read_rules(path: str | Path) -> tuple[Rule, ...]:
@@ -362,7 +292,7 @@ def read_rules(path: str | Path) -> tuple[Rule, ...]:
     A group named ``secret`` in the expression limits what is replaced.
 
     Raises:
-        InputError: the file cannot be read, or an expression is none or matches nothing at all.
+        InputError: the file cannot be read, or an expression is invalid or matches the empty text.
     """
     path = Path(path)
     try:

@@ -1,10 +1,9 @@
 """Finds which arguments of a call were outputs of earlier calls, by matching values.
 
-Logs do not say where an argument came from. A value counts as taken from an output when it is
-distinctive, when that output was there before the call was made, and when nothing else can have
-been its source: not the user, not the instructions, and not an earlier call that the agent gave the
-same value to. Of several outputs that hold it, the earliest is the source; the others repeat it. Of
-several places in that output, the first is named.
+Logs do not say where an argument came from. A value counts as taken from an output if it is
+distinctive, the output existed before the call, and nothing else can be its source: not the user,
+the instructions, or an argument of an earlier call. If several outputs contain it, the earliest is
+the source; of several places in that output, the first.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
-from dtdr.data.outputs import to_pointer
+from dtdr.data.outputs import iter_leaves, to_pointer
 from dtdr.logs.log_format import TracedCall, decode_json
 
 COMMON_WORDS = frozenset(
@@ -30,11 +29,11 @@ COMMON_WORDS = frozenset(
     json html xml csv markdown plain utf-8 english today tomorrow yesterday
     """.split()  # noqa: SIM905  # readable as prose, not as seventy quoted lines
 )
-"""Words that outputs and arguments share by chance."""
+"""Words that outputs and arguments have in common by chance."""
 
 MAX_LEAVES = 20_000
 MAX_TEXT = 1_000_000
-"""Characters of an output that are searched for identifiers; 1 MB takes some 50 µs a value."""
+"""Characters of an output that are searched for identifiers; 1 MB takes some 50 µs per value."""
 
 MAX_BUCKET = 256
 _MIN_EMBEDDED = 8
@@ -46,12 +45,12 @@ _IDENTIFIER = re.compile(r"(?=\S*[\d@/_:#.-])\S{6,}")
 
 
 _Place = tuple[Any, str | int]
-"""Where a part of an output stands: the place above it (None at the top), and its key there."""
+"""Where a part of an output is: the place above it (None at the top), and its key there."""
 
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """What one call returned, and when."""
+    """What a call returned, and when."""
 
     value: Any
     id: str
@@ -65,7 +64,7 @@ class ReferenceFinder:
     Args:
         find: False leaves every argument as it is.
         min_length: characters of a text that is a whole argument.
-        scrub: takes secrets out of a text; a pointer that would name one is left out.
+        scrub: removes secrets from a text; a pointer with a secret in it is left out.
     """
 
     def __init__(
@@ -77,8 +76,8 @@ class ReferenceFinder:
         self._scrub = scrub
         self._given: list[str] = []
         self._own: set[str] = set()
-        # What was returned and not looked at yet; then, in the order of time, what was. Values,
-        # objects and lists, and beginnings of texts lead to the earliest output that holds them.
+        # Outputs that are not indexed yet, and those that are, in the order of time. Values,
+        # structures and first words lead to the earliest output that contains them.
         self._waiting: list[_Output] = []
         self._outputs: list[_Output] = []
         self._values: dict[str, tuple[_Output, _Place | None]] = {}
@@ -86,7 +85,7 @@ class ReferenceFinder:
         self._starts: dict[str, list[tuple[float, int, str]]] = {}
 
     def give(self, text: str) -> None:
-        """Tell a text whose contents the agent knows from elsewhere, such as the user's words."""
+        """Add a text that the agent knows from elsewhere, such as the user's words."""
         if text:
             self._given.append(text.casefold())
 
@@ -96,14 +95,14 @@ class ReferenceFinder:
         arguments: dict[str, Any],
         scrub: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """The arguments with references in the place of earlier outputs.
+        """The arguments with references in place of earlier outputs.
 
         Args:
             call: whose arguments they are.
-            arguments: without references of their own.
-            scrub: takes secrets away. It comes between the two searches: a whole argument may be a
-                reference although it is a secret, since then it is not written; inside a longer
-                text the secrets go first, since a reference to a part of one would leave the rest.
+            arguments: without references.
+            scrub: removes secrets, between the two searches: a whole argument that is a secret may
+                become a reference, which does not contain it; inside a longer text secrets go
+                first, since a reference to a part of one would leave the rest.
         """
         if not self.find:
             return arguments if scrub is None else scrub(arguments)
@@ -115,19 +114,17 @@ class ReferenceFinder:
         if scrub is not None:
             arguments = scrub(arguments)
         if has_sources:
-            arguments = {
-                k: self._replace_embedded(value, call.started) for k, value in arguments.items()
-            }
+            arguments = {k: self._embedded(value, call.started) for k, value in arguments.items()}
         return arguments
 
     def add_output(self, call: TracedCall, call_id: str) -> None:
-        """Make a call's output a possible source; a failed call's is none."""
+        """Make a call's output a possible source, unless the call failed."""
         if not self.find or call.failed or call.output is None or call.ended is None:
             return
         self._waiting.append(_Output(call.output, call_id, call.ended))
 
     def _look(self, until: float) -> None:
-        """Look at the outputs that were there by then."""
+        """Index the outputs that existed by then."""
         ready = [output for output in self._waiting if output.ended <= until]
         if ready:
             self._waiting = [output for output in self._waiting if output.ended > until]
@@ -165,7 +162,7 @@ class ReferenceFinder:
         output.text, output.value = text[:MAX_TEXT], None
 
     def _whole(self, value: Any, until: float) -> Any:
-        """The value with references for all values in it that are outputs as they stand."""
+        """The value with references for all values in it that are whole outputs."""
         if isinstance(value, (dict, list)):
             if len(value) > 1 and (source := self._same_structure(value, until)):
                 return self._reference(*source)
@@ -182,7 +179,7 @@ class ReferenceFinder:
         return value
 
     def _source(self, key: str, until: float) -> tuple[_Output, _Place | None] | None:
-        """The earliest output that holds a value as it stands, or as a word in its text."""
+        """The earliest output that contains a value as a whole, or as a word in its text."""
         known = self._values.get(key)
         if known is not None and known[0].ended > until:
             known = None
@@ -195,26 +192,26 @@ class ReferenceFinder:
         return known
 
     def _same_structure(self, value: Any, until: float) -> tuple[_Output, _Place | None] | None:
-        """The output that is, or holds, an object or list equal to the value, numbers included."""
+        """The output that is, or contains, an object or list equal to the value."""
         for output, known, place in self._structures.get(_structure(value), ()):
             if output.ended <= until and value == known:
                 return output, place
         return None
 
-    def _replace_embedded(self, value: Any, until: float) -> Any:
+    def _embedded(self, value: Any, until: float) -> Any:
         """The value with references for outputs inside its longer texts."""
         if isinstance(value, dict):
             if is_reference(value):
                 return value
-            return {key: self._replace_embedded(item, until) for key, item in value.items()}
+            return {key: self._embedded(item, until) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._replace_embedded(item, until) for item in value]
+            return [self._embedded(item, until) for item in value]
         if isinstance(value, str) and len(value) > self._min_embedded:
             return self._rewrite_text(value, until)
         return value
 
     def _rewrite_text(self, text: str, until: float) -> Any:
-        """A text with outputs inside as ``$join``; found from word to word, in linear time."""
+        """A text with outputs inside as ``$join``, in linear time from word to word."""
         parts: list[Any] = []
         taken = 0
         for token in _TOKEN.finditer(text):
@@ -256,21 +253,14 @@ class ReferenceFinder:
         return any(map(str.isalnum, key))
 
     def _is_new(self, key: str) -> bool:
-        """Whether the agent can have had the value from an output only."""
+        """Whether the agent can only have the value from an output."""
         folded = key.casefold()
         return key not in self._own and not any(folded in text for text in self._given)
 
     def _remember(self, value: Any) -> None:
-        if isinstance(value, dict):
-            if is_reference(value):
-                return
-            for item in value.values():
-                self._remember(item)
-        elif isinstance(value, list):
-            for item in value:
-                self._remember(item)
-        elif value is not None and not isinstance(value, bool):
-            self._own.add(_key(value))
+        for _, leaf in iter_leaves(value, is_reference):
+            if not (leaf is None or isinstance(leaf, (bool, dict))):
+                self._own.add(_key(leaf))
 
     def _reference(self, output: _Output, place: _Place | None) -> dict[str, str]:
         reference = {"$ref": output.id}
@@ -291,9 +281,9 @@ def _keys(place: _Place | None) -> list[str | int]:
 
 
 def escape(value: Any) -> Any:
-    """A JSON value whose own ``$ref`` and ``$join`` keys cannot be taken for references.
+    """A JSON value whose keys ``$ref`` and ``$join`` are written ``$$ref`` and ``$$join``.
 
-    They are written ``$$ref`` and ``$$join``. Numbers that JSON does not have become texts.
+    Numbers that JSON does not have become texts.
     """
     if isinstance(value, dict):
         return {
@@ -310,7 +300,7 @@ def _key(value: Any) -> str:
 
 
 def _structure(value: dict[str, Any] | list[Any]) -> int:
-    """What two equal objects or lists have in common, and most others do not."""
+    """A hash that equal objects or lists share, and most others do not."""
     if isinstance(value, dict):
         return hash(frozenset(value))
     first = value[0]

@@ -1,4 +1,4 @@
-"""Recognizes calls that were refused, ours and those of frameworks: they were never made."""
+"""Recognizes refused calls, by dtdr and by frameworks: they were never made."""
 
 from __future__ import annotations
 
@@ -20,13 +20,9 @@ _END = "; the call was not made"  # the gateway, to a name of two tools or a cha
 
 
 def is_refusal(tool: str, output: Any) -> bool:
-    """Whether an output says that a call was refused.
+    """Whether an output, a text or ``{"error": text}``, says that a call of ``tool`` was refused.
 
     A refused call was not made, so it is not part of a run, and its tool stays hidden.
-
-    Args:
-        tool: the name that was called.
-        output: what was answered, a text or an object such as ``{"error": text}``.
     """
     if isinstance(output, str) and output.startswith('{"error"'):
         output = parse_output(output)

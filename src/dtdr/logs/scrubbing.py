@@ -1,4 +1,4 @@
-"""Demonstrations as they are written: outputs cut to a length, secrets taken out."""
+"""Cuts outputs to a length and removes secrets before demonstrations are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dtdr.logs.log_format import digest
 from dtdr.logs.redaction import Redactor
 
 AHEAD = 4000
-"""Characters scrubbed beyond the length that is kept, so that no secret is cut in half."""
+"""Characters that are scrubbed beyond the kept length, so that no secret is cut in half."""
 
 
 class Scrubber:
@@ -24,7 +24,7 @@ class Scrubber:
     Args:
         options: what is kept of outputs, and how much.
         redactor: replaces secrets; None leaves them.
-        counts: outputs that were cut are counted here, as ``cut outputs``.
+        counts: counts ``cut outputs``.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Scrubber:
         self.counts: Counter[str] = Counter() if counts is None else counts
 
     def demonstration(self, demonstration: Demonstration) -> Demonstration:
-        """A demonstration that needs no cutting into turns."""
+        """A whole demonstration."""
         before = tuple(
             self._call(item)
             if isinstance(item, ToolCall)
@@ -62,12 +62,12 @@ class Scrubber:
         return self.identifier(name, 0, digest([name]))
 
     def identifier(self, name: str, number: int, mark: str) -> str:
-        """A readable id where the log has one that holds no secret, else a digest.
+        """The log's name with the number of the turn, or ``mark``, if the name has a secret.
 
         Args:
-            name: what the log says; empty where it says nothing.
-            number: which turn of it, from 1; 0 where it is not cut into turns.
-            mark: the digest.
+            name: may be empty.
+            number: of the turn, from 1; 0 without turns.
+            mark: a digest.
         """
         if not name:
             return mark if number else ""
@@ -83,7 +83,7 @@ class Scrubber:
         return replace(call, arguments=arguments, output=output, output_length=length)
 
     def text(self, text: str) -> str:
-        """A text without secrets, in its whole length."""
+        """A text without secrets, in full."""
         return text if self.redactor is None else self.redactor.text(text)
 
     def message(self, role: Literal["user", "assistant"], text: str) -> Message:
@@ -93,12 +93,12 @@ class Scrubber:
     def output(
         self, output: Any, whole_length: int | None = None, *, messages: bool = False
     ) -> tuple[Any, int | None]:
-        """An output as it is written, and its whole length where it was cut.
+        """An output as it is written, and its full length if it was cut.
 
         Args:
-            output: JSON or text; None where there is none.
+            output: JSON or text; None if there is none.
             whole_length: characters of the text that it was read from.
-            messages: whether it is a message, which is kept in any case.
+            messages: whether it is a message, which is always kept.
         """
         options = self.options
         if output is None or (options.outputs is Outputs.NONE and not messages):

@@ -1,7 +1,7 @@
-"""How far the name of a value tells that it is secret, and how a value drawn at random looks.
+"""Decides by a name whether its value is secret, and whether a value looks random.
 
-A name is read as words, split at case, digits and signs, so that ``PGPASSWORD``,
-``db-password`` and ``userPassword1`` say the same, and ``password_length`` says something else.
+A name is split into words at case, digits and signs: ``PGPASSWORD``, ``db-password`` and
+``userPassword1`` are secret, ``password_length`` is not.
 """
 
 from __future__ import annotations
@@ -40,18 +40,16 @@ _MIXED_VALUE = re.compile(
 
 
 def is_random(text: str) -> bool:
-    """Whether a part of a text, between its signs, is neither words nor a number."""
+    """Whether a part of a text, between signs, is neither words nor a number."""
     return any(not _WORDS.fullmatch(run) for run in _RUN.findall(text))
 
 
 class Secrecy(IntEnum):
-    """How far a name tells that the value under it is secret."""
+    """Which values under a name are secret: those that look random, or are mixed, or all."""
 
     NONE = 0
     RANDOM = 1
-    """Where the value looks as if it were drawn at random."""
-    MIXED = 2
-    """Where the value is more than a word or a number."""
+    MIXED = 2  # more than a word or a number
     SURE = 3
 
     def covers(self, value: str) -> bool:
@@ -75,12 +73,12 @@ _HARMLESS: dict[str, str] = KNOWN["names"]["harmless"]
 _SPLIT = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]")
 _PARTS = {*" ".join(TELLING.values()).split(), *TELLING, *_SURE, *_MIXED}
 _TELLS = re.compile("|".join(map(re.escape, {*_SURE, *_MIXED, *_RANDOM, *TELLING})))
-"""Names without one of these have no word that tells; it spares most the splitting."""
+"""Names without one of these are harmless; most need no splitting."""
 _ENDING = re.compile(r"(.{1,30}?)(passw(?:or)?ds?|passwort|kennwort|passphrase)")
 
 
 def _apart(word: str) -> tuple[str, ...]:
-    """The known words that a word is run together from; none where it is not."""
+    """The known words that a compound word consists of; empty for any other word."""
     for end in range(2, len(word) - 1):
         if word[:end] in _PARTS:
             rest = word[end:]
@@ -91,7 +89,7 @@ def _apart(word: str) -> tuple[str, ...]:
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """The words of a name in small letters, without digits; words that are run together apart."""
+    """The words of a name in small letters, without digits; compound words are split."""
     words: list[str] = []
     for word in map(str.lower, _SPLIT.findall(name)):
         ending = _ENDING.fullmatch(word)
@@ -105,7 +103,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def secrecy(name: str) -> Secrecy:
-    """How far a name tells that what stands under it is secret."""
+    """Which values under a name are secret."""
     return _secrecy(name[-80:])
 
 

@@ -1,4 +1,4 @@
-"""Traces that are recorded as spans: model calls with their messages, and executions of tools."""
+"""Reads traces that are recorded as spans: model calls with messages, and tool executions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dtdr.logs.log_format import (
     TracedCall,
     TraceFormat,
     UserMessage,
+    as_list,
     as_mapping,
     as_text,
     decode_json,
@@ -38,15 +39,15 @@ from dtdr.logs.messages import (
 
 
 class Span(msgspec.Struct):
-    """What a span says about queries and calls, whatever convention it follows.
+    """The queries and calls in a span, in any convention.
 
     Attributes:
-        kind: ``llm``, ``tool``, ``agent`` (one that the log names), or empty for any other.
-        start: in nanoseconds; 0 where the log has no time.
-        inputs: messages that went into the model.
-        outputs: messages that came out of it.
+        kind: ``llm``, ``tool``, ``agent`` (if it has a name), or empty.
+        start: in nanoseconds; 0 if unknown.
+        inputs: messages to the model.
+        outputs: messages from the model.
         tool: name of the tool or agent.
-        text: what an agent or chain was asked, where that is a plain text.
+        text: what an agent or chain was asked, if that is a plain text.
         group: id of the conversation or session.
         offered: names of the tools that a model could call.
     """
@@ -77,10 +78,7 @@ _ERRORS = (2, "2", "STATUS_CODE_ERROR", "ERROR", "StatusCode.ERROR", "error")
 
 
 def span_of(record: Mapping[str, Any]) -> Span:
-    """What spans, runs and observations have in common, under the names of any exporter.
-
-    ``tool`` is the name of the record and ``kind`` is as the record has it.
-    """
+    """What spans, runs and observations have in common; ``tool`` is the name of the record."""
     context = as_mapping(record.get("context"))
     record = {**record, **{f"context.{key}": value for key, value in context.items()}}
     status = first_of(record, "status", "status_code")
@@ -98,22 +96,17 @@ def span_of(record: Mapping[str, Any]) -> Span:
 
 
 class SpanFormat(TraceFormat):
-    """Files spans by their trace, and reads query and calls off the finished trace.
+    """Files spans by trace, and reads query and calls from the finished trace.
 
-    Executions of tools are the calls. Where a run has none, the calls that the model asked for
-    are. What runs inside a tool is a separate run, nested in that call. So is an agent that runs
-    inside another one, which called it by the name ``agent:NAME``. Only model calls of the
-    conversation that a run begins with are looked at for queries, so that a sub-agent's
-    instructions are not taken for the user's words.
+    Executions of tools are the calls; if a run has none, the calls that the model asked for are.
+    What runs inside a tool is a run nested in that call. So is an agent inside another agent, by
+    the name ``agent:NAME``. Queries come only from model calls of the conversation that a run
+    begins with, since a sub-agent's instructions are not the user's words.
     """
 
     @abstractmethod
     def spans(self, record: Any) -> Iterator[Span]:
-        """The spans of a record.
-
-        Raises:
-            InputError: it is not a record of this format.
-        """
+        """The spans of a record; InputError if it is not a record of this format."""
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File the spans of a record; see ``TraceFormat.add``."""
@@ -124,9 +117,9 @@ class SpanFormat(TraceFormat):
             self.window.append(span.trace, packed, place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
-        """The trace that a group of spans tells.
+        """The trace of a group of spans.
 
-        Where no span is a tool, spans named as a tool that a model asked for are taken for it.
+        If no span is a tool, spans with the name of a tool that a model asked for are.
         """
         spans = [Span(*json_codec.loads(payload)) for payload in payloads]
         if not any(span.kind == "tool" for span in spans):
@@ -139,14 +132,11 @@ class SpanFormat(TraceFormat):
 
 
 _DEEPEST = 50
-"""Runs within runs that are read; each takes some frames of Python's stack, which has 1,000."""
+"""Depth of runs within runs; each takes some frames of Python's stack, which has 1,000."""
 
 
 class _Tree:
-    """The spans of one trace, and which run each belongs to.
-
-    A run is the trace itself, named by an empty id, or what is inside a tool or a sub-agent.
-    """
+    """The spans of a trace by run: the trace itself (``""``), or inside a tool or sub-agent."""
 
     def __init__(self, spans: list[Span]) -> None:
         # Exported twice: the later one is the finished one.
@@ -157,15 +147,15 @@ class _Tree:
             self.runs.setdefault(self._place(span)[0], []).append(span)
 
     def is_sub_agent(self, span: Span) -> bool:
-        """Whether an agent ran inside another one, as one of its calls."""
+        """Whether an agent ran inside another agent, as one of its calls."""
         return span.kind == "agent" and self._place(span)[1]
 
     def trace(self) -> Trace:
-        """The run of the whole trace, with those nested in it."""
+        """The run of the whole trace, with nested runs."""
         return _Assembly(self, self.runs.get("", [])).trace()
 
     def nest(self, call: TracedCall, span: Span, depth: int) -> TracedCall:
-        """The call with what ran inside it, where that called something."""
+        """The call with what ran inside it, if that called something."""
         spans = self.runs.get(span.id)
         if spans and depth <= _DEEPEST:
             trace = _Assembly(self, spans, span, depth).trace()
@@ -199,7 +189,7 @@ class _Tree:
 
 
 class _Assembly:
-    """One run: its spans in the order they began, and the call it is nested in."""
+    """One run: its spans in the order of their starts, and the call it is nested in."""
 
     def __init__(
         self, tree: _Tree, spans: list[Span], inside: Span | None = None, depth: int = 0
@@ -255,7 +245,7 @@ class _Assembly:
         return main
 
     def _iter_messages(self) -> Iterator[tuple[int, UserMessage | AssistantMessage]]:
-        """Messages: the user's at the model call that first saw them, the agent's at its end."""
+        """Messages: the user's at the first model call that has them, the agent's at its end."""
         known, last = 0, None
         for span in self.models:
             texts = _texts(self.inputs[span.id])
@@ -270,7 +260,7 @@ class _Assembly:
                     yield max(span.start, span.end), item
 
     def _before(self) -> list[Item]:
-        """What the conversation held before this trace: all before the user's last message."""
+        """The conversation before this trace: all before the user's last message."""
         for span in self.models:
             items = self.inputs[span.id]
             queries = [i for i, item in enumerate(items) if isinstance(item, UserMessage)]
@@ -280,7 +270,7 @@ class _Assembly:
         return [i for s in self.models[:1] for i in self.inputs[s.id]]
 
     def _calls(self) -> list[TracedCall]:
-        """Executions, completed by what the messages say; without any, what the model asked for."""
+        """Executions, completed from the messages; if there are none, what the model asked for."""
         asked, answers = self._read_requests()
         tools = [span for span in self.spans if span.kind == "tool" and span.tool]
         if not tools:
@@ -362,21 +352,19 @@ def _texts(items: list[Item]) -> list[str]:
 
 
 def message_list(value: Any) -> list[Any]:
-    """Messages however they are nested: one, a list, or LangChain's list of lists."""
+    """Messages as a list: of one message, a list, or LangChain's list of lists."""
     if isinstance(value, dict):
         return [value]
-    if isinstance(value, list):
-        if value and all(isinstance(item, list) for item in value):
-            return [message for batch in value for message in batch]
-        return value
-    return []
+    if value and all(isinstance(item, list) for item in as_list(value)):
+        return [message for batch in as_list(value) for message in batch]
+    return as_list(value)
 
 
 _QUESTIONS = ("input", "question", "query", "prompt", "text", "inputs")
 
 
 def read_question(span: Span, value: Any) -> None:
-    """What an agent, chain or trace was asked: a text, messages, or an object around them."""
+    """Read what an agent, chain or trace was asked: a text, messages, or an object with them."""
     value = decode_json(value)
     if isinstance(value, dict):
         span.inputs += message_list(value.get("messages"))
@@ -391,7 +379,7 @@ def read_question(span: Span, value: Any) -> None:
 
 
 def read_output(span: Span, value: Any) -> None:
-    """A tool's output, taken out of the message it is wrapped in, with that message's mark."""
+    """Read a tool's output, also from inside a message, with the mark of that message."""
     value = decode_json(value)
     span.failed = span.failed or is_marked(value)
     for item in items_of(value) if isinstance(value, dict) else ():

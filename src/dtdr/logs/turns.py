@@ -1,4 +1,4 @@
-"""Cuts traces into demonstrations: query, plan, and what came before, for each turn of the user."""
+"""Cuts traces into demonstrations: query, plan and what came before, per turn of the user."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from dtdr.logs.scrubbing import Scrubber
 Role = Literal["user", "assistant"]
 
 MAX_DECODED = 8_000_000
-"""Characters of an output up to which JSON in it is parsed; a longer one is kept as a text."""
+"""Longer outputs stay texts, even if they are JSON."""
 
 OUTPUTS_BEFORE = 20
-"""Outputs kept of the calls before a query, the latest; each turn repeats what came before, and
-older outputs stand in the demonstration of their own turn."""
+"""The latest calls before a query keep their outputs. Each turn repeats what came before, and
+older outputs are in the demonstration of their own turn."""
 
 _NOT_JSON = re.compile("NaN|Infinity")
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What a user said, when, and everything that happened until the next message."""
+    """A user's messages, and everything until the next one."""
 
     texts: list[str]
     events: list[Event]
@@ -57,11 +57,7 @@ class _Turn:
 
 
 class Cutter:
-    """Turns traces into demonstrations and counts what it keeps and leaves out.
-
-    ``counts`` has ``runs``, ``failed calls``, ``cut outputs`` and ``unmatched results``;
-    ``dropped`` has the reasons for runs that were left out.
-    """
+    """Turns traces into demonstrations; counts what it keeps, and what is ``dropped`` by reason."""
 
     def __init__(self, options: CutOptions, redactor: Redactor | None, source: str) -> None:
         self.options = options
@@ -71,13 +67,9 @@ class Cutter:
         self.scrubber = Scrubber(options, redactor, self.counts)
 
     def cut(self, trace: Trace, parent: Parent | None = None) -> Iterator[Demonstration]:
-        """The demonstrations of a trace; what cannot be one is counted under ``dropped``.
+        """The demonstrations of a trace, which may have run inside the call ``parent``.
 
         What ran inside a call comes after the demonstration that made the call, in the same group.
-
-        Args:
-            trace: a conversation or run.
-            parent: the call that it ran inside of.
         """
         self.counts["unmatched results"] += trace.unmatched
         if trace.demonstration is not None:
@@ -129,7 +121,7 @@ class Cutter:
     def _demonstration(
         self, conversation: _Conversation, number: int, parent: Parent | None
     ) -> Demonstration | str:
-        """The demonstration of the latest turn, or the reason why it has none."""
+        """The demonstration of the latest turn, or the reason why there is none."""
         trace, turn = conversation.trace, conversation.turn
         options = self.options
         texts = list(turn.texts)
@@ -169,7 +161,7 @@ class Cutter:
 
 
 class _Conversation:
-    """What was said and called so far, as demonstrations hold it."""
+    """The texts and calls so far, as demonstrations have them."""
 
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
         self.scrubber = cutter.scrubber
@@ -188,10 +180,7 @@ class _Conversation:
         self._pending: list[UserMessage | AssistantMessage | ToolCall] = []
 
     def add(self, turn: _Turn) -> None:
-        """Take a turn's calls; the turn before becomes what happened before this one.
-
-        Ids go on from turn to turn, so that they stay unique.
-        """
+        """Begin a turn; the former one becomes part of what came before. Ids stay unique."""
         self._finish(self.turn)
         self.turn = turn
         for text in turn.texts:
@@ -202,7 +191,7 @@ class _Conversation:
             self.calls[id(call)] = self._call(call, str(self._count))
 
     def before(self) -> tuple[Message | ToolCall, ...]:
-        """What happened before the turn that was added last."""
+        """What happened before the latest turn."""
         for event in self._pending:
             if isinstance(event, ToolCall):
                 self._before.append(event)
@@ -245,7 +234,7 @@ class _Conversation:
 
 
 def _without_output(call: Message | ToolCall) -> Message | ToolCall:
-    """A call that says of its output only how long it was."""
+    """A call with only the length of its output."""
     if not isinstance(call, ToolCall):
         return call
     length = call.output_length
@@ -256,10 +245,10 @@ def _without_output(call: Message | ToolCall) -> Message | ToolCall:
 
 
 def number_steps(calls: Sequence[TracedCall]) -> list[int | None]:
-    """Numbers of the steps that calls were made in, from 1; None where nothing tells.
+    """Numbers of the calls' steps, from 1; None if unknown.
 
-    Where the log does not say which message made a call, it is a new step when everything that
-    was called before had ended by then.
+    If the log does not say which message made a call, a call begins a new step if every earlier
+    call had ended.
     """
     by_message = all(call.step is not None for call in calls)
     if not by_message and len(calls) > 1 and len({call.started for call in calls}) == 1:
@@ -290,7 +279,7 @@ def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
             continue
         text = remove_blocks(event.text, leave_out)
         if event.text and not text:
-            continue  # a program's message, which begins no turn
+            continue  # a program's message, which does not begin a turn
         if event.joins and not turn.events:
             turn.texts.append(text)
             turn.at = turn.at or event.at

@@ -18,9 +18,8 @@ async def read_body(receive: Receive, limits: Limits, *, drained: int = 0) -> by
 
     Args:
         receive: of ASGI.
-        limits: see there.
-        drained: bytes of a body that is too large that are read and dropped, so that its sender
-            reads the reason.
+        limits: of size and time.
+        drained: bytes of a too large body that are dropped, so that its sender reads the reason.
 
     Raises:
         HTTPException: it is too large (413), took too long (408), or did not end (400).

@@ -169,7 +169,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def on_headers_complete(self) -> None:
         """Start the request; a header behind a chunked body came too late to be checked."""
         super().on_headers_complete()
-        self.headers = []
+        self.headers: list[tuple[bytes, bytes]] = []
 
     # -- the server's side ---------------------------------------------------------------------
 

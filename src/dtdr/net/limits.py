@@ -1,4 +1,4 @@
-"""What a server bounds, and which addresses only its own machine can reach."""
+"""Limits of a server, and which addresses only its own machine can reach."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from dtdr.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, one connection, and all of them together, may ask for.
+    """Limits of requests, connections and sessions.
 
     Attributes:
         connections: open at a time; the one that has waited longest for a request makes room.
         head_bytes: of a request: its line and headers.
         head_seconds: for a request's head to arrive, from its first byte or the connection's begin.
-        idle_seconds: before a connection that is not used again is closed; longer than clients and
-            proxies (5 to 60 s) keep it, so that none of them sends into one that is being closed.
-        body_bytes: of a request. 1 MB holds the definitions of 2,000 tools at 500 bytes each.
+        idle_seconds: of an unused connection; longer than clients and proxies keep it (5 to 60 s),
+            so that none of them sends into one that is being closed.
+        body_bytes: of a request. 2,000 tools of 500 bytes are 1 MB.
         body_seconds: for a request's body to arrive.
         tools: in one request to a mask endpoint.
         history: calls of one history or session.
         query_characters: of one query; encoders read no more than 32,768.
         batch: steps in one request to ``/v1/rank/batch``.
         demonstrations: in one request to ``/v1/feedback``.
-        sessions: open at a time.
-        session_bytes: that the queries and histories of all open sessions take.
+        sessions: open at a time in one process.
+        session_bytes: of the queries and histories of all sessions in one process.
         key_session_bytes: the same for those of one key.
         session_seconds: without a request before a session is dropped.
-        ranking_seconds: for a ranking that is made in a thread, as one that asks a server is.
+        ranking_seconds: for a ranking in a thread, such as one that asks a server.
         threads: of one model; further rankings wait for one.
     """
 
@@ -58,7 +58,7 @@ class Limits:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; names other than localhost count as not."""
+    """Whether only this machine can reach an address; the only name is localhost."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,6 +1,6 @@
-"""Limits on the messages of HTTP clients: how long a body may be and take, and what it may hold.
+"""Limits of the messages of MCP clients: their size, time and number of values.
 
-The SDK validates any body that it can read, on the event loop: 1 MB of errors takes a second.
+The SDK validates them on the event loop: 1 MB of errors takes a second.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 _tally = Tally("messages refused")
 
 SHORT_BODY = 50_000
-"""Bytes of a message that is looked at on the event loop, within 5 ms."""
+"""Bytes of a message that is checked on the event loop, within 5 ms."""
 
 MAX_VALUES = 200_000
 """JSON values in a call's arguments."""
 
 MAX_OTHER_VALUES = 4_000
-"""JSON values in a message outside of a call's arguments: all of them are validated."""
+"""JSON values in a message outside of a call's arguments, which the SDK validates."""
 
 
 class BodyLimits:
-    """Reads a body within its limits, and refuses messages that would take long to validate.
+    """Reads bodies within limits, and refuses messages that would take long to validate.
 
     Args:
         app: gets the body in one piece.
-        limits: see there.
+        limits: of bodies.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
@@ -71,10 +71,9 @@ class BodyLimits:
 
 
 def problem_of(body: bytes) -> str | None:
-    """Why a message is refused before it is validated; None for one that is not.
+    """Why a message is refused before it is validated, or None.
 
-    A message of few values costs one pass; one of many is read, which takes a tenth of a second
-    at most.
+    A message of many values is parsed, which takes a tenth of a second at most.
     """
     if body.count(b",") + body.count(b"[") + body.count(b"{") <= MAX_OTHER_VALUES:
         return None
@@ -92,7 +91,7 @@ def problem_of(body: bytes) -> str | None:
 
 
 def _exceeds(value: Any, most: int) -> bool:
-    """Whether a JSON value holds more values than this many."""
+    """Whether a JSON value contains more than this many."""
     count, waiting = 0, [value]
     while waiting and count <= most:
         item = waiting.pop()

@@ -1,4 +1,4 @@
-"""Who may ask a server that asks for no key: programs of this machine, and no web page."""
+"""Without keys, a server answers programs of this machine, and no web page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dtdr.net.limits import is_loopback
 
 
 def refuse_page(headers: Mapping[bytes, bytes]) -> tuple[int, str] | None:
-    """Status and reason where a request comes from a web page, or would let one in.
+    """Status and reason to refuse a request of a web page, or None.
 
-    A web page may point its own name at 127.0.0.1 and let a browser send requests there (DNS
-    rebinding), or have the browser post to 127.0.0.1, which says so in ``Origin``. Nothing but a
-    browser sends an origin, so only pages of this very server may.
+    A page may point its own name at 127.0.0.1 (DNS rebinding), or let the browser post to
+    127.0.0.1, which then sends ``Origin``. Only browsers send it, and only this server's own pages
+    may.
 
     Args:
         headers: by lower-case name.

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on standard error, without the text of queries."""
+"""Logs of servers: one JSON object a line, on standard error, without the text of queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JsonFormatter(logging.Formatter):
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[2] is not None:
-            # The frames, not the message: an exception's text may repeat what a client sent.
+            # Without the message, which may repeat a request.
             line["exception"] = record.exc_info[0].__name__ if record.exc_info[0] else "unknown"
             line["frames"] = [
                 f"{frame.filename}:{frame.lineno} {frame.name}"
@@ -40,17 +40,13 @@ class JsonFormatter(logging.Formatter):
 def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event with its fields."""
     if logger.isEnabledFor(level):
-        # Without a look for the line that logs, which is here.
+        # Skips the search for the line that logs.
         record = logger.makeRecord(NAME, level, "", 0, event, (), None, extra={"fields": fields})
         logger.handle(record)
 
 
 class Tally:
-    """Counts warnings that may come in floods, and logs the counts at most every ten seconds.
-
-    Args:
-        event: what is logged.
-    """
+    """Counts warnings that may come in floods, and logs the counts every ten seconds at most."""
 
     seconds = 10.0
 
@@ -69,7 +65,7 @@ class Tally:
 
 
 def log_failure(request_id: str) -> None:
-    """Log the exception that is being handled, without its text."""
+    """Log the current exception without its text."""
     logger.error("request failed", exc_info=True, extra={"fields": {"id": request_id}})
 
 
@@ -82,5 +78,5 @@ def configure() -> None:
         chosen.handlers = [handler]
         chosen.propagate = False
         chosen.setLevel(logging.INFO)
-    # What uvicorn warns of are single connections, which the server counts and reports itself.
+    # uvicorn warns of single connections, which the server counts itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

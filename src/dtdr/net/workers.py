@@ -1,4 +1,4 @@
-"""Threads of one model, with a deadline: a server that it waits for keeps nothing else waiting."""
+"""Threads of one model, with a deadline for the servers that it waits for."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 _MARGIN = 0.5
-"""Seconds after its deadline that work is given up: by then its requests have ended by themselves,
-and it may still say what was wrong or do without."""
+"""Seconds after the deadline until work is given up: its requests have ended by then, and it may
+still explain that or do without."""
 
 _STOP_SECONDS = 2.0
-"""For what is under way when the server is told to stop."""
-
+"""For work to end when the server stops."""
 
 client: ContextVar[str] = ContextVar("client", default="")
-"""Who the work of this context is for."""
+"""The client that the work of this context is for."""
 
 
 class _Places:
-    """Places that clients take in turn: who asks for much keeps nobody else waiting for it all."""
+    """Places that clients take in turn, so that many requests of one delay no other for long."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -51,7 +50,7 @@ class _Places:
             raise
 
     def release(self) -> None:
-        """Give a place to the client that waits longest for a turn."""
+        """Give a place to the client that has waited longest."""
         while self._waiting:
             name, turns = next(iter(self._waiting.items()))
             del self._waiting[name]
@@ -65,12 +64,12 @@ class _Places:
 
 
 class Workers:
-    """Runs work in threads that the end of the process does not wait for.
+    """Runs work in threads that the process does not wait for at its end.
 
     Args:
-        threads: at a time; further work waits for one, that of each client in turn.
-        seconds: from the request for work to its end, unless ``run`` is told otherwise. Requests
-            to other servers end then; what goes on computing keeps its thread until it is done.
+        threads: at a time; further work waits, each client in turn.
+        seconds: until the end of work, with its wait. Requests to other servers end then; a
+            computation keeps its thread until it is done.
     """
 
     def __init__(self, threads: int, seconds: float) -> None:
@@ -85,7 +84,7 @@ class Workers:
         *arguments: *Arguments,
         seconds: float | None = None,
     ) -> Result:
-        """What the work returns, or raises.
+        """Run work; ``seconds`` replace the usual ones.
 
         Raises:
             TimeoutError: it did not end in time.
@@ -110,7 +109,7 @@ class Workers:
     ) -> asyncio.Future[Result]:
         loop, context = asyncio.get_running_loop(), copy_context()
         done: concurrent.futures.Future[Result] = concurrent.futures.Future()
-        done.set_running_or_notify_cancel()  # what is given up goes on
+        done.set_running_or_notify_cancel()  # it goes on when it is given up
 
         def compute() -> Result:
             with bound_requests(deadline - time.monotonic()):
@@ -139,7 +138,7 @@ class Workers:
         return future
 
     def stop(self) -> None:
-        """Give up within two seconds what is under way, and what is asked for from now on."""
+        """Give up present and future work within two seconds."""
         self._is_stopping = True
         for wait in self._waits:
             _shorten(wait)

@@ -1,4 +1,4 @@
-"""A ranker with everything learned alongside it: arguments, plans, sessions."""
+"""A ranker with arguments, plans and sessions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def create(name: str, **parameters: Any) -> Model:
-    """A model that is not fitted yet.
+    """Create a model that is not fitted yet.
 
     Args:
         name: of the ranker, or its ``module:Class``.
-        parameters: the ranker's own.
+        parameters: of the ranker.
 
     Raises:
         InputError: no retriever has that name, or it does not take a parameter.

@@ -1,4 +1,4 @@
-"""Which tools an agent means that says in words what it lacks: words of tools and the rankings."""
+"""Search for tools by a description: words of the tools, combined with rankings."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dtdr.rankers.ranking import Ranking
 from dtdr.text.encoders.base import MAX_CHARACTERS
 
 SEARCH_LIMIT = 5
-"""Tools that a search returns unless it says how many."""
+"""Default limit of tools."""
 
 RELEVANT = 0.25
-"""Tools whose words score less than this share of the best one's do not match by words."""
+"""Share of the best BM25 score from which on a tool matches by words."""
 
 WORDS, RUN, TEXT, FLOOR = 4.0, 0.5, 0.25, 0.05
-"""What the words, and the logarithms of the two rankings, weigh; and what a tool without any chance
-has, of an even share. Of 240 mixtures on a quarter of the training sides (benchmarks/search.py),
-mean recall@5 and recall@1 over tools that the mask missed and tools never demonstrated, of
-TinyAgent, T-Eval and UltraTool: .901 and .527, with the best match by words put first .900 and
-.619; BM25 alone .889 and .646, the ranking alone .803."""
+"""Weights of the words and of the logarithms of the two rankings, and a floor of the probabilities
+as a share of chance. Chosen among 240 mixtures on a quarter of the training sides of TinyAgent,
+T-Eval and UltraTool (benchmarks/search.py). Mean recall@5 and recall@1 of tools that the mask
+missed or that have no demonstration: .901 and .527; with the best match by words first .900 and
+.619; BM25 alone .889 and .646; the ranking alone .803."""
 
 STOP_WORDS = frozenset((
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "could", "do", "does", "for", "from",
@@ -37,26 +37,26 @@ STOP_WORDS = frozenset((
     "please", "some", "something", "that", "the", "this", "to", "tool", "tools", "use", "using",
     "want", "we", "what", "which", "will", "with", "would", "you", "your",
 ))  # fmt: skip
-"""Words of a search that say nothing about the tool wanted."""
+"""Words of a search that do not describe a tool."""
 
 _NAME_PATTERNS = (re.compile(r"\w+"), re.compile(r"\w(?:[\w.:/-]*\w)?"))
-"""Names of tools in a text, without and with the signs that they are joined by."""
+"""Names of tools in a text, without and with signs such as ``-`` and ``/``."""
 
 
 @dataclass(frozen=True)
 class ToolSearch:
-    """Searches tools by their words and by what rankings say of them.
+    """Searches tools by their words and by rankings.
 
-    The score of a tool is ``WORDS`` times its share of the best BM25 score, ``RUN`` times the
-    logarithm of its probability in the run, and ``TEXT`` times that of its probability as the first
-    call for the text. Tools whose names are in the text come first, then the best match by words:
-    their scores are raised to the highest one. A tool that neither matches by words nor is likelier
-    than chance in a ranking of a familiar query is left out; where the text matches nothing by
-    words and is unfamiliar, all tools are.
+    The score of a tool is ``WORDS`` times its share of the best BM25 score, plus ``RUN`` times the
+    logarithm of its probability in the run, plus ``TEXT`` times that of its probability as the
+    first call for the text. Tools whose names are in the text come first, then the best match by
+    words: their scores are raised to the highest one. A search leaves out tools that neither match
+    by words nor are likelier than chance in a ranking of a familiar query. If the text matches no
+    words and is unfamiliar, it finds nothing.
 
     Attributes:
         names: of n tools, as they are returned.
-        read_documents: gives their texts; called at the first search.
+        read_documents: returns their texts; called at the first search.
         known_as: their names in rankings; None: the same.
     """
 
@@ -66,7 +66,7 @@ class ToolSearch:
 
     @classmethod
     def of(cls, tools: Sequence[Tool]) -> ToolSearch:
-        """The search among tools that rankings know by their names."""
+        """A search among tools that have the same names in rankings."""
         return cls(tuple(tool.name for tool in tools), lambda: [document(tool) for tool in tools])
 
     @cached_property
@@ -82,14 +82,14 @@ class ToolSearch:
         asked: Ranking | None = None,
         among: Collection[str] | None = None,
     ) -> list[tuple[str, float]]:
-        """The k best tools, each with its share of all scores; fewer where fewer match.
+        """The k best tools that match, each with its share of all scores.
 
         Args:
-            text: what the agent says that it wants to do.
-            k: how many at most, at least 1.
-            run: the ranking of the run's next step; None where nothing is known of the run.
-            asked: the ranking of the first step for the text; None goes by the words alone.
-            among: names of the tools that may be returned; all by default.
+            text: what the agent wants to do.
+            k: limit of tools, at least 1.
+            run: the ranking of the run's next step; None if the run is unknown.
+            asked: the ranking of the first step for the text; None: by words alone.
+            among: names of the tools that may be returned; None: all.
 
         Raises:
             InputError: the text is not text or blank, or k is below 1.
@@ -109,7 +109,7 @@ class ToolSearch:
         is_best = (by_words == best) & (best > 0)
         scores = WORDS * by_words / (best or 1.0)
         matches = is_named | (by_words > RELEVANT * best)
-        # What the run needs next is no answer to a text that means nothing here.
+        # The run's next step does not answer a text that matches nothing here.
         is_about_tools = bool(matches.any()) or (asked is not None and asked.is_familiar)
         for ranking, weight in ((run or asked, RUN), (asked, TEXT)):
             if ranking is not None:
@@ -132,7 +132,7 @@ class ToolSearch:
         return [(self.names[place], float(shares[place])) for place in order]
 
     def _named_in(self, text: str) -> npt.NDArray[np.bool_]:
-        """Shape (n,): whether a text has the name of each tool as a word, in any case."""
+        """Shape (n,): whether the text contains the name of each tool as a word, in any case."""
         text = text[:MAX_CHARACTERS].casefold()
         mentioned = {word for pattern in _NAME_PATTERNS for word in pattern.findall(text)}
         named = (
@@ -142,7 +142,7 @@ class ToolSearch:
         return np.fromiter(named, bool, len(self.names))
 
     def _chances(self, ranking: Ranking) -> Floats:
-        """Probabilities in the order of the tools; 0 for those that the ranking does not know."""
+        """Probabilities in the order of the tools; 0 if the ranking does not contain one."""
         vocabulary = ranking.vocabulary
         known_as = self.names if self.known_as is None else self.known_as
         if len(vocabulary) > len(known_as) and tuple(vocabulary[: len(known_as)]) == known_as:

@@ -21,13 +21,17 @@ from dtdr.predict.steps import RunRanker
 from dtdr.rankers.base import UNKNOWN
 from dtdr.rankers.ranking import Ranking
 
-NO_ARGUMENTS = "the model knows no arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
-NO_PLANS = "the model knows no whole plans; fit it again with dtdr fit, or fit(…, plans=True)"
+NO_ARGUMENTS = (
+    "the model was fitted without arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
+)
+NO_PLANS = (
+    "the model was fitted without whole plans; fit it again with dtdr fit, or fit(…, plans=True)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What a session asks: a model at one moment."""
+    """A model at one moment, for a session."""
 
     steps: RunRanker
     search: ToolSearch
@@ -38,16 +42,16 @@ class Fitted:
 class Session:
     """One query and the calls made for it; the query is encoded once.
 
-    A session ranks with what the retriever knew when it was opened: an update in the meantime
-    shows in the next session. It may be used from several threads. ``Model.session`` opens it.
+    A session uses the model as it was when the session was opened; later updates affect only new
+    sessions. Several threads may use one session. ``Model.session`` opens it.
 
     >>> session = retriever.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
     >>> session.rank().best                                            # doctest: +SKIP
     >>> session.call("open_file", output={"pages": 3})                 # doctest: +SKIP
 
     Args:
-        fitted: what ranks; it stays as it is.
-        run: the query, what came before it and the calls made so far; the session adds to it.
+        fitted: the model at one moment.
+        run: the query, what came before it and the calls made so far; the session adds calls.
     """
 
     def __init__(self, fitted: Fitted, run: Run) -> None:
@@ -56,17 +60,17 @@ class Session:
         self._run = run
         self._steps = fitted.steps
         self._state = self._steps.state_of(run)
-        self._filled: RunState | None = None  # what arguments are filled from, once asked for
+        self._filled: RunState | None = None  # created when arguments are first filled
         self._lock = Lock()
 
     @property
     def history(self) -> tuple[str, ...]:
-        """Names called so far, oldest first; tools that are not known are left out."""
+        """Names of the known tools called so far, oldest first."""
         return tuple(name for name in self._run.history if name in self._steps.index)
 
     @property
     def run(self) -> Run:
-        """The query, what came before it and the calls so far; to be read, not changed."""
+        """The query, what came before it and the calls so far; do not change it."""
         return self._run
 
     def call(
@@ -79,19 +83,19 @@ class Session:
         step: int | None = None,
         id: str | None = None,
     ) -> Self:
-        """Tell the session that a tool was called, and as much of the call as is known.
+        """Add a call that was made, with everything known about it.
 
         Args:
             tool: its name, or the whole call.
             arguments: by parameter.
-            output: what it returned, any JSON value or text; of a long one, 2,000 characters count.
-            status: what became of it; without it, the output says it.
+            output: any JSON value or text, which is cut to 2,000 characters.
+            status: of the call; None derives it from the output.
             step: number of the agent's message that made the call; calls of one step are parallel.
-            id: how arguments of later calls may refer to it.
+            id: for references from later calls.
 
         Raises:
-            InputError: the name is not text, or something else of the call is not valid (see
-                ``Run.call``); the session is as it was.
+            InputError: the name is not text, or the call is not valid (see ``Run.call``); the
+                session does not change.
         """
         if tool in NO_CALLS and output is None:
             return self
@@ -101,10 +105,10 @@ class Session:
         return self
 
     def rank(self, offered: Collection[str] | None = None) -> Ranking:
-        """Probabilities of every known tool that can be called, for the next step.
+        """Probabilities of the known tools for the next step.
 
         Args:
-            offered: names of these from now on; None leaves them as they were.
+            offered: names of the tools that can be called from now on; None: no change.
 
         Raises:
             InputError: ``offered`` is not a collection of names.
@@ -117,7 +121,7 @@ class Session:
     def search(
         self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
-        """The tools that an agent means which says what it lacks; see ``Model.search``.
+        """Search for tools by a description of what the agent wants; see ``Model.search``.
 
         Raises:
             InputError: the text is empty, or k is below 1.
@@ -156,7 +160,7 @@ class Session:
         return self._fitted.arguments
 
     def _update_state(self) -> RunState:
-        """What arguments are filled from; what follows from the query is worked out once."""
+        """The state for filling arguments; it keeps what was computed from the query."""
         run = self._run
         if self._filled is None:
             self._filled = RunState(run.query, run.before)
@@ -164,7 +168,7 @@ class Session:
         return self._filled
 
     def plans(self, k: int = 5) -> list[PlanPrediction]:
-        """What is left to do, the k most probable plans; see ``Model.plans``.
+        """The k most probable plans of the remaining calls; see ``Model.plans``.
 
         Raises:
             InputError: the model was fitted without plans, or k is below 1.

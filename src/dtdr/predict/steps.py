@@ -1,4 +1,4 @@
-"""The one way from runs to rankings, which everything that ranks goes."""
+"""From runs to rankings: the one function that everything calls to rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunRanker:
     may_end_at_once: bool
 
     def rank(self, runs: Sequence[Run], prepared: Sequence[Any] | None = None) -> list[Ranking]:
-        """The rankings of runs, prepared already or not: what every way to rank calls."""
+        """The rankings of runs, whose queries may already be prepared."""
         if not runs:
             return []
         if type(self.ranker).start is not Ranker.start:
@@ -46,14 +46,14 @@ class RunRanker:
         return list(map(self.finish, rankings, runs))
 
     def finish(self, ranking: Ranking, run: Run) -> Ranking:
-        """A ranking of all tools as it is given: among what the run is offered, explainable."""
+        """Restrict a ranking to the offered tools, and let it explain itself."""
         ranking = ranking.among(run.offered)
         asked = (run.query, run.before, tuple(run.calls), run.offered)
         ranking.explainer = partial(self.explain, *asked)
         return ranking
 
     def _prepare(self, runs: Sequence[Run]) -> list[Any]:
-        """What is computed once a query of each run; the same object for the same query."""
+        """The prepared query of each run; equal queries share one object."""
         distinct = {run.query: run for run in runs}
         found = self.ranker.prepare_all(list(distinct.values()))
         prepared = dict(zip(distinct, found, strict=True))
@@ -95,7 +95,7 @@ class RunRanker:
             elif not is_same:
                 (query,) = self.ranker.prepare_all([run])
             done = 0 if last is None else len(last.calls)
-            # Steps of one run in their order go on where the one before ended.
+            # Consecutive steps of one run continue the same state.
             if last is None or not is_same or run.calls[:done] != last.calls:
                 state, done = self._start(query, run), 0
             for call in run.calls[done:]:
@@ -154,7 +154,7 @@ class ReplayedState:
     """The state of a ranker that computes each step separately: the calls.
 
     Args:
-        steps: ranks them.
+        steps: the ranker of runs.
         prepared: the query.
         run: before its first call.
     """
@@ -163,7 +163,7 @@ class ReplayedState:
         self._steps, self._prepared, self._run = steps, prepared, run
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
-        """One more call; without it, the name of the tool at that position counts."""
+        """Add a call; None: a call of the tool at that position, without arguments."""
         if call is None:
             call = ToolCall("", self._steps.names[tool] if tool >= 0 else "")
         self._run.calls.append(call)
@@ -173,14 +173,14 @@ class ReplayedState:
         return self._steps.rank_prepared([self._prepared], [self._run])[0]
 
     def copy(self) -> ReplayedState:
-        """The same calls, to go on from in another way."""
+        """A copy that can continue differently."""
         return ReplayedState(self._steps, self._prepared, self._run.copy())
 
 
 class Prepared:
-    """One query and what came before it, encoded once; keeps nothing of what it ranks.
+    """One query and what came before it, encoded once by ``Model.prepare``.
 
-    It ranks with what the model knew when it was made. ``Model.prepare`` makes it.
+    It uses the model as it was at that moment, and has no state.
     """
 
     __slots__ = ("_prepared", "_run", "_steps")
@@ -190,5 +190,5 @@ class Prepared:
         self._prepared = steps.ranker.prepare_all([run])[0]
 
     def rank(self, history: Sequence[CallLike] = ()) -> Ranking:
-        """What ``Model.rank`` gives for the query and this history."""
+        """Like ``Model.rank`` with the query and this history."""
         return self._steps.rank([self._run.with_calls(history)], [self._prepared])[0]

@@ -204,11 +204,6 @@ class Ranker(ABC):
         signature = inspect.signature(type(self)).parameters
         return {name: item.default for name, item in signature.items()} | dict(self._given)
 
-    @classmethod
-    def expand_params(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """New parameters with what follows from them, such as what a recipe brings along."""
-        return parameters
-
     def default_params(self) -> dict[str, Any]:
         """The values that ``repr`` leaves out."""
         signature = inspect.signature(type(self)).parameters

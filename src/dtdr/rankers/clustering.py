@@ -14,18 +14,12 @@ from dtdr.data.run import Run
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.rankers.array_checks import require
 from dtdr.rankers.base import History, StepState
-from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.calibration import Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.kmeans import Clusters
 from dtdr.rankers.markov import MarkovChains
-from dtdr.rankers.name_ranker import NameRanker, Recipe, check_recipe
-from dtdr.rankers.out_of_distribution import (
-    DISTANCE,
-    Mahalanobis,
-    fit_threshold,
-    load_threshold,
-    save_threshold,
-)
+from dtdr.rankers.name_ranker import Recipe, check_recipe
+from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
 from dtdr.rankers.vectors import fit_encoder, rows
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder, Vectors
@@ -52,7 +46,7 @@ class PreparedQuery:
     familiarity: float
 
 
-class DTDRClustering(NameRanker):
+class DTDRClustering(DistanceRanker):
     """DTDR-C (paper, Section 4 and Appendix I.2, Algorithms 3 and 4).
 
     k-means groups the training queries, each cluster has a Markov chain over its demonstrations,
@@ -96,9 +90,7 @@ class DTDRClustering(NameRanker):
     name = "dtdr-c"
     uses_encoder = True
 
-    encoder: Encoder
     clusters_: Clusters
-    distance_: Mahalanobis
     cluster_chains_: MarkovChains
     global_chain_: MarkovChains
 
@@ -136,23 +128,15 @@ class DTDRClustering(NameRanker):
         self.encoder = fit_encoder(self.encoder, queries)
         vectors = self.encoder.encode(queries)
         self.clusters_, labels = self._cluster(vectors)
-        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
         tools = len(self.tools_)
         self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
         self.global_chain_ = MarkovChains.build(plans, self.order, tools)
-        threshold = fit_threshold(
-            self.distance_,
-            queries,
-            vectors,
-            (lambda places: fit_encoder(self.encoder, [queries[place] for place in places]))
-            if self.encoder.learned
-            else None,
-            seed=self.seed,
-        )
-        self.calibration_ = Calibration(
-            familiarity_threshold=None if self.recipe == "paper" else threshold
-        )
+
+        def refit(places: Sequence[int]) -> Encoder:
+            return fit_encoder(self.encoder, [queries[place] for place in places])
+
+        self._fit_distance(queries, vectors, refit)
 
     @property
     def cut(self) -> float | None:
@@ -169,10 +153,6 @@ class DTDRClustering(NameRanker):
             PreparedQuery(self.clusters_.find_nearest(row, count), self.distance_.score(row))
             for row in rows(self.encoder.encode(queries))
         ]
-
-    def familiarity(self, prepared: PreparedQuery) -> float | None:
-        """See ``Ranker.familiarity``."""
-        return prepared.familiarity
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         estimate = self._lookup if self.recipe == "paper" else self._mixture
@@ -210,13 +190,12 @@ class DTDRClustering(NameRanker):
         return replace(explanation, chain=tuple(counts))
 
     def _state(self) -> dict[str, npt.NDArray[Any]]:
-        state = {
+        return {
             **self.clusters_.state(),
             **self.cluster_chains_.state("clusters."),
             **self.global_chain_.state("global."),
+            **self._distance_state(),
         }
-        threshold = self.calibration_.familiarity_threshold
-        return state | self.distance_.state() | save_threshold(threshold)
 
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         names = {"centres"} | {"projection"} & state.keys()
@@ -228,5 +207,4 @@ class DTDRClustering(NameRanker):
         self.global_chain_ = MarkovChains.restore(state, "global.", **size)
         if self.cluster_chains_.groups != len(self.clusters_.centres):
             raise ModelError("the model has another number of clusters than chains; fit it again")
-        self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
-        self.calibration_ = Calibration(familiarity_threshold=load_threshold(state))
+        self._restore_distance(state)

@@ -15,18 +15,12 @@ from scipy.sparse import csr_array
 from dtdr.data.demonstrations import Demonstration
 from dtdr.rankers.array_checks import require
 from dtdr.rankers.base import UNKNOWN, History
-from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.linear_base import PAPER, LinearRetriever, training_steps
 from dtdr.rankers.linear_layer import Optimisation
 from dtdr.rankers.name_ranker import StaticRanker
-from dtdr.rankers.out_of_distribution import (
-    DISTANCE,
-    Mahalanobis,
-    fit_threshold,
-    load_threshold,
-    save_threshold,
-)
+from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
 from dtdr.rankers.vectors import fit_encoder, rows
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
@@ -76,7 +70,7 @@ class PreparedQuery:
     familiarity: float | None
 
 
-class DTDRLinear(LinearRetriever):
+class DTDRLinear(LinearRetriever, DistanceRanker):
     """DTDR-L (paper, Section 4 and Appendix I.2, Algorithms 5 and 6).
 
     ``recipe="paper"`` writes the names of the calls behind the query and trains as Appendix C says.
@@ -101,15 +95,23 @@ class DTDRLinear(LinearRetriever):
         "default": replace(PAPER, loss="softmax", epochs=20, learning_rate=0.1, batch_size=64),
     }
 
-    distance_: Mahalanobis
-
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         steps = training_steps(demonstrations, self._index)
         queries = [demonstration.query for demonstration in demonstrations]
         history_texts = [self._history_text(history) for history in steps.histories]
+        after: list[list[str]] = [[] for _ in queries]
+        for text, owner in zip(history_texts, steps.demonstration, strict=True):
+            after[owner].append(text)
+
+        def refit(places: Sequence[int]) -> Encoder:
+            texts = [queries[place] for place in places]
+            return fit_encoder(
+                self.encoder, [*texts, *(t for place in places for t in after[place])]
+            )
+
         # Each query once: a word must be in two demonstrations, not in two steps of one.
         self.encoder = fit_encoder(self.encoder, [*queries, *history_texts])
-        self._fit_distance(queries, history_texts, steps.demonstration)
+        self._fit_distance(queries, self.encoder.encode(queries), refit)
         texts = [
             self._text(queries[position], history)
             for position, history in zip(steps.demonstration, steps.histories, strict=True)
@@ -141,49 +143,13 @@ class DTDRLinear(LinearRetriever):
         ]
         return np.stack(self._predict(texts))
 
-    # -- out of distribution -------------------------------------------------------------------
-
-    def _fit_distance(
-        self, queries: Sequence[str], written: Sequence[str], owners: Sequence[int]
-    ) -> None:
-        """The distance, and its threshold from models without the queries that are judged."""
-        vectors = self.encoder.encode(queries)
-        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
-        after: list[list[str]] = [[] for _ in queries]
-        for text, owner in zip(written, owners, strict=True):
-            after[owner].append(text)
-
-        def refit(places: Sequence[int]) -> Encoder:
-            texts = [queries[place] for place in places]
-            return fit_encoder(
-                self.encoder, [*texts, *(t for place in places for t in after[place])]
-            )
-
-        threshold = fit_threshold(
-            self.distance_,
-            queries,
-            vectors,
-            refit if self.encoder.learned else None,
-            seed=self.seed,
-        )
-        self.calibration_ = Calibration(
-            familiarity_threshold=None if self.recipe == "paper" else threshold
-        )
-
-    def familiarity(self, prepared: PreparedQuery) -> float | None:
-        """See ``Ranker.familiarity``."""
-        return prepared.familiarity
-
     def _state(self) -> dict[str, npt.NDArray[Any]]:
-        state = super()._state()
-        threshold = self.calibration_.familiarity_threshold
-        return state | self.distance_.state() | save_threshold(threshold)
+        return super()._state() | self._distance_state()
 
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         require(state, DISTANCE | {"weights", "bias"})
         super()._restore({name: array for name, array in state.items() if name not in DISTANCE})
-        self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
-        self.calibration_ = Calibration(familiarity_threshold=load_threshold(state))
+        self._restore_distance(state)
 
 
 def history_sentence(names: Sequence[str]) -> str:

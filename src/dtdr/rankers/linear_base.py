@@ -81,14 +81,6 @@ class LinearRetriever(NameRanker):
         self._optimisation()  # checks
         self.encoder = self._choose_encoder(encoder)
 
-    @classmethod
-    def expand_params(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """A new recipe brings its own value of what is not given."""
-        if "recipe" not in parameters:
-            return parameters
-        check_recipe(parameters["recipe"])
-        return vars(cls.RECIPES[parameters["recipe"]]) | parameters
-
     def default_params(self) -> dict[str, Any]:
         """Those of the recipe."""
         return super().default_params() | vars(self.RECIPES[self.recipe])

@@ -29,7 +29,7 @@ from dtdr.errors import InputError, ModelError, OutputError
 P = TypeVar("P")
 
 FORMAT = "dtdr-model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 PARTS = {
     "encoder": "encoder.",
     "arguments": "arguments.",

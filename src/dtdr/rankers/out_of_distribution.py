@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dtdr.errors import ModelError
 from dtdr.rankers.array_checks import require_shape
-from dtdr.rankers.calibration import Floats
+from dtdr.rankers.calibration import Calibration, Floats
 from dtdr.rankers.kmeans import Matrix, principal_directions
+from dtdr.rankers.name_ranker import NameRanker
 from dtdr.rankers.vectors import Row, product, rows
 from dtdr.text.encoders.base import Encoder, Vectors
 
@@ -162,21 +163,53 @@ def fit_threshold(
     return threshold_of(np.array(scores))
 
 
-def save_threshold(threshold: float | None) -> dict[str, npt.NDArray[Any]]:
-    """The threshold as an array of shape (1,), NaN where there is none."""
-    return {"density.floor": np.array([np.nan if threshold is None else threshold])}
+class DistanceRanker(NameRanker):
+    """A ranker that knows how far a query is from those of the demonstrations."""
 
+    encoder: Encoder
+    distance_: Mahalanobis
+    seed: int
 
-def load_threshold(state: Mapping[str, npt.NDArray[Any]]) -> float | None:
-    """The threshold that ``save_threshold`` gave.
+    def familiarity(self, prepared: Any) -> float | None:
+        """See ``Ranker.familiarity``."""
+        familiarity: float | None = prepared.familiarity
+        return familiarity
 
-    Raises:
-        ModelError: it is not one.
-    """
-    threshold = float(require_shape(state, "density.floor", (1,))[0])
-    if np.isinf(threshold):
-        raise ModelError("the out-of-distribution threshold is not a number; fit the model again")
-    return None if np.isnan(threshold) else threshold
+    def _fit_distance(
+        self,
+        queries: Sequence[str],
+        vectors: Vectors,
+        refit: Callable[[Sequence[int]], Encoder],
+    ) -> None:
+        """Learn the distance, and its threshold from models without the queries that are judged."""
+        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
+        learned = refit if self.encoder.learned else None
+        threshold = fit_threshold(self.distance_, queries, vectors, learned, seed=self.seed)
+        self.calibration_ = Calibration(
+            familiarity_threshold=None if self.recipe == "paper" else threshold
+        )
+
+    def _distance_state(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save; the threshold has shape (1,), NaN where there is none."""
+        threshold = self.calibration_.familiarity_threshold
+        floor = np.array([np.nan if threshold is None else threshold])
+        return self.distance_.state() | {"density.floor": floor}
+
+    def _restore_distance(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take back what ``_distance_state`` gave.
+
+        Raises:
+            ModelError: the arrays do not fit the encoder, or the threshold is not one.
+        """
+        self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
+        threshold = float(require_shape(state, "density.floor", (1,))[0])
+        if np.isinf(threshold):
+            raise ModelError(
+                "the out-of-distribution threshold is not a number; fit the model again"
+            )
+        self.calibration_ = Calibration(
+            familiarity_threshold=None if np.isnan(threshold) else threshold
+        )
 
 
 def threshold_of(

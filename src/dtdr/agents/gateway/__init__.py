@@ -1,4 +1,4 @@
-"""An MCP gateway: between a client and its servers, it shows the tools that are needed next.
+"""An MCP gateway that lists only the most likely tools of its servers.
 
 Needs the official SDK: ``pip install 'dtdr[mcp]'``. See ``docs/gateway.md``.
 """

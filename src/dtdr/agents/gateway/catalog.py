@@ -1,4 +1,4 @@
-"""The tools of all upstreams under names that differ, and the search among them."""
+"""The tools of all upstreams under distinct names, and the search among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dtdr.rankers.ranking import Ranking
 SEPARATOR = "__"
 """In a full name; providers of LLMs allow letters, digits, ``_`` and ``-`` in names."""
 
-
 MAX_SUBJECTS = 40
 """In the instructions, which some clients cut after 2,000 characters."""
 
@@ -26,10 +25,10 @@ class CatalogTool:
 
     Attributes:
         name: unique over all upstreams.
-        upstream: whose tool it is.
-        raw_name: what the upstream calls it.
-        definition: the upstream's definition with ``name`` in place of its own.
-        known_as: the tool's name in the model; None where the model never saw it.
+        upstream: the server's name.
+        raw_name: the server's own name of the tool.
+        definition: the server's definition, under ``name``.
+        known_as: the tool's name in the model; None if the model never saw it.
     """
 
     name: str
@@ -40,27 +39,26 @@ class CatalogTool:
 
 
 class AmbiguousNameError(Exception):
-    """A name that tools or prompts of several servers have; ``names`` are their full names."""
+    """A name that tools or prompts of several servers have."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         super().__init__(
             f"more than one server has had {name!r}; use the full name: {' or '.join(names)}"
         )
-        self.names = tuple(names)
 
 
 class Names:
-    """Names that differ over all upstreams, for tools or prompts.
+    """Distinct names over all upstreams, for tools or prompts.
 
     The full name is ``upstream__name``, and only that upstream can have it: names of upstreams have
-    no ``__``. A bare name is enough as long as one upstream alone has offered that name;
-    once another has, both go by their full names and the bare one is refused, whoever came first.
-    A bare name that is the gateway's own, or looks like a full name, is never used.
+    no ``__``. A bare name is used while only one upstream has ever offered it. Once another has,
+    both go by their full names and the bare one is refused, in whatever order they came. A bare
+    name that is reserved, or looks like a full name, is never used.
 
     Args:
         upstreams: names of all configured upstreams.
-        reserved: names of the gateway's own.
-        offered: ``(upstream, name)`` known from before, as if they had been offered already.
+        reserved: names of the gateway itself.
+        offered: ``(upstream, name)`` of what was offered before.
     """
 
     def __init__(
@@ -80,25 +78,27 @@ class Names:
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
         """``(name, upstream, definition)`` of everything that upstreams offer, each once."""
-        for upstream, definitions in offers.items():
-            for definition in definitions:
-                self._offers.setdefault(str(definition.get("name", "")), set()).add(upstream)
+        listed = [
+            (upstream, str(definition.get("name", "")), definition)
+            for upstream, definitions in offers.items()
+            for definition in definitions
+        ]
+        for upstream, raw_name, _ in listed:
+            self._offers.setdefault(raw_name, set()).add(upstream)
         assigned: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
-        for upstream, definitions in offers.items():
-            for definition in definitions:
-                raw_name = str(definition.get("name", ""))
-                name = self.name_of(upstream, raw_name)
-                assigned.setdefault(name, (name, upstream, definition))
+        for upstream, raw_name, definition in listed:
+            name = self.name_of(upstream, raw_name)
+            assigned.setdefault(name, (name, upstream, definition))
         return list(assigned.values())
 
     def name_of(self, upstream: str, raw_name: str) -> str:
-        """The bare name of a thing, or the full one where others have the same."""
+        """The bare name, or the full one if it is not unique."""
         if self._is_bare(raw_name) and len(self._offers.get(raw_name, ())) <= 1:
             return raw_name
         return f"{upstream}{SEPARATOR}{raw_name}"
 
     def owner(self, name: str) -> tuple[str, str] | None:
-        """``(upstream, its own name)`` of a bare or full name that was ever offered.
+        """``(upstream, raw name)`` of a bare or full name that was ever offered.
 
         Raises:
             AmbiguousNameError: it is a bare name that several upstreams have offered.
@@ -123,13 +123,11 @@ class Catalog(Names):
 
     Args:
         is_known: whether the model knows a tool of that name.
-        upstreams: names of all configured upstreams; with the rest, see ``Names``.
+        names: see ``Names``.
     """
 
-    def __init__(
-        self, is_known: Callable[[str], bool], upstreams: Iterable[str], *names: Any, **more: Any
-    ) -> None:
-        super().__init__(upstreams, *names, **more)
+    def __init__(self, is_known: Callable[[str], bool], *names: Any, **more: Any) -> None:
+        super().__init__(*names, **more)
         self._is_known = is_known
         self._by_name: dict[str, CatalogTool] = {}
         self._by_model_name: dict[str, list[str]] = {}
@@ -147,82 +145,73 @@ class Catalog(Names):
         """Take the tools of every upstream, in the order of the upstreams.
 
         Args:
-            offers: tool definitions by upstream, those last seen where it is away.
+            offers: tool definitions by upstream; those last seen if it is disconnected.
             available: upstreams whose tools can be called now.
         """
         up = set(available)
-        self._by_name = {}
+        self._by_name, self._by_model_name, self._search = {}, {}, None
         for name, upstream, definition in self.assign(offers):
             if upstream in up:
                 raw_name = str(definition.get("name", ""))
-                exposed = {**definition, "name": name}
                 known_as = self._model_name(name, upstream, raw_name)
+                exposed = {**definition, "name": name}
                 self._by_name[name] = CatalogTool(name, upstream, raw_name, exposed, known_as)
-        self._by_model_name = {}
-        for tool in self._by_name.values():
-            if tool.known_as is not None:
-                self._by_model_name.setdefault(tool.known_as, []).append(tool.name)
-        self._search = None
+                if known_as is not None:
+                    self._by_model_name.setdefault(known_as, []).append(name)
 
     def get(self, name: str) -> CatalogTool | None:
         """The tool of that name, if it can be called now."""
         return self._by_name.get(name)
 
-    def model_name(self, name: str) -> str:
-        """What the model calls a tool; the name that it is listed under where it never saw it.
+    def tools(self) -> list[CatalogTool]:
+        """The tools that can be called now, in the order of the upstreams."""
+        return list(self._by_name.values())
 
-        Raises:
-            AmbiguousNameError: several upstreams have a tool of that bare name.
-        """
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._by_name)
+
+    def unknown(self) -> list[CatalogTool]:
+        """Those that the model does not know."""
+        return [tool for tool in self.tools() if tool.known_as is None]
+
+    def model_names(self) -> tuple[str, ...]:
+        """The model's names of those that it knows, each once."""
+        return tuple(self._by_model_name)
+
+    def model_name(self, name: str) -> str:
+        """The model's name of a tool; the listed name if the model does not know it."""
         owner = self.owner(name)
         if owner is None:
             return name
         listed = self.name_of(*owner)
-        tool = self._by_name.get(listed)
-        known_as = self._model_name(listed, *owner) if tool is None else tool.known_as
-        return known_as or listed
-
-    def model_names(self) -> tuple[str, ...]:
-        """What the model calls the tools that it knows, each once."""
-        return tuple(self._by_model_name)
-
-    def unknown(self) -> list[CatalogTool]:
-        """The tools that can be called now and that the model does not know."""
-        return [tool for tool in self._by_name.values() if tool.known_as is None]
+        return self._model_name(listed, *owner) or listed
 
     def of_model_name(self, known_as: str) -> Sequence[str]:
-        """Names of the tools that the model calls so: several where upstreams share a name."""
+        """Names of the tools with that name in the model: several if upstreams share a name."""
         return self._by_model_name.get(known_as, ())
 
     def upstream_of(self, name: str) -> str | None:
         """The server of a tool that can be called now."""
-        return None if name not in self else self._by_name[name].upstream
-
-    def upstreams_of(self, known_as: str) -> set[str | None]:
-        """The servers that have a tool which the model calls so, or that is listed so."""
-        return {self.upstream_of(name) for name in self.of_model_name(known_as) or (known_as,)}
-
-    def names(self) -> tuple[str, ...]:
-        """Every tool that can be called now, in the order of the upstreams."""
-        return tuple(self._by_name)
+        return self._by_name[name].upstream if name in self else None
 
     def subjects(self) -> list[str]:
-        """What tools are about, by the words of their names; those of demonstrations first.
+        """What tools are about, by the words of their names; those the model knows first.
 
         The first word of a name says what the tool does, the others what it works on.
         """
-        tools = sorted(self._by_name.values(), key=lambda tool: tool.known_as is None)
+        tools = sorted(self.tools(), key=lambda tool: tool.known_as is None)
         words = (" ".join(name_words(tool.raw_name).split()[1:]) for tool in tools)
         return list(islice(dict.fromkeys(filter(None, words)), MAX_SUBJECTS))
 
     def search(
         self, text: str, limit: int, run: Ranking | None = None, asked: Ranking | None = None
     ) -> list[str]:
-        """Names of the tools that a text means, best first; see ``dtdr.predict.search``."""
+        """Names of the tools that match a text, best first; see ``dtdr.predict.search``."""
         if self._search is None:
-            tools = list(self._by_name.values())
+            tools = self.tools()
             self._search = ToolSearch(
-                tuple(tool.name for tool in tools),
+                self.names(),
                 lambda: list(map(_document, tools)),
                 tuple(tool.known_as for tool in tools),
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dtdr.agents.transcript import bound_call, read_call
 from dtdr.data.calls import ToolCall
+from dtdr.data.outputs import bound_output
 from dtdr.logs.log_format import TracedCall
 from dtdr.logs.mcp import MCP
 from dtdr.logs.turns import number_steps
@@ -29,20 +31,20 @@ SESSION_KEY = "dtdr/session"
 MAX_CLIENTS = 10_000
 
 MAX_TEXT = 10_000
-"""Characters kept of an intent, of a search and of each text in a call's arguments and output."""
+"""Characters kept of an intent and of a search."""
 
 MAX_SEARCHES = 20
-"""Searches of a run that are kept, the latest ones."""
+"""Searches kept of a run, the latest ones."""
 
 MAX_CALLS = 1_000
 MAX_CALL_CHARACTERS = 16_000
 MAX_RUN_CHARACTERS = 2_000_000
 """What is kept of a run; a longer one is cut into two, so that a client that never pauses takes
-bounded memory. More of one call's arguments and output is left out: ranking reads 2,000 characters
-of an output."""
+bounded memory. ``MAX_CALL_CHARACTERS`` are for the arguments and again for the output of a call:
+ranking reads 2,000 characters of an output."""
 
 MAX_ALL_CHARACTERS = 50_000_000
-"""What is kept of all runs together; beyond it, runs of the clients longest silent end early."""
+"""What is kept of all runs together; beyond it, the runs of the most idle clients end early."""
 
 STDIO = "stdio"
 """Key of the client over standard input and output that names no conversation."""
@@ -55,17 +57,18 @@ class ClientState:
     """One client's conversation.
 
     Attributes:
-        intent: what the user wants, where the client said so.
+        intent: what the user wants, if the client sent it.
         searches: texts the agent searched with in this run.
         calls: the run's calls, in the order they were made.
         called: names of the tools called in this conversation, each once.
-        searched: names of the tools that searches of this run brought up, latest first, bounded.
+        searched: names of the tools that searches of this run found, latest first.
         shown: names of the tools in the list that the client has, or can ask for.
-        kept: model names that a sticky policy goes on from after the latest ranking.
+        notified: the list of the last notice or answer to the client; None before the first.
+        kept: model names that a sticky policy continues from.
         characters: kept in ``calls``.
-        running: calls that are being worked on, and open streams of changes.
+        running: calls in progress, and open streams of changes.
         awaited: set when the client has listed again after the latest notice of a change.
-        lists_again: whether the client asks for its list after a notice, as far as was seen.
+        lists_again: whether the client listed again after the last notice.
         last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
         log_level: least severe log message that the client asked for; None: all.
@@ -80,6 +83,7 @@ class ClientState:
     shown: tuple[str, ...] = ()
     notified: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
+    characters: int = 0
     wire: ServerSession | None = None
     is_modern: bool = False
     log_level: types.LoggingLevel | None = None
@@ -92,8 +96,6 @@ class ClientState:
     ranked_for: object = None
     awaited: anyio.Event | None = None
     lists_again: bool = True
-
-    characters: int = 0
     _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
     _step: tuple[str, list[str]] | None = None
     _kept_before: tuple[str, ...] = ()
@@ -103,34 +105,27 @@ class ClientState:
 
     @property
     def query(self) -> str:
-        """What the next tools are ranked for: the intent, else the last search.
-
-        Where nothing is known of what the user wants, the query that runs of an MCP log have.
-        """
+        """What tools are ranked for: the intent, the last search, or the query of an MCP log."""
         return self.intent or (self.searches[-1] if self.searches else MCP.default_query)
-
-    def add_search(self, text: str) -> None:
-        """Keep what the agent searched for."""
-        self.searches.append(text[:MAX_TEXT])
-        del self.searches[:-MAX_SEARCHES]
-
-    def add_matches(self, names: Iterable[str], most: int) -> None:
-        """Show the tools that a search brought up, and only the latest of all searches."""
-        self.searched = tuple(dict.fromkeys((*names, *self.searched)))[:most]
-
-    def keep(self, value: Any) -> Any:
-        """A call's arguments or output, JSON, as far as they are kept."""
-        kept, size = shorten(value, MAX_CALL_CHARACTERS)
-        self.characters += size
-        return kept
 
     @property
     def history(self) -> list[str]:
         """Names of the run's calls, oldest first."""
         return [call.tool for call in tuple(self.calls)]
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the run must be cut here."""
+        return len(self.calls) >= MAX_CALLS or self.characters > MAX_RUN_CHARACTERS
+
+    def keep(self, value: Any) -> Any:
+        """A call's arguments or output, cut to ``MAX_CALL_CHARACTERS``."""
+        kept, _ = bound_output(value, MAX_CALL_CHARACTERS)
+        self.characters += len(kept if isinstance(kept, str) else json.dumps(kept))
+        return kept
+
     def read_calls(self) -> list[ToolCall]:
-        """The run's calls with as much as is known of them; slow for long outputs."""
+        """The run's calls with their arguments and outputs; slow for long outputs."""
         calls = tuple(self.calls)  # others may be made meanwhile
         result: list[ToolCall] = []
         for call, step in zip(calls, number_steps(calls), strict=True):
@@ -144,21 +139,16 @@ class ClientState:
         return result
 
     def resume(self, call: TracedCall) -> None:
-        """Take a call up again that was answered with questions."""
+        """Continue a call that was answered with questions."""
         call.ended = None
         self._read.pop(call.id, None)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the run is to be cut here."""
-        return len(self.calls) >= MAX_CALLS or self.characters > MAX_RUN_CHARACTERS
-
     def has_paused(self, seconds: float) -> bool:
-        """Whether the run has stood still for so long."""
+        """Whether the run had no call for this long."""
         return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
 
     def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
-        """What was kept at the step before, to which ranking a step again does not add.
+        """What was kept at the step before; ranking the same step again does not change it.
 
         A step is ranked again when a server comes or goes. Another query begins another set,
         unless what was kept ``lasts``.
@@ -171,22 +161,18 @@ class ClientState:
         return self._kept_before
 
     def start_over(self) -> list[TracedCall]:
-        """Begin another run; gives back the calls of the one that ended."""
-        ended, self.calls = self.calls, []
-        self.searches = []
-        self.characters = 0
-        self._read = {}
-        self.searched = ()
-        self.kept = ()
-        self._step = None
+        """Begin another run and return the calls of the one that ended."""
+        ended, self.calls, self.searches, self.characters = self.calls, [], [], 0
+        self.searched = self.kept = ()
+        self._read, self._step = {}, None
         return ended
 
 
 class Clients:
-    """The clients by their key: one over stdio, one a session over HTTP.
+    """The clients by their key: one over stdio, one per session over HTTP.
 
     Args:
-        ended: called with the state of a client that is forgotten.
+        ended: called with the state of each client that is forgotten.
         idle_seconds: how long a client without a request is remembered.
     """
 
@@ -196,7 +182,7 @@ class Clients:
         self._idle_seconds = idle_seconds
         self._requests = 0
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[ClientState]:
         return iter(tuple(self._states.values()))
 
     def __len__(self) -> int:
@@ -206,7 +192,7 @@ class Clients:
         """The state of the client that sent a request."""
         state = self.at(client_key(context))
         self._requests += 1
-        if self._requests % 50 == 0:  # which add 5 million characters at most
+        if self._requests % 50 == 0:  # which add 2 million characters at most
             self._bound()
         state.wire = context.session
         state.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -218,15 +204,15 @@ class Clients:
         if state is None:
             self.forget_idle()
             while len(self._states) >= MAX_CLIENTS:
-                self._ended(self._states.pop(next(iter(self._states))))
+                self.forget(next(iter(self._states)))
             state = ClientState(key)
-        self._states[key] = state  # put last: the first is the one longest untouched
+        self._states[key] = state  # put last: the first is the one untouched for the longest time
         state.touched = time.monotonic()
         return state
 
     def _bound(self) -> None:
-        total = sum(state.characters for state in self._states.values())
-        for state in tuple(self._states.values()):
+        total = sum(state.characters for state in self)
+        for state in self:
             if total <= MAX_ALL_CHARACTERS:
                 break
             total -= state.characters
@@ -235,12 +221,11 @@ class Clients:
     def forget_idle(self) -> None:
         """Forget the clients that have been silent for too long."""
         horizon = time.monotonic() - self._idle_seconds
-        for key, state in tuple(self._states.items()):
+        for state in self:
             if state.touched > horizon:
                 break
             if not state.running:
-                del self._states[key]
-                self._ended(state)
+                self.forget(state.key)
 
     def forget(self, key: str) -> None:
         """Forget a client that has left."""
@@ -248,45 +233,12 @@ class Clients:
         if state is not None:
             self._ended(state)
 
-    def forget_all(self) -> None:
-        """Forget every client."""
-        for key in tuple(self._states):
-            self.forget(key)
-
-
-def shorten(value: Any, characters: int) -> tuple[Any, int]:
-    """A JSON value whose texts are cut and that ends where it has this many characters; its size.
-
-    A number or another atom counts as eight characters.
-    """
-    if isinstance(value, str):
-        text = value[: min(MAX_TEXT, max(0, characters))]
-        return text, len(text)
-    if isinstance(value, Mapping):
-        left, items = characters, {}
-        for key, item in value.items():
-            if left <= 0:
-                break
-            items[str(key)[:MAX_TEXT]], size = shorten(item, left)
-            left -= size + min(len(str(key)), MAX_TEXT)
-        return items, characters - left
-    if isinstance(value, list):
-        left, elements = characters, []
-        for item in value:
-            if left <= 0:
-                break
-            element, size = shorten(item, left)
-            elements.append(element)
-            left -= size + 1
-        return elements, characters - left
-    return value, 8
-
 
 def client_key(context: Context) -> str:
     """Which client sent a request.
 
-    The conversation that its ``_meta`` names; else the session of 2025-era HTTP; else, for the
-    sessionless HTTP of 2026-07-28, the credential, address and name of the client together; over
+    The conversation that its ``_meta`` names; else the session of 2025-era HTTP; else, over the
+    sessionless HTTP of 2026-07-28, the credential, address and name of the client together. Over
     stdio there is one client.
     """
     meta: Mapping[str, Any] = context.meta or {}
@@ -299,8 +251,7 @@ def client_key(context: Context) -> str:
     owner = f"{headers.get('authorization', '')} {address}"
     if isinstance(named, str):
         return f"named {owner} {named}"
-    session = headers.get("mcp-session-id")
-    if session:
+    if session := headers.get("mcp-session-id"):
         return session_key(session)
     about = context.session.client_params
     name = "" if about is None else f"{about.client_info.name} {about.client_info.version}"

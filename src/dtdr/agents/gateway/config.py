@@ -1,4 +1,4 @@
-"""The servers behind the gateway, from the command line or a config file, and its options."""
+"""The gateway's servers, from the command line or a configuration file, and its options."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
 from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.policy import ToolPolicy
@@ -26,12 +25,10 @@ _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
-# Programs that run another: the server's name is what they run.
-_LAUNCHERS = {
-    *("npx", "npm", "bunx", "node", "deno"),
-    *("uvx", "uv", "pipx", "python", "python3", "docker"),
-}
-_LAUNCHER_WORDS = {"run", "exec", "tool", "x", "-m"}
+# Words before the one that says what a command runs.
+_LAUNCHERS = re.compile(
+    r"-.*|npx|npm|bunx|node|deno|uvx?|pipx|python[\d.]*|docker|run|exec|tool|x", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,12 @@ class UpstreamSpec:
         command: the program and its arguments; empty for a URL.
         url: where the server listens; empty for a command.
         env: environment variables added for the command.
-        inherit_env: the command gets the whole environment of the gateway, not only ``PATH``,
-            ``HOME`` and the like.
+        inherit_env: give the command the gateway's whole environment, not only ``PATH``, ``HOME``
+            and the like.
         cwd: the command's working folder.
         headers: HTTP headers sent with every request.
-        prefetch: its own names of the tools that may be called early; None where the server's
-            ``readOnlyHint`` is to say.
+        prefetch: the server's names of tools that may be called early; None asks its
+            ``readOnlyHint``.
 
     Raises:
         InputError: the name cannot be used, or there is not exactly one of command and URL.
@@ -76,10 +73,10 @@ class UpstreamSpec:
 DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow", fallback=False)
 
 LOST_CACHE = 0.5
-"""Share of the next calls that a new list for the whole run must add. A tool that is missing is
-searched for and then listed, so it costs the prompt cache as well, and the search besides: with
-probability p, p × (cache + search) against the cache now. A search is another request that reads
-the prompt, and seconds of the user's; at the price of a lost cache, a new list pays from .5 on."""
+"""Share of the next calls that a new list for the whole run must add. A missing tool is searched
+for and then listed, so it costs the prompt cache too, and the search: with probability p,
+p × (cache + search) against the cache now. A search is a request that reads the prompt, and seconds
+of the user's time. If it costs as much as a lost cache, a new list pays from .5 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +84,21 @@ class GatewayOptions:
     """How the gateway chooses, and what it records.
 
     Attributes:
-        whole_run: the list is chosen for the next calls of the run instead of the next one, and
-            changes only where that is worth the client's prompt cache (``LOST_CACHE``), whatever
-            the policy's ``sticky``; answers wait until the client has listed again.
         policy: how many ranked tools are shown and when they may change. ``grow``, the default,
-            keeps a tool that was shown until the run ends, so that the list changes less often and
-            the client's prompt cache lasts longer. ``always_include`` are names as clients see
-            them; of tools that the model does not know, too.
-        learn: file that the demonstrations of passed calls are appended to; None records nothing.
+            keeps a shown tool until the run ends, so that the client's prompt cache lasts longer.
+            ``always_include`` are names as clients see them, of unknown tools too.
+        whole_run: choose the list for the next calls of the run, not only for the next one, and
+            change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
+            the policy's ``sticky``. Answers wait until the client has listed again.
+        learn: file to append demonstrations of the passed calls to; None records nothing.
         redact: scrub secrets and personal data from it.
-        outputs: what it keeps of the calls' outputs: text, their shape, or nothing.
-        prefetch: makes calls early that the model predicts, to tools that are known to change
-            nothing; None makes none.
-        pin: file of the digests of the tools' definitions; a tool whose definition is another one
-            than there is refused. None takes changed definitions, with a line in the log.
+        outputs: what it keeps of the calls' outputs.
+        prefetch: make predicted calls of read-only tools early; None makes none.
+        pin: file of the digests of the tools' definitions; a tool with another definition is
+            refused. None accepts changed definitions and logs them.
         run_gap: seconds without a call that end a run.
         connect_seconds: how long a server may take to connect.
-        wait_seconds: how long a call waits for a server that is away before it fails.
+        wait_seconds: how long a call waits for a disconnected server before it fails.
         idle_seconds: how long an HTTP client without requests is remembered.
     """
 
@@ -130,8 +125,8 @@ class GatewayOptions:
 def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
     """Upstreams from the words after ``--``.
 
-    ``--`` again separates upstreams. Where the first word of one is a URL, each of its words is
-    an upstream; everything else is one command with its arguments.
+    Another ``--`` begins the next upstream. If the first word of one is a URL, each of its words
+    is an upstream; otherwise they are one command with its arguments.
 
     Raises:
         InputError: nothing is between two ``--``, or a command follows URLs.
@@ -142,26 +137,23 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
         if is_separator:
             if rest:
                 raise InputError("nothing is between two '--'; write: dtdr mcp MODEL -- SERVER")
-            continue
-        if not _is_url(first):
-            command = (first, *rest)
-            specs.append(UpstreamSpec(_command_name(command), command=command, inherit_env=True))
-            continue
-        for word in (first, *rest):
-            if not _is_url(word):
-                raise InputError(f"{word!r} follows a URL but is none; put '--' before a command")
-            specs.append(UpstreamSpec(_clean(urlsplit(word).hostname or "server"), url=word))
-    return _number_duplicates(specs)
+        elif _is_url(first):
+            for word in (first, *rest):
+                if not _is_url(word):
+                    raise InputError(f"{word!r} follows a URL; put '--' before a command")
+                name = _unused_name(_clean(urlsplit(word).hostname or ""), specs)
+                specs.append(UpstreamSpec(name, url=word))
+        else:
+            name = _unused_name(_command_name(first, rest), specs)
+            specs.append(UpstreamSpec(name, command=(first, *rest), inherit_env=True))
+    return specs
 
 
 def read_config(path: str | Path) -> list[UpstreamSpec]:
     """Upstreams of a JSON file with ``mcpServers`` or ``servers``, as MCP clients write it.
 
-    An entry is ``{"command", "args", "env", "cwd"}`` or ``{"url", "headers"}``, and may list the
-    tools that may be called early under ``prefetch``; ``${NAME}``,
-    ``${env:NAME}`` and ``${NAME:-default}`` in its texts are environment variables and
-    ``${workspaceFolder}`` is the working folder; ``"disabled": true`` skips it. Comments and commas
-    after the last item are passed over, as VS Code does.
+    Comments and commas after the last item are allowed, as in VS Code. ``docs/gateway.md`` has the
+    keys of an entry.
 
     Raises:
         InputError: the file cannot be read, or an entry is not a server.
@@ -183,14 +175,14 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
             '"servers"'
         )
     return [
-        _entry(path, str(name), entry)
+        _read_entry(path, name, entry)
         for name, entry in servers.items()
         if not (isinstance(entry, dict) and entry.get("disabled") is True)
     ]
 
 
 def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
-    """The specs, which must be at least one and have different names.
+    """The specs, checked.
 
     Raises:
         InputError: there is none, or two share a name.
@@ -204,40 +196,36 @@ def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
     return distinct
 
 
-class _Entry(BaseModel):
+class _Entry(msgspec.Struct):
     """A server of a configuration file, as MCP clients write it."""
 
-    model_config = ConfigDict(strict=True)
-
-    command: str = Field("", description="a text")
-    args: list[str] = Field([], description="a list of texts")
-    url: str = Field("", description="a text")
-    env: dict[str, str] = Field({}, description="an object of texts")
-    headers: dict[str, str] = Field({}, description="an object of texts")
-    cwd: str | None = Field(None, description="a text")
-    prefetch: list[str] | None = Field(None, description="a list of its tools")
+    command: str = ""
+    args: tuple[str, ...] = ()
+    url: str = ""
+    env: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    cwd: str | None = None
+    prefetch: tuple[str, ...] | None = None
 
 
-def _entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: server {name!r} must be a JSON object")
-    if "envFile" in value:
+def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
+    if isinstance(value, dict) and "envFile" in value:
         raise InputError(f"{path}: server {name!r} has an 'envFile'; put its variables into 'env'")
+    if isinstance(value, dict):
+        fields = _Entry.__struct_fields__
+        value = {key: _expand(path, item) for key, item in value.items() if key in fields}
     try:
-        entry = _Entry.model_validate(value)
-    except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-        expected = _Entry.model_fields[key].description
-        raise InputError(f"{path}: {key!r} of server {name!r} must be {expected}") from error
-    expand = partial(_expand_variables, path)
+        entry = msgspec.convert(value, _Entry)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: server {name!r}: {error}") from error
     return UpstreamSpec(
         _clean(name),
-        command=tuple(map(expand, (entry.command, *entry.args))) if entry.command else (),
-        url=expand(entry.url),
-        env={variable: expand(text) for variable, text in entry.env.items()},
-        cwd=None if entry.cwd is None else expand(entry.cwd),
-        headers={header: expand(text) for header, text in entry.headers.items()},
-        prefetch=None if entry.prefetch is None else tuple(entry.prefetch),
+        command=(entry.command, *entry.args) if entry.command else (),
+        url=entry.url,
+        env=entry.env,
+        cwd=entry.cwd,
+        headers=entry.headers,
+        prefetch=entry.prefetch,
     )
 
 
@@ -250,38 +238,37 @@ def _loads(text: str) -> Any:
         return json.loads(text)
 
 
-def _expand_variables(path: str | Path, text: str) -> str:
-    def value(match: re.Match[str]) -> str:
+def _expand(path: str | Path, value: Any) -> Any:
+    """A JSON value with environment variables in its texts."""
+
+    def variable(match: re.Match[str]) -> str:
         text = os.environ.get(match[1], match[2])
         if text is None:
             raise InputError(f"{path} uses ${{{match[1]}}}, which is not set in the environment")
         return text
 
-    if "${input:" in text:
+    if isinstance(value, dict):
+        return {key: _expand(path, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(path, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    if "${input:" in value:
         raise InputError(
-            f"{path} asks for {text!r}, which only an editor can; write ${{NAME}} and set NAME in "
+            f"{path} asks for {value!r}, which only an editor can; write ${{NAME}} and set NAME in "
             "the environment"
         )
-    return _VARIABLE.sub(value, text.replace("${workspaceFolder}", os.getcwd()))
+    return _VARIABLE.sub(variable, value.replace("${workspaceFolder}", os.getcwd()))
 
 
 def _is_url(text: str) -> bool:
     return text.strip().startswith(("http://", "https://"))
 
 
-def _command_name(words: Sequence[str]) -> str:
+def _command_name(program: str, arguments: Sequence[str]) -> str:
     """The server's name in a command: ``npx -y @scope/server-git@1.2`` is ``server-git``."""
-    program = Path(words[0]).stem
-    chosen = program
-    if program in _LAUNCHERS or re.fullmatch(r"python[\d.]*", program):
-        chosen = next(
-            (
-                word
-                for word in words[1:]
-                if not word.startswith("-") and word not in _LAUNCHER_WORDS
-            ),
-            program,
-        )
+    words = (Path(program).stem, *arguments)
+    chosen = next((word for word in words if not _LAUNCHERS.fullmatch(word)), words[0])
     package = chosen.rstrip("/").rpartition("/")[2]
     return _clean(re.sub(r"(?:@|==|:).*$|\.(?:py|js|ts|mjs)$", "", package))
 
@@ -291,15 +278,8 @@ def _clean(name: str) -> str:
     return plain.strip("-_")[:32].rstrip("_") or "server"
 
 
-def _number_duplicates(specs: Sequence[UpstreamSpec]) -> list[UpstreamSpec]:
-    """The specs with ``-2``, ``-3`` behind names that were taken."""
-    taken: set[str] = set()
-    result: list[UpstreamSpec] = []
-    for spec in specs:
-        name, number = spec.name, 1
-        while name in taken:
-            number += 1
-            name = f"{spec.name[:28]}-{number}"
-        taken.add(name)
-        result.append(replace(spec, name=name))
-    return result
+def _unused_name(name: str, specs: Sequence[UpstreamSpec]) -> str:
+    """The name, with ``-2``, ``-3`` … at its end if another upstream has it."""
+    taken = {spec.name for spec in specs}
+    numbered = (f"{name[:28]}-{number}" for number in range(2, len(specs) + 3))
+    return next(item for item in (name, *numbered) if item not in taken)

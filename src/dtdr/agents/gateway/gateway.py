@@ -8,19 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
-import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
-from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
-from dtdr.agents.gateway.learning import Recorder, RunQueue
+from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
-from dtdr.agents.gateway.upstream import InputAnswer, Upstream
+from dtdr.agents.gateway.upstream import Upstream
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError, OutputError
@@ -34,29 +32,27 @@ logger = logging.getLogger("dtdr.mcp")
 HEAD_START = 0.02
 """Seconds that a call has before the model ranks for the next one, unless it is answered sooner.
 Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
-is answered after the new list is there."""
+is answered after the new list is ready."""
 
 LISTING_SECONDS = 2.0
-"""How long an answer waits for a client to ask for a new list after the notice of it; one that did
-not is not waited for again."""
+"""How long an answer waits for a client to list again after the notice of a change. The gateway
+does not wait again for a client that did not."""
 
 CLEAN_UP_SECONDS = 15.0
-"""How often runs and clients that have gone silent are looked for."""
+"""How often the gateway ends silent runs and forgets silent clients."""
 
 START_SECONDS = 10.0
-"""How long clients wait for slow servers at the start; whichever comes later joins the list then.
-Clients commonly give a server 30 to 60 s to answer their first message."""
-
 WHOLE_RUN_START_SECONDS = 20.0
-"""The same where the first list is the one that a client's LLM reads."""
+"""How long clients wait for slow servers at the start: in general, and if the first list is the one
+that a client's LLM reads. Clients commonly give a server 30 to 60 s to answer."""
 
 
 class Gateway:
     """The state behind one served endpoint; ``run`` keeps its servers connected.
 
     Args:
-        retriever: a fitted model; one whose tools can change takes up the servers' tools that it
-            does not know, in memory.
+        retriever: a fitted model. If it can change its tools, it registers the servers' tools that
+            it does not know, in memory.
         specs: the servers behind the gateway.
         options: how it chooses, and what it records.
 
@@ -65,8 +61,8 @@ class Gateway:
         tokens: of definitions that clients were ``shown`` and spared (``hidden``), by call.
 
     Raises:
-        InputError: there is no server, two share a name, or the model cannot do what is asked:
-            it is not calibrated, or knows no arguments to call early with.
+        InputError: there is no server, two share a name, or the model is not calibrated or not
+            fitted with arguments, which an option needs.
         OutputError: the file to record into cannot be written.
     """
 
@@ -77,15 +73,14 @@ class Gateway:
         options: GatewayOptions | None = None,
     ) -> None:
         self.options = options = options or GatewayOptions()
-        self._recorded: RunQueue | None = None
+        self._recorder: Recorder | None = None
         if options.learn is not None:
-            recorder = Recorder(
+            self._recorder = Recorder(
                 options.learn,
                 stand_in=MCP.default_query,
                 redact=options.redact,
                 outputs=options.outputs,
             )
-            self._recorded = RunQueue(recorder)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
@@ -96,7 +91,9 @@ class Gateway:
         self._definitions: dict[str, list[Definition]] = {name: [] for name in names}
         self._has_started = False
         self.clients = Clients(self.end_run, options.idle_seconds)
-        self.upstreams = {spec.name: Upstream(spec, self, options) for spec in specs}
+        self.upstreams = {
+            spec.name: Upstream(spec, options, self.clients, self._tools_changed) for spec in specs
+        }
         self.prefetcher: Prefetcher | None = None
         if options.prefetch is not None:
             if not self.ranker.fills:
@@ -104,7 +101,7 @@ class Gateway:
             self.prefetcher = Prefetcher(
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
-        self.keeps_calls = bool(self._recorded or self.prefetcher or self.ranker.reads_calls)
+        self.keeps_calls = bool(self._recorder or self.prefetcher or self.ranker.reads_calls)
         self.tokens: Counter[str] = Counter()
         self._definition_tokens: dict[str, int] = {}
         self._version = 0
@@ -112,10 +109,10 @@ class Gateway:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Keep the servers connected while the block runs; yields when each was tried."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
+        """Keep the servers connected while the block runs; yields once each was tried."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
                 for upstream in self.upstreams.values():
                     tasks.start_soon(upstream.run)
                 tasks.start_soon(self._clean_up)
@@ -124,25 +121,19 @@ class Gateway:
                 self._has_started = True
                 await self._register_tools()
                 self._report()
-                try:
-                    yield
-                finally:
-                    # Before the servers are left, which takes seconds: whoever started the gateway
-                    # may not wait for them.
-                    self._tasks = None
-                    self.clients.forget_all()
-                    if self._recorded is not None:
-                        await self._recorded.close()
-                    tasks.cancel_scope.cancel()
-        finally:
-            self._tasks = None
+                yield
+            finally:
+                # Before the servers are closed, which takes seconds: the process that started the
+                # gateway may not wait for them.
+                self._tasks = None
+                for state in self.clients:
+                    self.clients.forget(state.key)
+                if self._recorder is not None:
+                    await self._recorder.close()
+                tasks.cancel_scope.cancel()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
-        """``(upstream, its own name)`` of a tool, waiting for servers that are still starting.
-
-        Raises:
-            AmbiguousNameError: several upstreams have a tool of that bare name.
-        """
+        """As ``Catalog.owner``, but waits for servers that are still starting."""
         owner = self.catalog.owner(name)
         if owner is None:
             await self._wait_for_servers(self.options.connect_seconds)
@@ -174,7 +165,7 @@ class Gateway:
     async def refresh(self, state: ClientState) -> None:
         """Bring the list of tools that a client sees up to date."""
         async with state.ranking:
-            # A step is ranked again when a call ends, where the model reads what calls returned.
+            # If the model reads outputs, a step is ranked again when a call ends.
             ended = sum(call.ended is not None for call in state.calls if self.ranker.reads_calls)
             basis = (
                 state.query, state.history, ended, state.searched, tuple(state.called),
@@ -192,7 +183,7 @@ class Gateway:
             state.ranked_for = basis
 
     async def _rank(self, state: ClientState) -> Sequence[str]:
-        """Names to show by the ranking; all of them where ranking failed or there are few."""
+        """Names to show by the ranking; all of them if ranking failed or there are few."""
         few, whole_run = self.options.policy.top_k, self.options.whole_run
         if few is not None and len(self.catalog) <= few:
             return self.catalog.names()
@@ -216,12 +207,12 @@ class Gateway:
             self._tasks.start_soon(self._refresh_and_notify, state, delay)
 
     def schedule_prefetch(self, state: ClientState) -> None:
-        """Make a client's next calls early, in the background, where that is wanted."""
+        """Make a client's next calls early, in the background, if that is an option."""
         if self._tasks is not None and self.prefetcher is not None and not state.running:
             self._tasks.start_soon(self.prefetcher.start, state)
 
     async def await_listing(self, state: ClientState) -> None:
-        """Wait until a client has the new list, where it is one for the whole run.
+        """Wait until a client has the new list, if it is one for the whole run.
 
         The client asks its LLM as soon as it is answered, with the list that it has then.
         """
@@ -247,7 +238,7 @@ class Gateway:
             logger.exception("could not bring a client's list of tools up to date")
 
     def count_definitions(self, state: ClientState) -> None:
-        """Count what a client's LLM read of definitions to make a call, and what it was spared."""
+        """Count the definitions that a client's LLM read before a call, and those it was spared."""
         shown = sum(self._definition_tokens.get(name, 0) for name in state.shown)
         self.tokens["shown"] += shown
         self.tokens["hidden"] += sum(self._definition_tokens.values()) - shown
@@ -255,7 +246,7 @@ class Gateway:
     # -- runs ------------------------------------------------------------------------------------
 
     def take_intent(self, state: ClientState, text: str) -> None:
-        """Take up what the user wants; another text than before begins another run."""
+        """Set what the user wants; another text than before begins another run."""
         intent = text[:MAX_TEXT]
         if not intent.strip() or intent == state.intent:
             return
@@ -269,14 +260,14 @@ class Gateway:
         self.schedule_prefetch(state)
 
     async def take_prompt(self, text: str) -> None:
-        """Take up what the user wrote, from the hook of the one client over pipes."""
+        """Set what the user wrote, from the hook of the one client over pipes."""
         for state in tuple(self.clients) or (self.clients.at(STDIO),):
             self.take_intent(state, text)
             self.schedule_refresh(state)
             await self.await_listing(state)
 
     def begin_conversation(self, state: ClientState) -> None:
-        """Begin again for a client that was restarted, unless its last start is still served.
+        """Start over for a client that was restarted, unless a request of it is in progress.
 
         Clients of 2026-07-28 have no session over HTTP: one that starts again is known by its
         address and name, and must not be confused with one that only asks for a sign of life.
@@ -293,10 +284,10 @@ class Gateway:
         calls = state.start_over()
         if self.prefetcher is not None:
             self.prefetcher.end(state)
-        if calls and self._recorded is not None:
-            self._recorded.add(texts, calls, characters)
+        if calls and self._recorder is not None:
+            self._recorder.add(texts, calls, characters)
             if self._tasks is not None:
-                self._tasks.start_soon(self._recorded.work)
+                self._tasks.start_soon(self._recorder.work)
 
     async def _clean_up(self) -> None:
         while True:
@@ -307,10 +298,9 @@ class Gateway:
                     self.schedule_refresh(state)
             self.clients.forget_idle()
 
-    # -- what upstreams say ------------------------------------------------------------------------
+    # -- the tools of upstreams --------------------------------------------------------------------
 
-    async def tools_changed(self, upstream: Upstream) -> None:
-        """See ``Listener``."""
+    async def _tools_changed(self, upstream: Upstream) -> None:
         accepted, changed = self.pins.accept(upstream.name, upstream.tools)
         self._definitions[upstream.name] = accepted
         try:
@@ -322,34 +312,23 @@ class Gateway:
         for state in self.clients:
             if names.intersection(state.notified or ()):
                 state.notified = ()  # the names are the same, and their tools are not
-            self.schedule_refresh(state)
-        # At the start, the tools of all servers are taken up at once.
+        # At the start, the tools of all servers are registered at once.
         if self._has_started and self._tasks is not None:
             self._tasks.start_soon(self._register_tools)
 
     async def _register_tools(self) -> None:
         if await self.ranker.register(self.catalog.unknown()):
             self._rebuild()
-            for state in self.clients:
-                self.schedule_refresh(state)
 
     def _rebuild(self) -> None:
         up = [item.name for item in self.upstreams.values() if item.is_up]
         self.catalog.rebuild(self._definitions, up)
-        listed = filter(None, map(self.catalog.get, self.catalog.names()))
-        self._definition_tokens = {tool.name: count_tokens(tool.definition) for tool in listed}
+        self._definition_tokens = {
+            tool.name: count_tokens(tool.definition) for tool in self.catalog.tools()
+        }
         self._version += 1
-
-    async def notify(self, upstream: Upstream, note: types.ServerNotification) -> None:
-        """See ``Listener``."""
-        if isinstance(note, types.LoggingMessageNotification):
-            await forward_log(self.clients, tuple(upstream.callers), note)
-        else:
-            await forward_change(self.clients, note)
-
-    async def answer(self, upstream: Upstream, request: types.ServerRequest) -> InputAnswer:
-        """See ``Listener``."""
-        return await forward_question(self.clients, tuple(upstream.callers), request)
+        for state in self.clients:
+            self.schedule_refresh(state)
 
     def _report(self) -> None:
         up = [upstream for upstream in self.upstreams.values() if upstream.is_up]

@@ -29,7 +29,7 @@ logger = logging.getLogger("dtdr.mcp")
 
 PATH = "/mcp"
 LIMITS = Limits(body_bytes=4 << 20)
-"""Of the gateway: a call's arguments can be as long as the SDK takes them."""
+"""Defaults of the gateway; the SDK takes arguments of this size."""
 
 
 async def serve_http(
@@ -46,8 +46,8 @@ async def serve_http(
         gateway: what is served.
         host: address to listen on.
         port: its port.
-        key: given, clients must send it as ``Authorization: Bearer …``.
-        limits: on connections, heads and bodies; the others are not used here.
+        key: if set, clients must send it as ``Authorization: Bearer …``.
+        limits: on connections, heads and bodies; the others are ignored.
 
     Raises:
         InputError: the address is public and there is no key.
@@ -69,7 +69,7 @@ async def serve_http(
         session_idle_timeout=gateway.options.idle_seconds,
         custom_starlette_routes=[Route("/metrics", _metrics_page(gateway), methods=["GET"])],
     )
-    app = _AccessCheck(BodyLimits(_SessionEnd(app, gateway), limits), key)
+    app = _check_access(BodyLimits(_forget_ended_sessions(app, gateway), limits), key)
     config = uvicorn.Config(
         app,
         host=host,
@@ -99,7 +99,7 @@ async def serve_http(
 
 
 def _metrics_page(gateway: Gateway) -> Callable[[Request], Response]:
-    """What a gateway counted, in Prometheus' text format."""
+    """A gateway's counts in Prometheus' text format."""
     from prometheus_client import (
         CollectorRegistry,
         PlatformCollector,
@@ -123,14 +123,10 @@ def _metrics_page(gateway: Gateway) -> Callable[[Request], Response]:
     return lambda _: Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-class _SessionEnd:
-    """Has the gateway forget a client that ends its session, which the SDK tells nobody of."""
+def _forget_ended_sessions(app: ASGIApp, gateway: Gateway) -> ASGIApp:
+    """Forget a client that ends its session, which the SDK does not report."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app = app
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
         status = 0
 
         async def send_and_look(message: Message) -> None:
@@ -138,38 +134,36 @@ class _SessionEnd:
             status = message.get("status", status)
             await send(message)
 
-        await self._app(scope, receive, send_and_look)
+        await app(scope, receive, send_and_look)
         if scope["type"] == "http" and scope["method"] == "DELETE" and status == 200:
             session = dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1")
-            self._gateway.clients.forget(session_key(session))
+            gateway.clients.forget(session_key(session))
+
+    return served
 
 
-class _AccessCheck:
-    """Lets only requests with the key through, or without a key no web page.
+def _check_access(app: ASGIApp, key: str) -> ASGIApp:
+    """Let only requests with the key through, or without a key no web page.
 
     The SDK lets pages of any port of this machine through.
     """
+    from starlette.responses import PlainTextResponse
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self._app = app
-        self._key = key
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refuse(dict(scope["headers"])) if scope["type"] == "http" else None
-        if refusal is None:
-            await self._app(scope, receive, send)
-            return
-        from starlette.responses import PlainTextResponse
-
-        status, text = refusal
-        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-        await PlainTextResponse(f"{text}\n", status, headers)(scope, receive, send)
-
-    def _refuse(self, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        if self._key:
-            given, expected = headers.get(b"authorization", b""), f"Bearer {self._key}".encode()
-            is_right = hmac.compare_digest(given, expected)
+    def refusal_of(headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        if key:
+            sent, expected = headers.get(b"authorization", b""), f"Bearer {key}".encode()
+            is_right = hmac.compare_digest(sent, expected)
             return None if is_right else (401, "the key is missing or wrong")
         if (refusal := refuse_page(headers)) is None:
             return None
         return refusal[0], f"{refusal[1]}; set a key in DTDR_MCP_KEY to use it from elsewhere"
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = app
+        if scope["type"] == "http" and (refusal := refusal_of(dict(scope["headers"]))):
+            status, text = refusal
+            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+            answer = PlainTextResponse(f"{text}\n", status, headers)
+        await answer(scope, receive, send)
+
+    return checked

@@ -1,4 +1,4 @@
-"""Notices when a server changes a tool's definition, and refuses the change where it is pinned."""
+"""Notices when a server changes a tool's definition, and refuses the change if it is pinned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+import msgspec
 
 from dtdr.data.files import replace_file
 from dtdr.errors import InputError
@@ -17,18 +17,17 @@ from dtdr.errors import InputError
 logger = logging.getLogger("dtdr.mcp")
 
 Definition = Mapping[str, Any]
-_CONTENT = TypeAdapter(dict[str, dict[str, str]])
 
 
 class Pins:
     """Digests of the tools' definitions as they were first seen.
 
-    Without a file they last as long as the gateway, and a changed definition is logged and taken.
-    With one they outlast it, and a changed definition is refused: its tool is neither listed nor
-    called until its entry is removed from the file.
+    Without a file they last as long as the gateway, and a changed definition is logged and
+    accepted. With a file they outlast it, and a changed definition is refused: its tool is neither
+    listed nor called until its entry is removed from the file.
 
     Args:
-        path: JSON ``{server: {tool: digest}}``; created where it is missing.
+        path: JSON ``{server: {tool: digest}}``; created if it is missing.
 
     Raises:
         InputError: the file cannot be read.
@@ -43,7 +42,7 @@ class Pins:
         if path is None:
             return
         try:
-            self._digests = _CONTENT.validate_json(path.read_bytes(), strict=True)
+            self._digests = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]])
         except FileNotFoundError:
             self._is_saved = False
             self.save()
@@ -56,15 +55,13 @@ class Pins:
             ) from error
 
     def iter_tools(self) -> Iterator[tuple[str, str]]:
-        """``(server, tool)`` of everything that is pinned."""
-        for upstream, tools in self._digests.items():
-            for tool in tools:
-                yield upstream, tool
+        """``(server, tool)`` of every digest."""
+        return ((upstream, tool) for upstream, tools in self._digests.items() for tool in tools)
 
     def accept(
         self, upstream: str, definitions: Sequence[Definition]
     ) -> tuple[list[Definition], set[str]]:
-        """Of all that a server offers, what may be used, and the names of what changed."""
+        """The definitions of a server that may be used, and the names of those that changed."""
         known = self._digests.setdefault(upstream, {})
         accepted: dict[str, Definition] = {}
         changed: set[str] = set()
@@ -96,7 +93,7 @@ class Pins:
         return list(accepted.values()), changed
 
     def refusal(self, upstream: str, tool: str) -> str | None:
-        """Why a tool cannot be called; None where it can."""
+        """Why a tool cannot be called; None if it can."""
         if (upstream, tool) not in self._refused:
             return None
         return (
@@ -105,11 +102,7 @@ class Pins:
         )
 
     def save(self) -> None:
-        """Write new digests to the file, where there is one.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Write new digests to the file, if there is one."""
         if self._path is None or self._is_saved:
             return
         self._is_saved = True
@@ -119,6 +112,6 @@ class Pins:
 
 
 def _digest(definition: Definition) -> str:
-    """Of everything that a model or a client is shown of a tool."""
+    """A digest of everything that a model or a client sees of a tool."""
     shown = {key: value for key, value in definition.items() if key != "_meta"}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Makes the calls early that the model predicts, to tools that are known to change nothing."""
+"""Makes predicted calls early, of tools that are known to change nothing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,11 @@ logger = logging.getLogger("dtdr.mcp")
 class Prefetcher:
     """The early calls of every client.
 
-    A tool is called early only where its server's entry in the configuration lists it, or, where
-    the entry lists nothing, where the server marks it with ``readOnlyHint``. The mark is the word
-    of the server that would get the call, so it opens no way between servers: values of another
-    server's calls are sent early to listed tools only.
+    A tool is called early only if its server's entry in the configuration lists it, or, if the
+    entry has no list, if the server marks it with ``readOnlyHint``. The mark is the word of the
+    server that gets the call, so values of another server's calls go early to listed tools only.
 
-    Args:
-        ranker: predicts calls.
-        catalog: the tools that there are.
-        upstreams: by name.
-        bounds: how much is done early, of each client's run.
+    ``bounds`` limits each client's run; ``counts`` are of all clients.
     """
 
     def __init__(
@@ -45,12 +40,7 @@ class Prefetcher:
         self._ranker, self._catalog, self._upstreams = ranker, catalog, upstreams
         self._bounds = bounds
         self._runs: WeakKeyDictionary[ClientState, EarlyCalls] = WeakKeyDictionary()
-        self._ended = PrefetchCounts()
-
-    @property
-    def counts(self) -> PrefetchCounts:
-        """What the early calls of all clients came to."""
-        return sum((run.counts for run in self._runs.values()), self._ended)
+        self.counts = PrefetchCounts()
 
     def allows(self, name: str) -> bool:
         """Whether a listed tool may be called early."""
@@ -71,7 +61,8 @@ class Prefetcher:
         """Predict the next calls of a client, and make those that are probable and safe."""
         run = self._runs.get(state)
         if run is None:
-            run = self._runs[state] = EarlyCalls(self._call, self.allows, self._bounds)
+            run = EarlyCalls(self._call, self.allows, self._bounds, self.counts)
+            self._runs[state] = run
         made = len(state.calls)
         calls = await self._ranker.predict(state, run.candidates)
         if self._runs.get(state) is not run or len(state.calls) != made or state.running:
@@ -89,9 +80,15 @@ class Prefetcher:
         tool = self._catalog.get(call.tool)
         if tool is None or self._upstreams[tool.upstream].spec.prefetch is not None:
             return tool is not None
-        made_by = {item.id: self._catalog.upstreams_of(item.tool) for item in earlier}
+        made_by = {
+            item.id: set(map(self._catalog.upstream_of, self._listed(item.tool)))
+            for item in earlier
+        }
         used = {source.call for sources in call.sources.values() for source in sources}
         return all(made_by.get(call) == {tool.upstream} for call in used if call)
+
+    def _listed(self, known_as: str) -> Sequence[str]:
+        return self._catalog.of_model_name(known_as) or (known_as,)
 
     async def call(
         self,
@@ -100,10 +97,10 @@ class Prefetcher:
         params: Mapping[str, Any],
         send: Callable[[], Awaitable[RawResult]],
     ) -> RawResult:
-        """The result of a call: that of the early one where exactly this was made, or a new one.
+        """The result of a call: that of the same early call, or of a new one.
 
-        Where something may change, every client's early calls to the server are thrown away before
-        the answer is handed over: whoever has it may expect that later reads see the change.
+        A tool that may change something makes every client's early calls to its server outdated,
+        before the answer is handed over: whoever has it may expect later reads to see the change.
         """
         name = self._catalog.name_of(*owner)
         arguments = params.get("arguments") or {}
@@ -123,16 +120,13 @@ class Prefetcher:
                     other.discard(lambda tool: self._catalog.upstream_of(tool) == owner[0])
 
     def end(self, state: ClientState) -> None:
-        """Throw away what is under way for a client's run."""
-        run = self._runs.pop(state, None)
-        if run is not None:
+        """Discard the early calls of a client's run."""
+        if (run := self._runs.pop(state, None)) is not None:
             run.discard()
-            self._ended += run.counts
-            if run.counts.started:
-                logger.info("a run ended: %s", run.counts)
+            if self.counts.started:
+                logger.info("early calls so far: %s", self.counts)
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> RawResult:
-        """The result of a tool that nobody asked for yet."""
         tool = self._catalog.get(name)
         if tool is None or not self.allows(name):
             raise LookupError(f"{name} is no longer there, or no longer allowed")

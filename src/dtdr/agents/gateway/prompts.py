@@ -1,19 +1,17 @@
 """Takes the user's prompts from the hook of the client that started this gateway.
 
-MCP does not carry what the user wrote. A client's hook does: it runs ``hook.py``, which finds the
+MCP does not carry the user's message. A client's hook does: it runs ``hook.py``, which finds the
 gateways of its client by the client's process number, and writes the prompt to their Unix sockets.
-The prompt is in no file, and no port is open that a page in a browser could reach. Each gateway has
-a secret, in a file that only its user can read.
+The sockets are in a folder that only their user can enter. The prompt is in no file, and no port is
+open that a web page could reach.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import os
-import secrets
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -24,50 +22,41 @@ from dtdr.agents.gateway.hook import LONGEST, folder
 logger = logging.getLogger("dtdr.mcp")
 
 READ_SECONDS = 1.0
-"""For a hook to say what it has to say."""
+"""For a hook to send its prompt."""
 
 _BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, asyncio.LimitOverrunError)
-"""What something else than a hook may cause."""
+"""Errors that something other than a hook may cause."""
 
 
 @asynccontextmanager
 async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIterator[None]:
-    """Listen while the block runs; where that is not possible, the log says why.
+    """Listen while the block runs; if that is impossible, the log says why.
 
-    Args:
-        take: called with each prompt; the hook waits until it is done.
+    The hook waits until ``take`` is done with its prompt.
     """
-    secret = secrets.token_hex(16)
-    path = Path(folder()) / f"{os.getppid()}-{os.getpid()}"
-    socket, key = path.with_suffix(".sock"), path.with_suffix(".key")
+    path = Path(folder()) / f"{os.getppid()}-{os.getpid()}.sock"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(*_BROKEN):
             async with asyncio.timeout(READ_SECONDS):
-                given = await reader.readline()
-                if hmac.compare_digest(given, secret.encode() + b"\n"):
-                    sent = await reader.readuntil(b"\0")  # no more than the limit is read
-                    prompt = json.loads(sent[:-1])["prompt"]
-                    if isinstance(prompt, str):
-                        await take(prompt)
+                sent = await reader.readuntil(b"\0")  # no more than the limit is read
+                prompt = json.loads(sent[:-1])["prompt"]
+                if isinstance(prompt, str):
+                    await take(prompt)
         writer.close()
 
     server = None
     try:
         _prepare(path.parent)
-        server = await asyncio.start_unix_server(answer, socket, limit=LONGEST)
-        with open(os.open(key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
-            stream.write(secret)
+        server = await asyncio.start_unix_server(answer, path, limit=LONGEST)
     except (OSError, AttributeError, NotImplementedError) as error:  # Windows has no such sockets
-        logger.warning("hooks cannot tell this gateway what the user wrote: %s", error)
+        logger.warning("hooks cannot send this gateway the user's prompts: %s", error)
     try:
         yield
     finally:
         if server is not None:
             server.close()
-        for file in (key, socket):
-            with suppress(OSError):
-                file.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _prepare(place: Path) -> None:

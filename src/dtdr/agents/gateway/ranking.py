@@ -28,30 +28,25 @@ T = TypeVar("T")
 logger = logging.getLogger("dtdr.mcp")
 
 RANKING_SECONDS = 5.0
-"""For one ranking, which takes milliseconds unless it waits for an encoder's server; clients wait
-for their list of tools meanwhile."""
+"""For one ranking, while a client waits for its list. A ranking takes milliseconds, unless it waits
+for an encoder's server."""
 
 CALLS_AHEAD = 6
 CONTINUATIONS = 4
 """How far ``rank_ahead`` looks, and along how many ways. Ten tools chosen once for scripted runs
-held out of 40 (120 tools) have .53 of the calls for the next call alone, .77 for 3 calls ahead
-along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along four, in 3, 10, 15, 21 and
-30 ms."""
+held out of 40 (120 tools) include .53 of the calls if chosen for the next call alone, .77 for 3
+calls ahead along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along four, in 3, 10, 15,
+21 and 30 ms."""
 
 
 class Ranker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
-    Args:
-        retriever: a fitted model.
-        policy: how many tools are shown, and when the set may change.
-        whole_run: choose for the next calls instead of the next one (``rank_ahead``).
-
     Attributes:
         registered: names of the tools that were registered by their descriptions.
-        reads_calls: whether the model ranks by what calls were given and returned.
+        reads_calls: whether the model ranks by the arguments and outputs of calls.
         fills: whether it learned arguments, for ``predict``.
-        generation: grows when the model has registered tools: rankings made before are old.
+        generation: grows when the model registers tools, which makes earlier rankings outdated.
 
     Raises:
         InputError: the policy asks for a coverage that the model is not calibrated for.
@@ -77,16 +72,10 @@ class Ranker:
     async def select(
         self, state: ClientState, names: Sequence[str], kept: Sequence[str]
     ) -> Sequence[str] | None:
-        """Model names worth showing, best first; notes what a sticky policy goes on from.
+        """Model names worth showing, best first; remembers what a sticky policy keeps.
 
-        None when the model failed: everything is to be shown then, since a gateway that hides
-        tools by mistake is worse than one that hides none.
-
-        Args:
-            state: the client, whose run is ranked.
-            names: what the model calls the tools that there are, and the search where the query
-                may ask for none of them.
-            kept: the tools that were kept at the step before.
+        None if the model failed. Then everything must be shown: a gateway that hides tools by
+        mistake is worse than one that hides none. ``kept`` are the tools of the step before.
         """
         selector = ToolSelector(self._policy, kept=kept)
 
@@ -102,7 +91,7 @@ class Ranker:
         return selected
 
     async def predict(self, state: ClientState, count: int) -> list[CallPrediction]:
-        """The most probable next calls by model names, best first; empty when the model failed."""
+        """The most probable next calls by model names, best first; empty if the model failed."""
 
         def predict() -> list[CallPrediction]:
             return self._retriever.next_calls(as_run(state.query, state.read_calls()), count)
@@ -110,10 +99,7 @@ class Ranker:
         return await self._try("predict; nothing is called early", predict) or []
 
     async def rank_search(self, state: ClientState, text: str) -> tuple[Ranking, Ranking] | None:
-        """The rankings of the run's next step, and of the first step for the text searched for.
-
-        None when the model failed.
-        """
+        """The rankings of the run's next step and of the first step for a text, or None."""
 
         def rank() -> tuple[Ranking, Ranking]:
             run = self._retriever.rank(state.query, self._read(state))
@@ -122,7 +108,7 @@ class Ranker:
         return await self._try("rank; the search goes by words alone", rank)
 
     def _read(self, state: ClientState) -> Sequence[CallLike]:
-        """A client's calls as the model takes them: by name, or with what they returned."""
+        """A client's calls as the model takes them: names, or whole calls."""
         return state.read_calls() if self.reads_calls else state.history
 
     async def _try(self, task: str, work: Callable[[], T]) -> T | None:
@@ -133,21 +119,14 @@ class Ranker:
             return None
 
     async def register(self, unknown: Sequence[CatalogTool]) -> bool:
-        """Make tools that no demonstration uses known to a model that supports it.
+        """Register tools that the model does not know, if it supports that; True if any was new.
 
-        They are ranked by their descriptions, and stay when their server is away.
-
-        Args:
-            unknown: what the model does not know; tools that it refused once are passed over.
-
-        Returns:
-            Whether the model knows more tools now.
+        The model ranks them by their descriptions, under the names that clients see. They stay
+        when their server disconnects.
         """
-        retriever = self._retriever
-        if not retriever.can_change_tools:
+        if not self._retriever.can_change_tools:
             return False
         async with self._registrations:
-            # Under the names that clients see, which no other tool has.
             new = {
                 item.name: described_tool(item.name, item.definition)
                 for item in unknown
@@ -157,7 +136,7 @@ class Ranker:
                 return False
             try:
                 with anyio.CancelScope(shield=True), bound_requests(RANKING_SECONDS):
-                    await anyio.to_thread.run_sync(retriever.add_tools, new.values())
+                    await anyio.to_thread.run_sync(self._retriever.add_tools, new.values())
             except DtdrError as error:
                 if not isinstance(error, EncoderError):  # whose server may answer next time
                     self._refused.update(new)
@@ -176,16 +155,10 @@ def rank_ahead(
     *,
     offered: Collection[str] | None = None,
 ) -> Ranking:
-    """Tools by their expected share of the next calls, where ``Model.rank`` is about one call.
+    """Tools by their expected share of the next calls, for a list that an LLM reads once.
 
-    Follows the likeliest continuations of the run. For a list that a client's LLM reads once. What
-    it says of confidence and of the query is about the next call.
-
-    Args:
-        model: fitted.
-        query: what the user wants.
-        history: the calls so far, oldest first.
-        offered: see ``Model.rank``.
+    ``Model.rank`` is about the next call only; this follows the likeliest continuations of the
+    run. Its confidence and familiarity are those of the next call.
     """
     likeliest: list[tuple[float, tuple[CallLike, ...]]] = [(1.0, tuple(history))]
     first: Ranking | None = None

@@ -1,4 +1,4 @@
-"""The gateway as an MCP server, whatever the transport."""
+"""The gateway as an MCP server, for any transport."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class GatewayServer(Server[Any]):
     async def _discover(
         self, context: Context, params: types.RequestParams
     ) -> types.DiscoverResult:
-        """What a client of 2026-07-28 asks first."""
+        """The first request of a client of 2026-07-28."""
         self._gateway.begin_conversation(self._gateway.clients.of(context))
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
@@ -69,24 +69,24 @@ class GatewayServer(Server[Any]):
 
     @property
     def instructions(self) -> str | None:
-        """The gateway's and the servers' as they are connected now."""
+        """The gateway's and those of the servers that are connected now."""
         return self._gateway.instructions
 
     @instructions.setter
     def instructions(self, value: str | None) -> None:
-        """Taken from the servers; what the base class sets is ignored."""
+        """What the base class sets is ignored."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *rest: Any, **more: Any
     ) -> InitializationOptions:
-        """As the base class, with every list said to change."""
+        """As in the base class, but every list may change."""
         return super().create_initialization_options(
             notification_options or _CHANGES, *rest, **more
         )
 
 
 async def _complete(handler: Any, context: Context, params: Any) -> Any:
-    """A handler's result with what 2026-07-28 requires; earlier protocols leave it out again."""
+    """A handler's result with fields of 2026-07-28; the SDK drops them for earlier protocols."""
     result = await handler(context, params)
     if not isinstance(result, dict):
         return result

@@ -1,4 +1,4 @@
-"""Configuration that puts the gateway and its hook into a coding agent, as each one reads it."""
+"""Configuration of coding agents: the gateway and its hook, in the form each one reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Files = dict[Path, str]
 
 
 def make_setup(client: str, gateway: Sequence[str]) -> Files:
-    """The text of each file of a client's configuration, with what is there already kept.
+    """The text of each configuration file of a client, added to what the file has.
 
     Args:
         client: one of ``CLIENTS``.
@@ -48,7 +48,7 @@ def _codex(gateway: list[str], hook_command: list[str]) -> Files:
     for table in ("[mcp_servers.tools]", "[features]"):
         if table in text:
             raise InputError(f"{path} has a table {table}; add the lines of an empty file by hand")
-    # JSON's texts and lists of texts are TOML's, too.
+    # Texts and lists of texts are written alike in JSON and TOML.
     return {
         path: f"""{text}
 [features]

@@ -1,8 +1,4 @@
-"""Serves a gateway over standard input and output.
-
-Over pipes, the SDK is given streams of the event loop: a thread that waits for the client's next
-message would keep a gateway that is to end from ending.
-"""
+"""Serves a gateway over standard input and output."""
 
 from __future__ import annotations
 
@@ -45,55 +41,39 @@ async def serve_stdio(gateway: Gateway) -> None:
 
 
 async def on_signals(act: Callable[[int], Awaitable[None]], *numbers: signal.Signals) -> None:
-    """Call a function with each of these signals that comes."""
+    """Call a function at each of these signals."""
     try:
         with anyio.open_signal_receiver(*numbers) as signals:
             async for number in signals:
                 await act(number)
     except (NotImplementedError, RuntimeError, ValueError):
-        # Windows, or not the main thread: there the signals do what they do without us.
+        # Windows, or not the main thread: there the signals keep their default effect.
         await anyio.sleep_forever()
 
 
 @asynccontextmanager
 async def standard_streams() -> AsyncIterator[tuple[Any, Any]]:
-    """What the client writes and what it reads, as the SDK's streams.
+    """Standard input and output as the SDK's streams.
 
-    Inside the block, what anything else prints goes to standard error.
+    The SDK reads in a thread, which would keep a terminated gateway alive until the client's next
+    message. So this reads a pipe with the event loop.
     """
-    if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
+    mode = os.fstat(0).st_mode
+    if sys.platform == "win32" or not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         async with stdio_server() as streams:
             yield streams
         return
-    incoming, outgoing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    loop = asyncio.get_running_loop()
-    lines = _Lines(limit=LONGEST_LINE)
-    read_end, _ = await loop.connect_read_pipe(
+    incoming = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the servers must not read our input
+    lines: Any = _Lines(limit=LONGEST_LINE)
+    read_end, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(incoming, "rb", 0)
     )
-    write_end, protocol = await loop.connect_write_pipe(
-        asyncio.streams.FlowControlMixin, os.fdopen(outgoing, "wb", 0)
-    )
-    writer: Any = _Writer(asyncio.StreamWriter(write_end, protocol, None, loop))
-    reader: Any = lines
     try:
-        async with stdio_server(reader, writer) as streams:
+        async with stdio_server(lines) as streams:
             yield streams
     finally:
         read_end.close()
-        write_end.close()
-
-
-def _is_pipe(descriptor: int) -> bool:
-    try:
-        mode = os.fstat(descriptor).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 class _Lines(asyncio.StreamReader):
@@ -101,19 +81,3 @@ class _Lines(asyncio.StreamReader):
 
     async def __anext__(self) -> str:  # type: ignore[override]
         return (await super().__anext__()).decode("utf-8", "replace")
-
-
-class _Writer:
-    """Writes to a pipe, as the SDK writes to a file."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-
-    async def write(self, text: str) -> None:
-        self._writer.write(text.encode("utf-8", "replace"))
-
-    async def flush(self) -> None:
-        try:
-            await self._writer.drain()
-        except (ConnectionError, RuntimeError) as error:
-            raise anyio.ClosedResourceError from error

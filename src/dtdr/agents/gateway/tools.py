@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError
-from dtdr.agents.gateway.clients import INTENT_KEY, ClientState, Context
+from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.forwarding import forward, select_params
 from dtdr.agents.gateway.gateway import HEAD_START, Gateway
 from dtdr.agents.gateway.upstream import RawResult, UnavailableError
@@ -24,15 +24,12 @@ from dtdr.logs.log_format import TracedCall
 from dtdr.logs.messages import output_of
 from dtdr.logs.turns import MAX_DECODED
 
-SHORT_TEXT = 20_000
-"""Characters of JSON that are read on the event loop, within 0.2 ms."""
-
 UNAVAILABLE_KEY = "dtdr/unavailable"
-"""``_meta`` key of a result in the place of that of a server that is away."""
+"""``_meta`` key of a result that replaces the answer of a disconnected server."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
-"""``_meta`` of a listed tool: clients that defer MCP tools behind a search of their own, as Claude
-Code does, load it at once. What is listed was chosen already."""
+"""``_meta`` of a listed tool: clients that defer MCP tools behind a search of their own, such as
+Claude Code, load it at once."""
 
 SEARCH_DEFINITION: dict[str, Any] = {
     "name": search.SEARCH_TOOL,
@@ -60,17 +57,13 @@ class ToolHandlers:
             state.lists_again = True
         tools = [tool.definition for tool in map(gateway.catalog.get, state.shown) if tool]
         most = gateway.options.policy.top_k
-        # All tools are no choice: they are listed because ranking failed.
+        # If ranking failed, all tools are listed, and clients need not load them all.
         if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
             tools = [{**tool, "_meta": {**tool.get("_meta", {}), **ALWAYS_LOAD}} for tool in tools]
         return {"tools": [SEARCH_DEFINITION, *tools]}
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
-        """The result of the upstream's tool, shown or hidden, or of the search.
-
-        Raises:
-            MCPError: there is no such tool, or the upstream's own error.
-        """
+        """The result of the upstream's tool, shown or hidden, or of the search."""
         gateway = self._gateway
         state = self._state(context)
         gateway.count_definitions(state)
@@ -91,7 +84,9 @@ class ToolHandlers:
             result = await self._forward(context, state, owner)
             call.failed = result.get("isError") is True
             if gateway.keeps_calls and result.get("resultType") != "input_required":
-                call.output = state.keep(await _read_output(result))
+                # In a thread, since a long text takes milliseconds.
+                output = await anyio.to_thread.run_sync(_read_output, result)
+                call.output = state.keep(output)
         except BaseException:
             call.failed = True
             raise
@@ -104,12 +99,12 @@ class ToolHandlers:
         return result
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema of a tool's arguments, for the SDK's check of headers against them."""
+        """The schema of a tool's arguments; the SDK compares headers with it."""
         tool = self._gateway.catalog.get(name)
         return None if tool is None else tool.definition.get("inputSchema")
 
     def _state(self, context: Context) -> ClientState:
-        """The client of a request, with what it says that the user wants taken up."""
+        """The client of a request, with the intent that the request carries."""
         state = self._gateway.clients.of(context)
         intent = (context.meta or {}).get(INTENT_KEY)
         if isinstance(intent, str):
@@ -119,7 +114,7 @@ class ToolHandlers:
     async def _forward(
         self, context: Context, state: ClientState, owner: tuple[str, str]
     ) -> RawResult:
-        """Send a call on, once; a server that is away is an error that the agent can read."""
+        """Send a call on, once; a disconnected server is an error that the agent can read."""
         gateway, (upstream, raw_name) = self._gateway, owner
         send = partial(forward, context, gateway.upstreams[upstream], {"name": raw_name})
         try:
@@ -162,12 +157,13 @@ class ToolHandlers:
             asked, limit = search.read_search(arguments)
         except InputError as error:
             return _problem(str(error))
-        state.add_search(asked)
-        text = state.searches[-1]
+        text = asked[:MAX_TEXT]
+        state.searches = [*state.searches, text][-MAX_SEARCHES:]
         # Without an intent, the text is the run's query, too.
         rankings = await gateway.ranker.rank_search(state, text)
         names = gateway.catalog.search(text, limit, *(rankings or ()))
-        state.add_matches(names, max(limit, search.LIMIT))
+        # Only the latest of all searches stay listed.
+        state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: max(limit, search.LIMIT)]
         gateway.schedule_refresh(state)
         await gateway.await_listing(state)
         shown = [
@@ -184,14 +180,11 @@ class ToolHandlers:
         return {"content": content, "structuredContent": answer}
 
 
-async def _read_output(result: RawResult) -> Any:
-    """What a call returned; a long text of JSON is read in a worker thread."""
+def _read_output(result: RawResult) -> Any:
+    """A call's output; JSON in a text is read."""
     output = output_of(result)
-    if not isinstance(output, str) or len(output) > MAX_DECODED:
-        return output
-    if len(output) <= SHORT_TEXT:
-        return parse_output(output)
-    return await anyio.to_thread.run_sync(parse_output, output)
+    is_long = isinstance(output, str) and len(output) > MAX_DECODED
+    return output if is_long else parse_output(output)
 
 
 def _problem(text: str) -> RawResult:

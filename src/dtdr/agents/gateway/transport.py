@@ -1,9 +1,10 @@
-"""The SDK's transports to a server, with what the gateway has to see to: ends, sizes, hints."""
+"""The SDK's transports to a server, with checks of ends, sizes and hints."""
 
 from __future__ import annotations
 
 import os
 import ssl
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -15,7 +16,6 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from dtdr.agents.gateway.config import UpstreamSpec
-from dtdr.agents.gateway.terminal import printable_errors
 from dtdr.net.http_requests import LARGEST_ANSWER
 
 
@@ -41,7 +41,7 @@ async def _connect(spec: UpstreamSpec) -> AsyncIterator[Any]:
     environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
     program, *arguments = spec.command
     server = StdioServerParameters(command=program, args=arguments, env=environment, cwd=spec.cwd)
-    async with printable_errors() as errors, stdio_client(server, errors) as streams:
+    async with stdio_client(server, sys.stderr) as streams:
         yield streams
 
 
@@ -74,7 +74,7 @@ class _WatchedStream:
 
 
 def _drop_unclear_hints(message: Any) -> None:
-    """Leave hints about tools in a message only where they are true or false.
+    """Remove hints about tools that are neither true nor false from a message.
 
     The SDK reads ``1`` and ``"yes"`` as true, and a client may trust a hint that is true.
     """
@@ -91,9 +91,9 @@ def _drop_unclear_hints(message: Any) -> None:
 def create_http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     """A client for streamable HTTP: no limit on how long an answer may take, 30 s to connect.
 
-    The client of the gateway decides how long it waits, and cancels. Of an answer in one piece,
-    ``LARGEST_ANSWER`` bytes are read, of a stream that many per event, as the SDK sees to. Other
-    answers than event streams may not be compressed, since a megabyte may unfold to a gigabyte.
+    The gateway's client decides how long it waits, and cancels. An answer in one piece may have
+    ``LARGEST_ANSWER`` bytes, and so may each event of a stream, which the SDK checks. Only event
+    streams may be compressed, since a megabyte may expand to a gigabyte.
     """
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **headers},

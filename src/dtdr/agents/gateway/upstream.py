@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -18,13 +18,15 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from dtdr.agents.gateway.clients import Clients
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec
+from dtdr.agents.gateway.questions import Caller, forward_change, forward_log, forward_question
 from dtdr.agents.gateway.transport import open_transport
 
 logger = logging.getLogger("dtdr.mcp")
 
 MAX_TRIES = 3
-"""How often a request is sent that an HTTP server does not take because it lost the session."""
+"""How often a request is sent if an HTTP server refuses it because it lost the session."""
 
 MAX_PAGES = 1_000
 """Of one list, so that a server whose pages never end cannot keep the others waiting."""
@@ -37,7 +39,7 @@ STEADY_SECONDS = 10.0
 """An upstream that lived this long before it died is tried again at once."""
 
 PROBE_SECONDS = 5.0
-"""How often an HTTP upstream is asked whether it is there; a pipe says so by closing."""
+"""How often an HTTP upstream is asked for a sign of life; a pipe closes if its server dies."""
 
 AGAIN_SECONDS = 5.0
 """Before a stream of changes that ended is opened again."""
@@ -45,18 +47,9 @@ AGAIN_SECONDS = 5.0
 RawResult = dict[str, Any]
 _RAW: Any = TypeAdapter(RawResult)
 
-InputAnswer = (
-    types.CreateMessageResult
-    | types.CreateMessageResultWithTools
-    | types.ElicitResult
-    | types.ListRootsResult
-    | types.ErrorData
-)
-"""What a client answers to a server's question; ``ErrorData`` where it does not."""
-
 
 class UnavailableError(Exception):
-    """An upstream is not there; ``sent`` when the request may have reached it."""
+    """An upstream is disconnected; ``sent`` if the request may have reached it."""
 
     def __init__(self, upstream: str, *, sent: bool) -> None:
         super().__init__(
@@ -65,24 +58,7 @@ class UnavailableError(Exception):
             if sent
             else f"the MCP server {upstream!r} is not available; the call was not made"
         )
-        self.upstream = upstream
-
-
-class _LostSessionError(UnavailableError):
-    """The server does not know the connection any more; nothing was carried out."""
-
-
-class Listener(Protocol):
-    """Who hears from an upstream."""
-
-    async def tools_changed(self, upstream: Upstream) -> None:
-        """The upstream's tools are others than before, or it came or went."""
-
-    async def notify(self, upstream: Upstream, note: types.ServerNotification) -> None:
-        """The upstream sent a notification other than progress."""
-
-    async def answer(self, upstream: Upstream, request: types.ServerRequest) -> InputAnswer:
-        """The upstream asks the client for something: sampling, elicitation or roots."""
+        self.upstream, self.sent = upstream, sent
 
 
 @dataclass(eq=False)
@@ -104,25 +80,38 @@ class _Connection:
 class Upstream:
     """Keeps one server connected; ``run`` is its task, everything else may be called at any time.
 
-    Clients' subscriptions and level of log messages are for all its connections: each new one gets
-    them, as its protocol version requires.
+    Clients' subscriptions and log level outlast a connection: each new one gets them, as its
+    protocol version requires. Errors of the server itself are raised as MCPError.
+
+    Args:
+        spec: which server.
+        options: of the gateway.
+        clients: receive what the server sends on its own.
+        tools_changed: called when the server's tools changed, or it connected or disconnected.
 
     Attributes:
-        tools: the server's tool definitions as they came over the wire; those last seen
-            while it is away.
-        callers: requests of the clients whose calls it is working on, oldest first.
+        tools: the server's tool definitions as they came over the wire; those last seen while it
+            is disconnected.
+        callers: requests of clients that it is working on, oldest first.
         open_calls: calls that wait for their client's answer to a question, by client and state.
     """
 
-    def __init__(self, spec: UpstreamSpec, listener: Listener, options: GatewayOptions) -> None:
+    def __init__(
+        self,
+        spec: UpstreamSpec,
+        options: GatewayOptions,
+        clients: Clients,
+        tools_changed: Callable[[Upstream], Awaitable[None]],
+    ) -> None:
         self.spec = spec
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
-        self.callers: list[Any] = []
+        self.callers: list[Caller] = []
         self.open_calls: dict[tuple[str, Any], Any] = {}
         self.tried = anyio.Event()
-        self._listener = listener
         self._options = options
+        self._clients = clients
+        self._tools_changed = tools_changed
         self._connection: _Connection | None = None
         self._changed = anyio.Event()
         self._listing = anyio.Lock()
@@ -143,12 +132,12 @@ class Upstream:
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
-        """What the server says it can do; nothing while it is away."""
+        """The server's capabilities; none while it is disconnected."""
         return self._connection.capabilities if self._connection else types.ServerCapabilities()
 
     @property
     def instructions(self) -> str:
-        """The server's instructions; empty while it is away."""
+        """The server's instructions; empty while it is disconnected."""
         return (self._connection and self._connection.session.instructions) or ""
 
     # -- life ----------------------------------------------------------------------------------
@@ -185,7 +174,7 @@ class Upstream:
             try:
                 async with client:
                     connection = _Connection(client.session, closed)
-                    self.tools = await self._list_tools(connection)
+                    self.tools = await self._list(connection, "tools/list", "tools")
                     scope.deadline = float("inf")
                     try:
                         await self._serve(connection)
@@ -228,20 +217,19 @@ class Upstream:
         self._connection = connection
         self._changed.set()
         self._changed = anyio.Event()
-        await self._listener.tools_changed(self)
+        await self._tools_changed(self)
 
     # -- requests ------------------------------------------------------------------------------
 
     async def request(
         self, method: str, params: Mapping[str, Any], progress: ProgressFnT | None = None
     ) -> RawResult:
-        """Send a request once and give back the result as it came over the wire.
+        """Send a request once and return the result as it came over the wire.
 
-        A request that comes while the server is away waits a moment for it, unsent.
+        A request that comes while the server is disconnected waits for it, unsent.
 
         Raises:
-            MCPError: the server's own error.
-            UnavailableError: it is away, or went away before it answered.
+            UnavailableError: it is disconnected, or disconnected before it answered.
         """
         for _ in range(MAX_TRIES):
             connection = await self._ready()
@@ -252,7 +240,9 @@ class Upstream:
                 sent["_meta"] = {**level, **(params.get("_meta") or {})}
             try:
                 return await self._send(connection, method, sent, progress)
-            except _LostSessionError:
+            except UnavailableError as error:
+                if error.sent:
+                    raise
                 logger.info("upstream %r: lost the session; connecting again", self.name)
         raise UnavailableError(self.name, sent=False)
 
@@ -277,16 +267,14 @@ class Upstream:
                 request, _RAW, progress_callback=progress
             )
         except MCPError as error:
-            if self.spec.url and _is_lost_session(error):
-                connection.closed.set()
-                raise _LostSessionError(self.name, sent=False) from error
-            # Over HTTP the SDK makes up this code for several ways to lose a connection.
-            gone = error.code == types.CONNECTION_CLOSED and (
+            is_lost = bool(self.spec.url) and _is_lost_session(error)
+            # Over HTTP the SDK gives this code for several ways to lose a connection.
+            is_gone = error.code == types.CONNECTION_CLOSED and (
                 bool(self.spec.url) or error.message == "Connection closed"
             )
-            if gone or connection.closed.is_set():
+            if is_lost or is_gone or connection.closed.is_set():
                 connection.closed.set()
-                raise UnavailableError(self.name, sent=True) from error
+                raise UnavailableError(self.name, sent=not is_lost) from error
             raise
         except ValidationError as error:
             raise MCPError(
@@ -295,41 +283,42 @@ class Upstream:
         return result
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
-        """Every page of a list, such as ``resources/list``; empty while the server is away.
-
-        Raises:
-            MCPError: the server's own error.
-        """
-        connection = self._connection
-        if connection is None:
-            return []
-
-        async def ask(cursor: str | None) -> RawResult:
-            return await self._send(connection, method, {"cursor": cursor} if cursor else {})
-
+        """Every page of a list, such as ``resources/list``; empty while it is disconnected."""
         try:
-            return await _join_pages(key, ask)
+            return await self._list(self._connection, method, key) if self._connection else []
         except UnavailableError:
             return []
 
-    async def _list_tools(self, connection: _Connection) -> list[dict[str, Any]]:
-        async def ask(cursor: str | None) -> RawResult:
-            # Through the session, which keeps what the 2026 HTTP headers of a call need.
-            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
-            page = await connection.session.list_tools(params=params)
-            return page.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-        return [] if connection.capabilities.tools is None else await _join_pages("tools", ask)
+    async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        cursor: str | None = None
+        if getattr(connection.capabilities, method.partition("/")[0]) is None:
+            return items
+        for _ in range(MAX_PAGES):
+            if key == "tools":
+                # Through the session, which keeps what the 2026 HTTP headers of a call need.
+                params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+                tools = await connection.session.list_tools(params=params)
+                page = tools.model_dump(by_alias=True, mode="json", exclude_none=True)
+            else:
+                page = await self._send(connection, method, {"cursor": cursor} if cursor else {})
+            items += (item for item in page.get(key, ()) if isinstance(item, dict))
+            cursor = page.get("nextCursor")
+            if not cursor:
+                break
+        return items
 
     # -- notifications and requests of the server ----------------------------------------------
 
     async def _handle(self, message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             await self._refresh()
+        elif isinstance(message, types.LoggingMessageNotification):
+            await forward_log(self._clients, tuple(self.callers), message)
         elif isinstance(message, types.ServerNotification) and not isinstance(
             message, types.ProgressNotification
         ):
-            await self._listener.notify(self, message)
+            await forward_change(self._clients, message)
 
     async def _refresh(self) -> None:
         """List the tools again; a burst of changes is one listing."""
@@ -340,21 +329,21 @@ class Upstream:
         async with self._listing:
             self._is_listing_due = False
             try:
-                self.tools = await self._list_tools(connection)
+                self.tools = await self._list(connection, "tools/list", "tools")
             except MCPError as error:
                 logger.warning("upstream %r: cannot list its tools (%s)", self.name, error)
                 return
-        await self._listener.tools_changed(self)
+        await self._tools_changed(self)
 
     def _callback(self, kind: Any) -> Any:
         """A callback for the server's questions of one kind."""
 
         async def ask(context: ClientRequestContext, params: Any = None) -> Any:
-            return await self._listener.answer(self, kind(params=params))
+            return await forward_question(self._clients, tuple(self.callers), kind(params=params))
 
         return ask
 
-    # -- what clients ask of every connection --------------------------------------------------
+    # -- what clients want of every connection -------------------------------------------------
 
     async def roots_changed(self) -> None:
         """Tell the server that the client's roots changed."""
@@ -368,7 +357,7 @@ class Upstream:
             await self._tell("resources/subscribe", {"uri": uri})
 
     async def unsubscribe(self, uri: str) -> None:
-        """Take back one ``subscribe``."""
+        """Undo one ``subscribe``."""
         count = self._uris.pop(uri, 0)
         if count > 1:
             self._uris[uri] = count - 1
@@ -382,7 +371,7 @@ class Upstream:
             await self._tell("logging/setLevel", {"level": level})
 
     async def _tell(self, method: str, params: dict[str, Any]) -> None:
-        """Tell a handshake server; one of 2026-07-28 hears by the next stream or request."""
+        """Tell a handshake server; one of 2026-07-28 learns it from the next stream or request."""
         if self._connection is not None and not self._connection.is_modern:
             await self._send(self._connection, method, params)
         elif method.startswith("resources/"):
@@ -399,7 +388,7 @@ class Upstream:
             logger.debug("upstream %r: %s", self.name, error)
 
     async def _listen(self, connection: _Connection) -> None:
-        """Hear of changes from a 2026-07-28 server, which tells only those who listen."""
+        """Receive changes from a 2026-07-28 server, which reports them only to listeners."""
         while True:
             self._relisten = relisten = anyio.Event()
             try:
@@ -423,24 +412,9 @@ class Upstream:
                     await relisten.wait()
                     tasks.cancel_scope.cancel()
             except* (MCPError, SubscriptionLost) as error:
-                logger.debug("upstream %r: does not tell of changes (%r)", self.name, error)
+                logger.debug("upstream %r: does not report changes (%r)", self.name, error)
             if not relisten.is_set():
                 await anyio.sleep(AGAIN_SECONDS)
-
-
-async def _join_pages(
-    key: str, ask: Callable[[str | None], Awaitable[RawResult]]
-) -> list[dict[str, Any]]:
-    """The items of every page of a list."""
-    items: list[dict[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await ask(cursor)
-        items += (item for item in page.get(key, ()) if isinstance(item, dict))
-        cursor = page.get("nextCursor")
-        if not cursor:
-            break
-    return items
 
 
 def _is_lost_session(error: MCPError) -> bool:

@@ -22,14 +22,13 @@ from dtdr.data import engines
 from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
-from dtdr.evaluate.lab.context import Context, short_name
+from dtdr.evaluate.lab.data import Context, short_name, split_of
 from dtdr.evaluate.lab.estimates import Estimates
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
 from dtdr.evaluate.lab.runs import Run, unique
 from dtdr.evaluate.lab.store import Store
-from dtdr.evaluate.lab.train_test import split_of
 from dtdr.evaluate.run_log import RunLog
 
 WORKERS = 2

@@ -1,18 +1,23 @@
-"""The data of a lab: sets by name or file, their hash, and what a report must know of them."""
+"""The data of a lab: sets by name or file, their hashes, sides of splits, and reported facts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dtdr.data.demonstration_files import read_tools
+from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split, group_split, paper_split, time_order, time_split
 from dtdr.evaluate.datasets.statistics import measure
 from dtdr.logs import open_demonstrations
 from dtdr.predict.model import END_TOOL
@@ -28,8 +33,6 @@ class DataLocation:
 
     name: str
     file: str | None = None
-    tools: str | None = None
-    data_dir: str | None = None
     skip_bad: bool = False
     only_known_tools: bool = False
 
@@ -48,7 +51,7 @@ def load(location: DataLocation) -> Dataset:
 def _read(location: DataLocation) -> Dataset:
     bad = BadRecords() if location.skip_bad else None
     if location.file is None:
-        return datasets.load(location.name, data_dir=location.data_dir, bad=bad)
+        return datasets.load(location.name, bad=bad)
     path = Path(location.file)
     stream = open_demonstrations(_files(path), bad=bad)
     demonstrations = list(stream)
@@ -56,7 +59,7 @@ def _read(location: DataLocation) -> Dataset:
         name=location.name,
         title=path.name,
         demonstrations=demonstrations,
-        tools=read_tools(location.tools) if location.tools else stream.tools,
+        tools=stream.tools,
         synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
         source=path.name,
         licence="",
@@ -123,3 +126,87 @@ def first_plans(dataset: Dataset, plans: int | None) -> Dataset:
 def _line(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run needs in addition to its description.
+
+    Attributes:
+        locations: where each data set is, by name.
+        folder: the cache; planning logs are continued there.
+        models: where each LLM is, by the name that runs use.
+    """
+
+    locations: Mapping[str, DataLocation]
+    folder: Path
+    models: Mapping[str, str]
+
+    def dataset(self, spec: Mapping[str, Any]) -> Dataset:
+        """The set of a run, cut to the run's number of plans."""
+        dataset = load(self.locations[str(spec["dataset"])])
+        return first_plans(dataset, spec.get("plans"))
+
+
+def short_name(llm: str) -> str:
+    """The name of a model in runs, without its folder or address."""
+    kind, _, rest = llm.partition(":")
+    if kind == "gguf":
+        return f"{kind}:{Path(rest).name}"
+    if kind == "hf" and rest.startswith(("/", ".", "~")):
+        path, mark, options = rest.partition("?")
+        return f"{kind}:{Path(path).name}{mark}{options}"
+    return f"{kind}:{rest.partition('@')[0]}"
+
+
+@dataclass(frozen=True)
+class TrainTest:
+    """Demonstrations to learn from and to test on, and the tools that are known."""
+
+    train: list[Demonstration]
+    test: list[Demonstration]
+    tools: tuple[Tool, ...]
+
+
+def train_test(dataset: Dataset, spec: Mapping[str, Any]) -> TrainTest:
+    """The two sides of a run: the split, then as many demonstrations as it asks for.
+
+    Raises:
+        InputError: the set cannot be split.
+    """
+    split = split_of(dataset, spec)
+    train = sample(split.training(dataset.demonstrations), spec)
+    return TrainTest(train, split.testing(dataset.demonstrations), dataset.tools)
+
+
+def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
+    """The split that a run is about: ``time``, or drawn with its seed, ``paper`` or ``group``.
+
+    Raises:
+        InputError: the set cannot be split.
+    """
+    draw = group_split if spec.get("split") == "group" else paper_split
+    try:
+        if spec.get("split") == "time":
+            return time_split(dataset.demonstrations)
+        return draw(dataset.demonstrations, int(spec.get("seed", 0)))
+    except InputError as error:
+        raise InputError(f"dataset {dataset.name!r}: {error}") from error
+
+
+def sample(train: Sequence[Demonstration], spec: Mapping[str, Any]) -> list[Demonstration]:
+    """As many demonstrations as the run learns from; more of one seed contain the fewer.
+
+    Of a split by time, the earliest.
+    """
+    size = spec.get("demonstrations")
+    if "share" in spec:
+        size = max(1, round(spec["share"] * len(train)))
+    order = list(train)
+    if size is None or size >= len(order):
+        return order
+    if spec.get("split") == "time":
+        order = [order[place] for place in time_order(order)]
+    else:
+        random.Random(int(spec.get("seed", 0))).shuffle(order)
+    return order[:size]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.train_test import TrainTest
+from dtdr.evaluate.lab.data import TrainTest
 from dtdr.predict.model import Model
 from dtdr.rankers import retriever_class
 from dtdr.rankers.base import History, Ranker

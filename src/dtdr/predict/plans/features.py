@@ -1,9 +1,8 @@
-"""Finds the plans of a run, and says what a ranker sees of each from end to end."""
+"""The plans of a run, and the features of each whole plan."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,25 +22,24 @@ SIGNS = {
     "calls": 0,
     "different_tools": 0,
 }
-"""Each feature, and whether more of it speaks for a plan (1), against it (-1), or either (0)."""
+"""The features, and the sign of each weight: positive (1), negative (-1), or either (0)."""
 BY_TOOL = 2
-"""Features of each tool: what names and numbers say of its calls, and what the parts say."""
+"""Features of each tool: how well its number of calls fits the spans, and the parts."""
 
-_JOINT = re.compile(r"[.!?;]\s|,?\s(?:and|then)\s")
 _MOST_CALLS = 4
-"""More calls of one tool count as this many where parts are read."""
+"""More calls of one tool count as this many in comparison with the parts."""
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSet:
-    """n plans that were found for one run, whose calls are of m tools.
+    """n plans for one run, which call m tools.
 
     Attributes:
-        plans: the tools of each, calls already made among them.
+        plans: the tools of each, including calls already made.
         left: what is left to do of each.
-        greedy: the place of the plan that takes the best tool of each step; 0 where it does not
-            come to an end.
+        greedy: the position of the plan that takes the best tool of each step; 0 if that plan does
+            not end.
         dense: shape (n, len(SIGNS)).
         tools: shape (m,), sorted.
         by_tool: shape (n, m, BY_TOOL).
@@ -63,32 +61,31 @@ def find_plans(
     *,
     may_be_empty: bool,
     allowed: npt.NDArray[np.bool_] | None = None,
-    joined: Iterable[Candidate] = (),
 ) -> PlanSet | None:
-    """The plans of a run; None where no plan comes to an end.
+    """The plans of a run; None if no plan ends.
 
     Args:
         state: of the run, with its calls; it is not changed.
         span_scores: of the query; see ``SpanTagger.count_scores``.
         made: tools of the calls made so far.
-        longest: calls that a whole plan may have.
+        longest: limit of calls in a whole plan.
         may_be_empty: whether nothing may be left to do.
         allowed: see ``PlanSearch``.
-        joined: further plans, of both halves of a request for two things.
     """
     left = max(longest - len(made), 2)
     search = PlanSearch(state, left, may_be_empty=may_be_empty, allowed=allowed)
     best = search.follow_best()
     found = search.run()
-    for plan in joined if best is None else (best, *joined):
-        key = tuple(sorted(plan.tools))
-        if key not in found or found[key].total < plan.total:
-            found[key] = plan
+    greedy = 0
+    if best is not None:
+        key = tuple(sorted(best.tools))
+        if key not in found or found[key].total < best.total:
+            found[key] = best
+        greedy = list(found).index(key)
     if not found:
         return None
-    place = 0 if best is None else list(found).index(tuple(sorted(best.tools)))
     whole = {tuple(sorted([*made, *key])): plan for key, plan in found.items()}
-    return describe_plans(whole, state, span_scores, place)
+    return describe_plans(whole, state, span_scores, greedy)
 
 
 def describe_plans(
@@ -102,11 +99,11 @@ def describe_plans(
     most = len(span_scores) - 1
     spans = np.take_along_axis(span_scores[:, tools], np.minimum(counts, most), axis=0) / 3
     present = counts > 0
-    # Shape (2, parts, tools), where a ranker knows what each part of the query asks for.
+    # Shape (2, parts, tools), if the ranker reads the parts of the query.
     read = state.asked() if hasattr(state, "asked") else None
     asked = np.zeros((2, 0, len(span_scores[0]))) if read is None else read.astype(np.float64)
     part = np.clip(asked[0], 0, _MOST_PROBABILITY)
-    # How likely the part that asks most for a tool does; even odds where nothing reads parts.
+    # The probability that some part asks for a tool; even odds if the ranker reads no parts.
     likely = np.maximum(part[:, tools].max(axis=0, initial=_LEAST), 0.5 * (read is None))
     expected = asked[1][:, tools].sum(axis=0)
     away = (np.minimum(counts, _MOST_CALLS) - expected) ** 2 * (read is not None)
@@ -124,17 +121,3 @@ def describe_plans(
     dense = np.stack([by_name[name] for name in SIGNS], axis=1).astype(np.float64)
     by_tool = np.stack([spans, expected**2 - away], axis=2)
     return PlanSet(list(found), list(found.values()), greedy, dense, tools, by_tool)
-
-
-def cut_in_two(query: str) -> list[str]:
-    """The halves of a query, cut at the "and", "then" or end of a sentence nearest its middle.
-
-    Empty where there is none.
-    """
-    middle = len(query) / 2
-    joints = list(_JOINT.finditer(query))
-    if not joints:
-        return []
-    joint = min(joints, key=lambda one: abs(one.start() - middle))
-    halves = [query[: joint.start()].strip(), query[joint.end() :].strip()]
-    return halves if all(halves) else []

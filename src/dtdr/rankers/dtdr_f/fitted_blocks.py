@@ -14,7 +14,6 @@ from dtdr.data.tools import Tool
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, Query, TrainingSet, View
 from dtdr.rankers.dtdr_f.blocks.chain import COUNTS
-from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
@@ -26,8 +25,6 @@ MOST_IN_VIEW = 256
 """Tools that a query keeps in view among more, so that a step costs the same with 20,000."""
 _MOST_NEW = 16
 """Tools without demonstrations that a query keeps in view."""
-_PRECOMPUTED = 1_024
-"""Tools up to which what is said of pairs of them is computed at once: 25 MB and half a second."""
 
 
 class Layout:
@@ -136,17 +133,12 @@ class FittedBlocks:
             advance()
         return cls(training, blocks)
 
-    def precompute(self) -> None:
-        """Compute now what is otherwise computed when first asked for."""
-        for block in self.blocks:
-            block.precompute(_PRECOMPUTED)
-
     def read_parts(self, features: QueryFeatures) -> Matrix:
         """Whether and how often each part of a query asks for each tool.
 
         Shape (2, parts, tools).
         """
-        asked = next(block for block in self.blocks if isinstance(block, Parts)).read(features)
+        _, asked = self.training.asked.read(features)
         every = np.zeros((*asked.shape[:2], len(self.training.tools)), np.float32)
         every[:, :, self.training.seen] = asked
         return every
@@ -255,7 +247,7 @@ class FittedBlocks:
             featurizer,
             encoded,
             arrays["seen"].astype(np.intp),
-            WordWeights.restore(arrays),
+            WordWeights.restore(arrays, featurizer.words.idf),
             float(arrays["reference"][0]),
         )
         blocks = [block.restore(arrays_of(f"{block.name}.", arrays), training) for block in BLOCKS]

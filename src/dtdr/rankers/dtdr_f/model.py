@@ -85,7 +85,7 @@ class FactoredModel:
         further: Matrix | None = None
         if self.encoder is not None:
             further = dense(self.encoder.encode([query[:MAX_CHARACTERS]]))[0]
-            text = replace(text, surface=np.concatenate([text.surface, further]))
+            text = replace(text, vector=further)
         features = featurizer.read(text)
         familiarity = features.familiar
         if further is not None:  # other words with the same meaning are familiar
@@ -137,7 +137,6 @@ class FactoredModel:
             position: for each old tool its index among the new ones.
         """
         blocks = self.blocks.with_tools(tools, position)
-        blocks.precompute()
         offered = np.zeros(len(tools), np.bool_)
         offered[np.array(position)] = self.offered
         return replace(
@@ -184,7 +183,6 @@ class FactoredModel:
         offered = arrays["offered"].astype(np.bool_)
         calibration = Calibration.restore(arrays, token_costs(tools))
         blocks = FittedBlocks.restore(tools, arrays)
-        blocks.precompute()
         return cls(
             blocks,
             CandidateRanker.restore(arrays, len(LAYOUT.names)),

@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts, text_of, vectors_of
 from dtdr.rankers.dtdr_f.familiarity import combine, hash_runs, known_share
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import (
     BEGINS_SENTENCE,
     IS_LETTERS,
     MAX_WORDS,
-    SURFACE_FEATURES,
     Hashes,
     QueryText,
     text_stems,
@@ -164,7 +163,7 @@ class QueryFeaturizer:
     @cached_property
     def further_vectors(self) -> Matrix:
         """Shape (training queries, n): what a further encoder gave of them, of length 1."""
-        return unit(surface_of(self.queries)[:, SURFACE_FEATURES:])
+        return unit(vectors_of(self.queries))
 
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,8 @@ from scipy.sparse import csr_array, vstack
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
+from dtdr.rankers.dtdr_f.text import MAX_WORDS
 from dtdr.rankers.nn import Indices, Matrix
 
 _FOLDS = 2
@@ -32,7 +33,6 @@ _MOST_DESCRIBED = 1_024
 """Tools up to which their descriptions are learned from too."""
 
 
-@dataclass(frozen=True, slots=True)
 class WordWeights:
     """What words and pairs of words ask for: whether each tool is called, and how often.
 
@@ -41,13 +41,14 @@ class WordWeights:
     maximisation). Names and descriptions of tools are learned from as if each were a part that
     asks for its tool.
 
-    Attributes:
+    Args:
         weights: shape (words, 2, seen): for presence and number of calls of the seen tools.
         mean: shape (2, seen): what a part asks for on average.
+        idf: shape (words,): how much each word counts.
     """
 
-    weights: npt.NDArray[np.float16]
-    mean: Matrix
+    def __init__(self, weights: npt.NDArray[np.float16], mean: Matrix, idf: Matrix) -> None:
+        self.weights, self.mean, self.idf = weights, mean, idf
 
     @classmethod
     def fit(
@@ -104,16 +105,57 @@ class WordWeights:
         mean = _mean(wanted[:number], importance[:number])
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, ridge, above)
-        return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
+        rounded = weights.astype(np.float16).reshape(len(weights), *mean.shape)
+        return cls(rounded, mean, featurizer.words.idf)
+
+    @cached_property
+    def _rows(self) -> tuple[Matrix, Matrix]:
+        """What each word counts and asks for; the last row is that of unknown words."""
+        scale = np.append(self.idf, np.float32(0))
+        rows = np.zeros((len(scale), *self.mean.shape), np.float32)
+        np.multiply(self.weights, self.idf[:, None, None], out=rows[:-1])
+        return scale, rows
+
+    def read(self, query: QueryFeatures) -> tuple[Matrix, Matrix]:
+        """Whether each word of a query asks for each seen tool, with its neighbours.
+
+        Returns:
+            Shape (words, seen); and of each part of the query whether and how often it asks for
+            each tool, shape (2, parts, seen).
+        """
+        scale, rows = self._rows
+        length = len(query.text.words)
+        cut = min(length, MAX_WORDS)
+        single, pairs = query.terms[:cut], query.terms[length : length + cut - 1]
+        if not cut:
+            single = pairs = np.array([-1])
+        asked, by_pair = rows[single], rows[pairs]
+        counts, of_pair = scale[single] ** 2, scale[pairs] ** 2
+        by_word = asked[:, 0].copy()
+        if cut > 1:
+            half = by_pair[:, 0] * np.float32(0.5)
+            by_word[:-1] += half
+            by_word[1:] += half
+            # A pair of words of two parts is of neither.
+            within = np.ones(cut - 1, np.bool_)
+            within[np.array(query.parts[1:], np.intp) - 1] = False
+            asked[:-1][within] += by_pair[within]
+            counts[:-1][within] += of_pair[within]
+        asked = np.add.reduceat(asked, query.parts, axis=0)
+        lengths = np.sqrt(np.add.reduceat(counts, query.parts))
+        asked /= np.maximum(lengths, np.float32(1e-9))[:, None, None]
+        asked += self.mean
+        np.maximum(asked, 0, out=asked)
+        return by_word, asked.swapaxes(0, 1)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {"asked.weights": self.weights, "asked.mean": self.mean}
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], idf: Matrix) -> Self:
         """Rebuild from the output of ``arrays``."""
-        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32))
+        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32), idf)
 
 
 def _regress(rows: csr_array, ridge: Matrix, wanted: Matrix) -> Matrix:

@@ -10,7 +10,7 @@ from dtdr.serve.feedback.file_log import FileLog
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog, order_of
 
 MODEL_FIELD = "{model}"
-"""Stands for the name of the model in a path."""
+"""In a path, the name of the model."""
 
 
 def open_log(
@@ -22,12 +22,12 @@ def open_log(
         target: an address of Redis, or a path, which may have ``{model}`` in it.
         model: its name.
         one_of_several: whether other models have logs at this target too.
-        redact: scrub secrets and personal data from what is appended.
+        redact: remove secrets and personal data.
 
     Raises:
-        InputError: one file is to hold the feedback of several models, or the address is wrong.
+        InputError: several models would share one file, or the address is wrong.
         OutputError: the file cannot be written.
-        MissingExtraError: it is in Redis, and the package redis is not installed.
+        MissingExtraError: the package redis is not installed.
     """
     if is_redis_url(target):
         from dtdr.serve.feedback.redis_log import RedisLog

@@ -1,7 +1,8 @@
-"""Feedback in a ``demonstrations.jsonl``, which one process appends to and others may read."""
+"""Feedback in a ``demonstrations.jsonl``: one process appends, others may read."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -19,15 +20,15 @@ logger = logging.getLogger("dtdr.feedback")
 
 
 class FileLog(FeedbackLog):
-    """A ``demonstrations.jsonl`` whose lines are whole and whose ids differ.
+    """A ``demonstrations.jsonl`` with whole lines and different ids.
 
-    Half a line at the end, which a crash left, is cut off: it was never acknowledged. The file is
-    opened for writing, and its ids are read, when something is appended first, or by ``prepare``:
-    from then on until ``close``, no other process may append, which holds a file beside it.
+    A crash may leave half a line at the end, which was never acknowledged and is cut off. From
+    ``prepare`` or the first ``append`` until ``close``, a lock file keeps other processes from
+    appending.
 
     Args:
-        path: of the file, which is made where there is none.
-        redact: scrub secrets and personal data from what is appended.
+        path: of the file, which may be new.
+        redact: remove secrets and personal data.
     """
 
     def __init__(self, path: Path, *, redact: bool = True) -> None:
@@ -35,10 +36,10 @@ class FileLog(FeedbackLog):
         self.path: Path = path
         self._ids: set[str] | None = None
         self._lock = threading.Lock()
-        self._held: IO[bytes] | None = None
+        self._lock_file: IO[bytes] | None = None
 
     def prepare(self) -> None:
-        """Make the file and read its ids, as the one process that appends to it.
+        """Lock the file and read its ids.
 
         Raises:
             OutputError: it cannot be read or written, or another process appends to it.
@@ -46,8 +47,8 @@ class FileLog(FeedbackLog):
         ids: set[str] = set()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self._held is None:
-                self._held = self._hold()
+            if self._lock_file is None:
+                self._lock_file = self._acquire()
             with self.path.open("a+b") as stream:
                 stream.seek(0)
                 end = 0
@@ -67,27 +68,26 @@ class FileLog(FeedbackLog):
 
     def close(self) -> None:
         """Let others append."""
-        if self._held is not None:
-            self._held.close()
-            self._held = self._ids = None
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = self._ids = None
 
-    def _hold(self) -> IO[bytes]:
-        held = self.path.with_name(f"{self.path.name}.lock").open("ab")
-        try:
-            lock_file(held, wait=False)
-        except BlockingIOError as error:
-            held.close()
-            raise OutputError(
-                f"another process appends to {self.path}; give each server its own file, or "
-                "a Redis that they share"
-            ) from error
-        except BaseException:
-            held.close()
-            raise
-        return held
+    def _acquire(self) -> IO[bytes]:
+        with contextlib.ExitStack() as stack:
+            path = self.path.with_name(f"{self.path.name}.lock")
+            stream = stack.enter_context(path.open("ab"))
+            try:
+                lock_file(stream, wait=False)
+            except BlockingIOError as error:
+                raise OutputError(
+                    f"another process appends to {self.path}; give each server its own file, or "
+                    "a Redis that they share"
+                ) from error
+            stack.pop_all()
+            return stream
 
     def _append(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Add lines and wait until the disk has them; see ``FeedbackLog``."""
+        """Add lines, and wait for the disk; see ``FeedbackLog``."""
         with self._lock:
             if self._ids is None:
                 self.prepare()
@@ -102,7 +102,7 @@ class FileLog(FeedbackLog):
     def _write(self, content: bytes) -> None:
         try:
             with self.path.open("ab", buffering=0) as stream:
-                lock_file(stream)  # nobody reads what may be cut off again
+                lock_file(stream)  # readers wait, since a failed write is cut off
                 end = stream.tell()
                 try:
                     written = 0
@@ -116,10 +116,10 @@ class FileLog(FeedbackLog):
             raise self._error(error) from error
 
     def read(self, position: str, limit: int) -> list[Entry]:
-        """The next whole lines, all of which are kept; a position is the bytes before them.
+        """The next whole lines; a position is the number of bytes before it.
 
         Raises:
-            InputError: the file is shorter than it was, not there any more, or cannot be read.
+            InputError: the file is shorter than it was, missing, or cannot be read.
         """
         start = int(position or 0)
         entries: list[Entry] = []
@@ -151,7 +151,7 @@ class FileLog(FeedbackLog):
 
 
 def parse(content: bytes) -> Demonstration | None:
-    """The demonstration of an entry; None where it is not one."""
+    """The demonstration of an entry; None if it is unreadable."""
     try:
         return Demonstration.from_dict(json.loads(content))
     except (ValueError, RecursionError):
@@ -159,7 +159,7 @@ def parse(content: bytes) -> Demonstration | None:
 
 
 def _id(line: bytes) -> str:
-    """The id of a line; empty where it is not one demonstration."""
+    """The id of a line; empty for half a line."""
     try:
         return str(json.loads(line)["id"])
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a log of feedback is: demonstrations in the order they came, each with its position."""
+"""A log of feedback: demonstrations in the order of their arrival, each with its position."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Entry:
     """One entry of a log.
 
     Attributes:
-        position: of the entry after which reading goes on behind it.
-        demonstration: None where the entry is not one.
-        time: when it was written, in seconds since 1970; None where the log does not say.
+        position: of the entry, to read on behind it.
+        demonstration: None for an unreadable entry.
+        time: of the write, in seconds since 1970; None if the log has none.
     """
 
     position: str
@@ -40,13 +40,13 @@ class Entry:
 
 
 class FeedbackLog(ABC):
-    """Demonstrations that are appended and never changed.
+    """An append-only log.
 
     Args:
-        redact: scrub secrets and personal data from what is appended.
+        redact: remove secrets and personal data.
 
     Attributes:
-        path: of the file; None where it is not one.
+        path: of the file; None in Redis.
     """
 
     path: Path | None = None
@@ -55,10 +55,10 @@ class FeedbackLog(ABC):
         self._scrubber = Scrubber(CutOptions(), Redactor()) if redact else None
 
     def append(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Add demonstrations, all or none, and wait until they are kept.
+        """Add all demonstrations or none, and wait until they are safe.
 
         Raises:
-            DuplicateError: one has an id that was there before; none was added.
+            DuplicateError: an id is in the log already; none was added.
             OutputError: the file cannot be written.
             UnavailableError: Redis cannot be used.
         """
@@ -71,12 +71,12 @@ class FeedbackLog(ABC):
             seen.add(item.id)
         self._append(demonstrations)
 
-    def close(self) -> None:  # noqa: B027  # a log need not hold anything
-        """Let go of what is held to append."""
+    def close(self) -> None:  # noqa: B027  # optional
+        """Let others append."""
 
     @abstractmethod
     def _append(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Add demonstrations as they are; their ids differ."""
+        """Add demonstrations with different ids."""
 
     @abstractmethod
     def read(self, position: str, limit: int) -> list[Entry]:
@@ -84,14 +84,14 @@ class FeedbackLog(ABC):
 
         Args:
             position: of the last entry that was read; empty: from the beginning.
-            limit: how many at most.
+            limit: of their number.
 
         Raises:
-            InputError: the log is not the one that the position is of.
+            InputError: the position is of another log.
             UnavailableError: Redis cannot be used.
         """
 
 
 def order_of(position: str) -> tuple[int, ...]:
-    """By which positions of one log can be compared; the empty one comes first."""
+    """A sort key of positions; the empty one is first."""
     return tuple(map(int, position.split("-"))) if position else (0,)

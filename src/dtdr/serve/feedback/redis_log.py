@@ -1,4 +1,4 @@
-"""Feedback in a stream of Redis, which several servers append to."""
+"""Feedback in a stream of Redis, for several servers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dtdr.serve.feedback.file_log import parse
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
 
 PREFIX = "dtdr:feedback:1:"
-"""Of the names of all streams; the number changes with what they hold."""
+"""Of the names of all streams; the number is the version of the format."""
 
 _ID_SECONDS = 7 * 86_400
-"""So long a second demonstration with the same id is refused."""
+"""For which a repeated id is refused."""
 
 _APPEND = """
 for i = 3, #ARGV, 2 do
@@ -30,8 +30,8 @@ for i = 3, #ARGV, 2 do
 end
 return 0
 """
-"""Adds all or none: 0, or the number from 1 of the first whose id another request gave. A token of
-the request lets it be sent again where its answer was lost."""
+"""Adds all or none: 0, or the number from 1 of the first whose id another request had. The token of
+a request lets it be repeated after a lost answer."""
 
 
 class RedisLog(FeedbackLog):
@@ -40,7 +40,7 @@ class RedisLog(FeedbackLog):
     Args:
         url: see ``dtdr.net.redis_client.connect``.
         model: whose feedback it is.
-        redact: scrub secrets and personal data from what is appended.
+        redact: remove secrets and personal data.
     """
 
     def __init__(self, url: str, model: str, *, redact: bool = True) -> None:

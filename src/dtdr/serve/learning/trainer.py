@@ -1,4 +1,4 @@
-"""Applies feedback to a model: update, measure on what is held out, publish if it is not worse."""
+"""Applies feedback to a model: update, measure on held-out feedback, publish if not worse."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dtdr.serve.feedback import Entry, FeedbackLog, order_of
 from dtdr.serve.learning.versions import Change, Versions, checksum_of, now
 
 MOST_HELD_OUT = 1_000
-"""Demonstrations of feedback that are held out; the last ones count."""
+"""Demonstrations of feedback; the last ones count."""
 
 FEWEST_HELD_OUT = 20
-"""Fewer say nothing about a model: MRR on 20 moves by some hundredths with each."""
+"""With fewer, MRR moves by some hundredths with each demonstration."""
 
 _AT_ONCE = 5_000
 """Demonstrations in one update at most."""
@@ -35,11 +35,11 @@ class LearnOptions:
     """How feedback is learned.
 
     Attributes:
-        batch: demonstrations that are waited for; the networks of dtdr-f learn from 32 together.
-        seconds: after this many the model learns from fewer.
-        share: of the feedback that is held out and never learned from, by hash of the group or id.
-        tolerance: by which MRR may fall: a version that is worse by more is not published.
-        keep: versions that are kept to roll back to.
+        batch: demonstrations to wait for; the networks of dtdr-f learn from 32 together.
+        seconds: after which the model learns from fewer.
+        share: of held-out feedback, by hash of the group or id.
+        tolerance: by which MRR may fall in a published version.
+        keep: versions to roll back to.
 
     Raises:
         InputError: one is out of range.
@@ -60,15 +60,15 @@ class LearnOptions:
 
 @dataclass
 class Outcome:
-    """What one look at the log brought.
+    """The result of one look at the log.
 
     Attributes:
-        change: a version that was published or refused; None where there is nothing to decide yet.
-        waiting: demonstrations that were read and are in no version.
+        change: a version that was published or refused, if any.
+        waiting: demonstrations that are in no version yet.
         oldest: seconds since the oldest of these was written or first seen.
         held_out: demonstrations that versions are measured on.
-        unusable: entries since the start that are no demonstration, or cannot be learned from.
-        reason: why what waits is not learned, where that is not for the lack of feedback.
+        unusable: entries since the start that are unreadable, or cannot be learned from.
+        reason: why waiting demonstrations are not learned, except that there are too few.
     """
 
     change: Change | None = None
@@ -96,14 +96,13 @@ class Trainer:
     Args:
         model: the folder that servers watch.
         log: of feedback.
-        options: see there.
-        held_out: demonstrations to measure on, beside those of the log; never learned from.
+        options: of learning.
+        held_out: further demonstrations to measure on.
         clock: seconds since 1970; another one in tests.
 
     Raises:
         ModelError: there is no usable model.
-        InputError: its retriever cannot learn after it was fitted, or the log is not the one that
-            was learned from before.
+        InputError: the model cannot learn after it was fitted, or the log was replaced.
     """
 
     def __init__(
@@ -129,13 +128,13 @@ class Trainer:
         self._read_held_out()
 
     def step(self, *, flush: bool = False) -> Outcome:
-        """Read what is new in the log, and make a version of it if there is enough.
+        """Read new entries, and make a version if there are enough.
 
         Args:
-            flush: make one of whatever there is.
+            flush: make one of any number.
 
         Raises:
-            DtdrError: the log cannot be read or a version not be written; later it may.
+            DtdrError: the log or a version cannot be read or written now.
         """
         if self._has_changed():  # somebody fitted it again, or rolled back
             self._state = self._find_state()
@@ -187,14 +186,14 @@ class Trainer:
             self._waiting.append((item, entry.time or self._clock()))
 
     def _is_held_out(self, item: Demonstration) -> bool:
-        """By hash, so that each process decides alike, and a conversation is on one side."""
+        """By hash, so that every process decides alike and a group is on one side."""
         if item.outcome == "failure":
             return False
         digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()
         return int.from_bytes(digest[:8], "big") < self._options.share * 2**64
 
     def _read_held_out(self) -> None:
-        """What was held out of the log before, up to the position that is done with."""
+        """Read the held-out demonstrations up to the position that is done."""
         self._held_out.clear()
         self._read_to, end = "", self._state.position
         while order_of(self._read_to) < order_of(end) and (
@@ -211,7 +210,7 @@ class Trainer:
     # -- the model -----------------------------------------------------------------------------
 
     def _find_state(self) -> _State:
-        """The model that is served, and the position in the log that belongs to it."""
+        """The served model, and its position in the log."""
         folder = self.versions.model
         checksum = checksum_of(folder)
         retriever = load(folder)
@@ -224,7 +223,7 @@ class Trainer:
         known = [change for change in history if change.checksum == checksum]
         if known:
             return _State(checksum, known[-1].version, known[-1].position, retriever)
-        # A model that was fitted again is taken to have learned from the log so far.
+        # A model that was fitted again has learned from the log so far.
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
         self.versions.keep_copy(name)
@@ -232,7 +231,7 @@ class Trainer:
         return _State(checksum, name, position, retriever)
 
     def _learn(self) -> Change | None:
-        """A version of what waits, published or refused; None where the model has changed."""
+        """Publish or refuse a version; None if the model's folder has changed."""
         items = [item for item, _ in self._waiting]
         updated = self._update(items)
         test = [*self._given, *self._held_out]
@@ -270,12 +269,12 @@ class Trainer:
         return change
 
     def _update(self, items: Sequence[Demonstration]) -> Model | None:
-        """A copy that learned from the demonstrations; None where it could from none."""
+        """An updated copy; None if it can learn from no demonstration."""
         served = self._state.retriever
         try:
             return served.update_copy(items)[0]
         except DtdrError:
-            # One is at fault: those that can be learned from by themselves are learned together.
+            # Learn from those that work alone.
             usable = list(filter(self._can_learn, items)) if len(items) > 1 else []
         self._unusable += len(items) - len(usable)
         return served.update_copy(usable)[0] if usable else None
@@ -289,7 +288,7 @@ class Trainer:
 
 
 def mean_reciprocal_rank(retriever: Model, test: Sequence[Demonstration]) -> float:
-    """MRR over the steps of held-out plans, each the end included, teacher-forced."""
+    """MRR over the steps of held-out plans, ends included, teacher-forced."""
     reciprocals: list[float] = []
     for item in test:
         steps = teacher_forced_steps(item)

@@ -1,4 +1,4 @@
-"""The versions of a model that is learned on, and the history of how each came to be."""
+"""The versions of a model that learns from feedback, and their history."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Change:
     """One line of the history.
 
     Attributes:
-        version: its name, a number from 000001 on; of a refused one, that which stays.
-        outcome: ``begun``: found in the model's folder; ``published``; ``refused``: worse than what
-            is served, so not published; ``rolled back``: published again.
-        checksum: of the version's ``config.json``, by which the model's folder is recognised.
-        position: up to which the log of feedback is done with.
+        version: a number from 000001; of a refused change, the version that stays.
+        outcome: ``begun``: the model's folder at the start; ``published``; ``refused``: worse than
+            the served version; ``rolled back``: published again.
+        checksum: of the version's ``config.json``, to recognise the model's folder.
+        position: of the last entry of the log that is done.
         time: in UTC.
         demonstrations: of feedback that were learned, or refused.
-        held_out: demonstrations that both were measured on.
-        before: MRR on these of what was served.
-        after: of the new version.
-        log: the file of feedback; empty where it is not a file.
+        held_out: demonstrations that both versions were measured on.
+        before: MRR on these of the served version.
+        after: MRR of the new version.
+        log: the file of feedback; empty for Redis.
     """
 
     version: str
@@ -56,10 +56,10 @@ def now() -> str:
 
 
 class Versions:
-    """A folder beside the model's, ``MODEL.versions``: versions by name, and their history.
+    """The folder ``MODEL.versions`` next to the model's: versions by name, and their history.
 
     A line of the history is on the disk before the model's folder is replaced. So a process that is
-    killed in between finds the former model and, by its checksum, the position that belongs to it.
+    killed in between finds the former model and, by its checksum, its position in the log.
 
     Args:
         model: the folder that servers watch.
@@ -73,7 +73,7 @@ class Versions:
         """All changes, oldest first.
 
         Raises:
-            InputError: a line is not one; half a line at the end, which a crash left, is not read.
+            InputError: a line is damaged; half a line at the end, from a crash, is skipped.
         """
         path = self.folder / _HISTORY
         try:
@@ -94,7 +94,7 @@ class Versions:
         return changes
 
     def add(self, change: Change) -> None:
-        """Add a line to the history, and wait until the disk has it.
+        """Add a line to the history, and wait for the disk.
 
         Raises:
             OutputError: it cannot be written.
@@ -107,7 +107,7 @@ class Versions:
                 stream.seek(0)
                 whole = stream.read().rfind(b"\n") + 1
                 if whole < end:
-                    stream.truncate(whole)  # half a line that a crash left
+                    stream.truncate(whole)  # half a line, from a crash
                 stream.write(json.dumps(asdict(change)).encode() + b"\n")
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -122,7 +122,7 @@ class Versions:
         return f"{max(names, default=0) + 1:06d}"
 
     def keep_copy(self, name: str) -> None:
-        """Keep what is in the model's folder as a version.
+        """Copy the model's folder into a version.
 
         Raises:
             OutputError: it cannot be written.
@@ -130,7 +130,7 @@ class Versions:
         self._copy(self.model, self.folder / name)
 
     def save(self, name: str, retriever: Model) -> str:
-        """Write a version, which is not published yet; its checksum.
+        """Write a version without publishing it; returns its checksum.
 
         Raises:
             OutputError: it cannot be written.
@@ -139,10 +139,10 @@ class Versions:
         return checksum_of(self.folder / name)
 
     def publish(self, name: str) -> None:
-        """Put a version in the model's place, at once for everybody who reads it.
+        """Replace the model's folder with a version, at once for all readers.
 
         Raises:
-            OutputError: it cannot be written; what was there is intact.
+            OutputError: it cannot be written; the former folder is intact.
         """
         self._copy(self.folder / name, self.model)
 
@@ -152,20 +152,20 @@ class Versions:
                 shutil.copyfile(item, temporary / item.name)
 
     def list_names(self) -> list[str]:
-        """Names of the versions that are there, oldest first."""
+        """Names of the versions, oldest first."""
         if not self.folder.is_dir():
             return []
         return sorted(item.name for item in self.folder.iterdir() if item.name.isdigit())
 
     def prune(self, keep: int) -> None:
-        """Delete the oldest versions, but never the one that is served."""
+        """Delete the oldest versions, but never the served one."""
         served = checksum_of(self.model)
         for name in self.list_names()[:-keep]:
             if checksum_of(self.folder / name) != served:
                 shutil.rmtree(self.folder / name)
 
     def roll_back(self, name: str) -> Change:
-        """Publish an earlier version; feedback that came since is not learned again.
+        """Publish an earlier version; later feedback is not learned again.
 
         Raises:
             InputError: there is no such version.
@@ -175,24 +175,19 @@ class Versions:
             kept = ", ".join(self.list_names()) or "none"
             raise InputError(f"{self.folder} has no version {name!r}; those kept are: {kept}")
         history = self.history()
-        change = Change(
-            name,
-            "rolled back",
-            checksum_of(self.folder / name),
-            history[-1].position if history else "",
-            now(),
-            log=history[-1].log if history else "",
-        )
+        position, log = (history[-1].position, history[-1].log) if history else ("", "")
+        checksum = checksum_of(self.folder / name)
+        change = Change(name, "rolled back", checksum, position, now(), log=log)
         self.add(change)
         self.publish(name)
         return change
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder, so that one process alone changes the model.
+        """Lock the folder, so that one process alone changes the model.
 
         Raises:
-            InputError: another process holds it.
+            InputError: another process has locked it.
             OutputError: it cannot be written.
         """
         try:

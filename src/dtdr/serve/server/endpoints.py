@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import signature
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -67,8 +66,6 @@ class Endpoint:
         status: of a success.
         role: the key that a request needs; None for answers without models, queries and keys.
         is_described: whether the OpenAPI document has it.
-        takes_any_text: whether the body may contain half surrogate pairs, which msgspec refuses:
-            messages do that were cut within a character.
     """
 
     def __init__(
@@ -81,13 +78,11 @@ class Endpoint:
         status: int = 200,
         role: Role | None = "rank",
         is_described: bool = True,
-        takes_any_text: bool = False,
     ) -> None:
         self.method, self.path, self.function = method, path, function
         self.status = status
         self.role = role
         self.is_described = is_described
-        self.takes_any_text = takes_any_text
         described = signature(function, eval_str=True)
         types = {name: item.annotation for name, item in described.parameters.items()}
         self._is_asked = "step" in types
@@ -141,8 +136,6 @@ class Endpoint:
         if not content or not _JSON.match(call.headers.get(b"content-type", b"")):
             raise HTTPException(422, _NO_OBJECT)
         try:
-            if self.takes_any_text:
-                return msgspec.convert(decode_any(content), self.body, strict=False)
             return self._decode(content)
         except msgspec.ValidationError as error:
             raise HTTPException(422, validation_message(str(error))) from error
@@ -171,33 +164,6 @@ def read_step(call: Call, body: StepRequest | SearchRequest) -> AskedStep:
     has_details = bool(body.before) or not are_names(body.history)
     read = partial(read_run, query, body.history, body.before)
     return AskedStep(model, query, names_of(body.history), has_details, read)
-
-
-def decode_any(content: bytes) -> Any:
-    """JSON of any shape; half surrogate pairs are allowed.
-
-    Raises:
-        msgspec.DecodeError: it is not JSON.
-    """
-    try:
-        return msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        try:
-            return json.loads(content, parse_constant=_refuse, parse_float=_finite)
-        except ValueError:
-            pass
-        raise
-
-
-def _refuse(number: str) -> None:
-    raise ValueError(f"{number} is not a number that JSON has")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):  # such as 1e999
-        _refuse(text)
-    return number
 
 
 def encode(body: Any) -> bytes:

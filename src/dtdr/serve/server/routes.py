@@ -59,8 +59,8 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/sessions", actions.create_session, step=schemas.SessionRequest, status=201
     ),
-    Endpoint("POST", "/v1/mask/openai", masks.mask_openai, takes_any_text=True),
-    Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic, takes_any_text=True),
+    Endpoint("POST", "/v1/mask/openai", masks.mask_openai),
+    Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic),
     Endpoint("POST", "/v1/rank/batch", actions.rank_batch),
     Endpoint("POST", "/v1/explain", actions.explain, step=schemas.ExplainRequest),
     Endpoint("GET", "/v1/sessions/{session}", actions.show_session),

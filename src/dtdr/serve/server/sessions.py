@@ -18,7 +18,6 @@ from dtdr.net.limits import Limits
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.steps import AskedStep
 
-KEY_FULL = "the open sessions of this key take {} bytes"
 _SESSION_BYTES = 2_000
 """Of a session without its texts."""
 _REQUEST_BYTES = 150
@@ -95,7 +94,7 @@ class Sessions:
         """
         self._expire()
         if len(self._open) >= self._limits.sessions:
-            raise full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
+            raise _full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
         self._keep(session, session.bytes)
 
     async def find(self, identifier: str, owner: str) -> OpenSession:
@@ -142,9 +141,10 @@ class Sessions:
         """
         owner, total = session.owner, self._bytes.total()
         if more and total + more > self._limits.session_bytes:
-            raise full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
+            raise _full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
         if more and owner and self._bytes[owner] + more > self._limits.key_session_bytes:
-            raise full(KEY_FULL.format(self._bytes[owner]), self._seconds_to_expiry())
+            what = f"the open sessions of this key take {self._bytes[owner]} bytes"
+            raise _full(what, self._seconds_to_expiry())
         self._bytes[owner] += more
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
@@ -169,7 +169,7 @@ class Sessions:
         return self._limits.session_seconds - (now - used)
 
 
-def full(what: str, seconds: float) -> HTTPException:
+def _full(what: str, seconds: float) -> HTTPException:
     """The refusal of a session without room; the next one expires in this many seconds."""
     return HTTPException(
         429,

@@ -101,7 +101,7 @@ class Tracing:
         """Add a ranking to its span."""
         if span is None:
             return
-        attributes = {
+        attributes: dict[str, Any] = {
             "gen_ai.request.top_k": float(len(response.tools)),
             "dtdr.history.length": calls,
             "dtdr.confidence": response.confidence,

@@ -37,14 +37,14 @@ _FAILED = "The model learned from this run, or the run failed, so it is not judg
 
 
 def in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
-    """An endpoint that does its work in a thread of the model that is asked, or of any."""
+    """An endpoint that works in a thread of its model, or of the first one."""
 
     @wraps(method)
     async def endpoint(studio: Studio, call: Call, *body: Any) -> Any:
         models = call.service.models
         chosen = getattr(body[0], "filter", None) if body else None
         if chosen is not None and chosen.regex and _has_rank_key(call):
-            # A pattern can take hours, and meanwhile no other request is answered.
+            # A pattern can take hours, and blocks all other requests.
             raise HTTPException(403, "a regular expression needs a key with the role admin")
         name = getattr(body[0], "model", None) if body else None
         model = models.find(name) if name else next(iter(models.values()))
@@ -54,11 +54,11 @@ def in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Studio:
-    """What the studio shows beside the served models.
+    """The runs of a file, and how the served models rank them.
 
     Args:
-        runs: of the file that was given; None shows the plans that a model kept.
-        name: of that file.
+        runs: of the file; None shows the plans that a model kept.
+        name: of the file.
         takes_logs: whether a log may be dropped on the page.
     """
 
@@ -74,7 +74,11 @@ class Studio:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What the studio adds to a server."""
+        """The endpoints that the studio adds to a server."""
+        log = (
+            Endpoint("POST", "/v1/studio/log", self.receive_log),
+            Endpoint("GET", "/v1/studio/log", self.log),
+        )
         return (
             *pages(),
             Endpoint("GET", "/", lead_to_studio, is_described=False, role=None),
@@ -87,35 +91,20 @@ class Studio:
             Endpoint("POST", "/v1/studio/misses", self.misses),
             Endpoint("POST", "/v1/studio/tools", self.tools),
             Endpoint("POST", "/v1/studio/shown", self.shown),
-            *(self._log_endpoints() if self._takes_logs else ()),
-        )
-
-    def _log_endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            Endpoint("POST", "/v1/studio/log", self.receive_log),
-            Endpoint("GET", "/v1/studio/log", self.log),
+            *(log if self._takes_logs else ()),
         )
 
     # -- runs ----------------------------------------------------------------------------------
 
     async def about(self, call: Call) -> schemas.StudioAbout:
-        """What there is to look at."""
+        """The models and runs of the studio."""
         service = call.service
-        models = [
-            schemas.StudioModel(
-                name=model.name,
-                retriever=model.current.retriever.name,
-                tools=len(model.current.retriever.vocabulary) - 1,
-                demonstrations=model.current.retriever.training_.demonstrations,
-                has_arguments=model.current.retriever.arguments_ is not None,
-                can_learn=model.can_learn,
-            )
-            for model in service.models.values()
-        ]
         runs = self._runs
         return schemas.StudioAbout(
             version=dtdr.__version__,
-            models=models,
+            models=[
+                _describe(name, item.current.retriever) for name, item in service.models.items()
+            ],
             data=self._name,
             runs=0 if runs is None else len(runs.demonstrations),
             groups=[] if runs is None else runs.groups[:_GROUPS],
@@ -127,8 +116,7 @@ class Studio:
     def graph(self, call: Call, body: schemas.GraphRequest) -> schemas.GraphResponse:
         """The tools of the runs as a graph: counts, order, dependencies, loops, failures."""
         model = call.service.models.find(body.model)
-        chosen, runs = body.filter, self._of(model)
-        graph = runs.graph(chosen)
+        graph = self._of(model).graph(body.filter)
         if body.tool is not None:
             try:
                 nodes, edges = graph.around(body.tool, body.limit)
@@ -153,14 +141,14 @@ class Studio:
         model = call.service.models.find(body.model)
         chosen, runs = body.filter, self._of(model)
         retriever = model.current.retriever
-        place = retriever.index(body.tool)
-        tool = retriever.tools_[place] if place >= 0 else Tool(body.tool)
+        index = retriever.index(body.tool)
+        tool = retriever.tools_[index] if index >= 0 else Tool(body.tool)
         graph = runs.graph(chosen)
         try:
             node = graph.nodes[graph.find(body.tool)]
             before, after = runs.neighbours(body.tool, chosen)
         except KeyError:
-            if place < 0:
+            if index < 0:
                 raise _no_run_calls(body.tool) from None
             node, before, after = new_node(body.tool), [], []
         return schemas.ToolResponse(
@@ -244,7 +232,7 @@ class Studio:
 
     @in_thread
     def steps(self, call: Call, body: schemas.StepsRequest) -> schemas.StepsResponse:
-        """What a run called at each step, and what the model predicted there."""
+        """The steps of a run: what it called, and what the model predicts."""
         run = None if self._runs is None else _find_run(self._runs, body.position)
         scores, scoring, working = self._scores(call.service.models.find(body.model))
         if scores is None or run is None:
@@ -280,7 +268,7 @@ class Studio:
         return schemas.ToolsResponse(tools=lines)
 
     def _scores(self, model: ServedModel) -> tuple[Scores | None, str, bool]:
-        """The scores of the runs, or why there are none, and whether they are computed now."""
+        """The scores of the runs, or why there are none, and whether a thread computes them."""
         if self._scorer is None:
             return None, "Start the studio with --data FILE to see how runs are ranked.", False
         scores = self._scorer.of(model.current.retriever)
@@ -324,7 +312,7 @@ class Studio:
         return await self.log(call)
 
     async def log(self, call: Call) -> schemas.LogState:
-        """What is being done with the log."""
+        """The progress with the log."""
         dropped = self._dropped
         return schemas.LogState(
             stage="" if dropped is None else dropped.stage,
@@ -349,6 +337,17 @@ class Studio:
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
         retriever = step.model.current.retriever
         return select_shown(retriever, step.read(), policy)
+
+
+def _describe(name: str, model: Model) -> schemas.StudioModel:
+    return schemas.StudioModel(
+        name=name,
+        retriever=model.name,
+        tools=len(model.vocabulary) - 1,
+        demonstrations=model.training_.demonstrations,
+        has_arguments=model.arguments_ is not None,
+        can_learn=model.can_update,
+    )
 
 
 @lru_cache(4)

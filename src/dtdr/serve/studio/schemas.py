@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from dtdr.data.demonstrations import Outcome
+from dtdr.serve.server import schemas
 from dtdr.serve.server.masks import MaskPolicy
-from dtdr.serve.server.schemas import ModelName, Object, Request, Response, StepRequest, ToolName
+from dtdr.serve.server.schemas import ModelName, Object, Request, Response, ToolName, says
 from dtdr.serve.studio.graph import Edge, Loop, Node
 from dtdr.serve.studio.runs import ArgumentUse, Neighbour, RunSelection
 from dtdr.serve.studio.scores import Confusion, RunScore, StepScore
@@ -19,9 +20,9 @@ class StudioModel(Response, kw_only=True):
 
     name: str
     retriever: str
-    tools: Annotated[int, Meta(description="End of plan not counted.")]
+    tools: Annotated[int, says("End of plan not counted.")]
     demonstrations: int
-    has_arguments: Annotated[bool, Meta(description="Whether it predicts arguments.")]
+    has_arguments: Annotated[bool, says("Whether it predicts arguments.")]
     can_learn: bool
 
 
@@ -30,24 +31,22 @@ class StudioAbout(Response, kw_only=True):
 
     version: str
     models: list[StudioModel]
-    data: Annotated[str, Meta(description="Name of the file of runs; empty without one.")]
+    data: Annotated[str, says("Name of the file of runs; empty without one.")]
     runs: int
-    groups: Annotated[list[str], Meta(description="Of the runs, the largest first.")]
-    may_learn: Annotated[bool, Meta(description="Whether a model may be changed from here.")]
-    takes_logs: Annotated[bool, Meta(description="Whether a log may be dropped on the page.")]
+    groups: Annotated[list[str], says("Of the runs, the largest first.")]
+    may_learn: Annotated[bool, says("Whether a model may be changed from here.")]
+    takes_logs: Annotated[bool, says("Whether a log may be dropped on the page.")]
 
 
-Filter = Annotated[RunSelection, Meta(description="Which runs are looked at.")]
+Filter = Annotated[RunSelection, says("Which runs are looked at.")]
 
 
 class GraphRequest(Request, kw_only=True):
-    """Which part of the graph to draw."""
+    """A part of the graph to draw."""
 
     filter: Filter = field(default_factory=RunSelection)
-    tool: Annotated[
-        ToolName | None, Meta(description="Draw its neighbours; without it, the main tools.")
-    ] = None
-    limit: Annotated[int, Meta(ge=1, le=200, description="Most tools that are drawn.")] = 60
+    tool: Annotated[ToolName | None, says("Draw its neighbours; default: the main tools.")] = None
+    limit: Annotated[int, says("Of tools.", ge=1, le=200)] = 60
     model: ModelName = None
 
 
@@ -56,21 +55,25 @@ class GraphResponse(Response, kw_only=True):
 
     nodes: list[Node]
     edges: list[Edge]
-    loops: Annotated[list[Loop], Meta(description="Most frequent first.")]
-    runs: Annotated[int, Meta(description="That match the filter.")]
-    tools: Annotated[int, Meta(description="That these runs call.")]
-    uncalled: Annotated[
-        list[str],
-        Meta(description="Tools of the model that none of these runs calls; 200 at most."),
-    ]
+    loops: Annotated[list[Loop], says("Most frequent first.")]
+    runs: Annotated[int, says("That match the filter.")]
+    tools: Annotated[int, says("That these runs call.")]
+    uncalled: Annotated[list[str], says("By these runs, of the model's tools; 200 at most.")]
 
 
 class ToolRequest(Request, kw_only=True):
-    """A tool to tell about."""
+    """A tool to describe."""
 
     tool: ToolName
     filter: Filter = field(default_factory=RunSelection)
     model: ModelName = None
+
+
+class Scored(Response, kw_only=True):
+    """Base of answers with scores, which a thread computes."""
+
+    scoring: Annotated[str, says("Why there are no scores; else empty.")]
+    working: Annotated[bool, says("Whether there will be some soon.")]
 
 
 class RunLine(Response, kw_only=True):
@@ -79,14 +82,12 @@ class RunLine(Response, kw_only=True):
     position: int
     id: str
     query: str
-    tools: Annotated[list[str], Meta(description="That it calls, in order; the first twelve.")]
+    tools: Annotated[list[str], says("That it calls, in order; the first twelve.")]
     calls: int
     outcome: Outcome
     group: str
-    time: Annotated[str | None, Meta(description="When the user asked.")]
-    score: Annotated[
-        RunScore | None, Meta(description="How its steps were ranked; null while that is unknown.")
-    ]
+    time: Annotated[str | None, says("When the user asked.")]
+    score: Annotated[RunScore | None, says("Of its steps; null while that is unknown.")]
 
 
 class ToolResponse(Response, kw_only=True):
@@ -94,7 +95,7 @@ class ToolResponse(Response, kw_only=True):
 
     tool: str
     description: str
-    tokens: Annotated[int, Meta(description="Of its definition in a prompt.")]
+    tokens: Annotated[int, says("Of its definition in a prompt.")]
     calls: int
     runs: int
     before: list[Neighbour]
@@ -109,22 +110,17 @@ class RunsRequest(Request, kw_only=True):
     offset: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     sort: Annotated[
-        Literal["file", "rank", "calls", "time"],
-        Meta(description="Lowest rank first, most calls first, or latest first."),
+        Literal["file", "rank", "calls", "time"], says("Lowest, most or latest first.")
     ] = "file"
-    misses: Annotated[bool, Meta(description="Only runs with a step that was ranked wrong.")] = (
-        False
-    )
+    misses: Annotated[bool, says("Only runs with a step that was ranked wrong.")] = False
     model: ModelName = None
 
 
-class RunsResponse(Response, kw_only=True):
+class RunsResponse(Scored, kw_only=True):
     """A page of runs."""
 
     total: int
     runs: list[RunLine]
-    scoring: Annotated[str, Meta(description="Why runs have no score; else empty.")]
-    working: Annotated[bool, Meta(description="Whether they will have one soon.")]
 
 
 class RunResponse(Response, kw_only=True):
@@ -134,12 +130,12 @@ class RunResponse(Response, kw_only=True):
     id: str
     query: str
     before: list[Object]
-    calls: Annotated[list[Object], Meta(description="With ids from 1, which references name.")]
+    calls: Annotated[list[Object], says("With ids from 1, which references name.")]
     outcome: Outcome
     group: str
 
 
-class ShownRequest(StepRequest, kw_only=True):
+class ShownRequest(schemas.StepRequest, kw_only=True):
     """A step of a run, and a policy."""
 
     policy: MaskPolicy = field(default_factory=MaskPolicy)
@@ -149,17 +145,17 @@ class ShownTool(Response, kw_only=True):
     """A tool that the LLM is shown."""
 
     tool: str
-    reason: Annotated[str, Meta(description="ranked, called, kept, always, unknown or open.")]
+    reason: Annotated[str, says("ranked, called, kept, always, unknown or open.")]
     tokens: int
 
 
 class ShownStep(Response, kw_only=True):
     """What one step of the run shows."""
 
-    called: Annotated[str, Meta(description="The call before it; empty for the first step.")]
+    called: Annotated[str, says("The call before it; empty for the first step.")]
     shown: int
     tokens: int
-    changed: Annotated[bool, Meta(description="Whether another set was shown before.")]
+    changed: Annotated[bool, says("Whether another set was shown before.")]
 
 
 class ShownResponse(Response, kw_only=True):
@@ -167,9 +163,9 @@ class ShownResponse(Response, kw_only=True):
 
     shown: list[ShownTool]
     hidden: int
-    tokens: Annotated[int, Meta(description="Of the tools that are shown.")]
-    all_tokens: Annotated[int, Meta(description="Of all tools.")]
-    steps: Annotated[list[ShownStep], Meta(description="From the first one to this one.")]
+    tokens: Annotated[int, says("Of the tools that are shown.")]
+    all_tokens: Annotated[int, says("Of all tools.")]
+    steps: Annotated[list[ShownStep], says("From the first one to this one.")]
     failure: str
 
 
@@ -182,7 +178,7 @@ class ModelRequest(Request, kw_only=True):
 class MissedStep(Response, kw_only=True):
     """A step whose best tool was not right."""
 
-    position: Annotated[int, Meta(description="Of the run.")]
+    position: Annotated[int, says("Of the run.")]
     query: str
     history: list[str]
     predicted: str
@@ -191,19 +187,15 @@ class MissedStep(Response, kw_only=True):
     called: str
 
 
-class MissesResponse(Response, kw_only=True):
+class MissesResponse(Scored, kw_only=True):
     """Where a model is wrong on the runs: the figures of ``dtdr evaluate --model``."""
 
-    scoring: Annotated[str, Meta(description="Why there are no figures; else empty.")]
-    working: Annotated[bool, Meta(description="Whether there will be some soon.")]
     runs: int
     steps: int
-    metrics: Annotated[dict[str, float], Meta(description="Means over all steps.")]
-    causes: Annotated[
-        dict[str, int], Meta(description="Steps by why the next call of the log was not first.")
-    ]
-    mistakes: Annotated[list[MissedStep], Meta(description="Most confident first; 50.")]
-    confusions: Annotated[list[Confusion], Meta(description="Most frequent first; 20.")]
+    metrics: Annotated[dict[str, float], says("Means over all steps.")]
+    causes: Annotated[dict[str, int], says("Steps by why the next call of the log was not first.")]
+    mistakes: Annotated[list[MissedStep], says("Most confident first; 50.")]
+    confusions: Annotated[list[Confusion], says("Most frequent first; 20.")]
 
 
 class StepsRequest(Request, kw_only=True):
@@ -213,11 +205,9 @@ class StepsRequest(Request, kw_only=True):
     model: ModelName = None
 
 
-class StepsResponse(Response, kw_only=True):
+class StepsResponse(Scored, kw_only=True):
     """The steps of a run, the end included."""
 
-    scoring: Annotated[str, Meta(description="Why there are no steps; else empty.")]
-    working: Annotated[bool, Meta(description="Whether there will be some soon.")]
     steps: list[StepScore]
 
 
@@ -229,9 +219,9 @@ class ToolLine(Response, kw_only=True):
     calls: int
     runs: int
     errors: int
-    tokens: Annotated[int, Meta(description="Of its definition in a prompt.")]
-    next: Annotated[str | None, Meta(description="What mostly follows; null for the end.")]
-    share: Annotated[float, Meta(description="How often that follows, of all that does.")]
+    tokens: Annotated[int, says("Of its definition in a prompt.")]
+    next: Annotated[str | None, says("What mostly follows; null for the end.")]
+    share: Annotated[float, says("How often that follows, of all that does.")]
 
 
 class ToolsResponse(Response, kw_only=True):
@@ -243,15 +233,15 @@ class ToolsResponse(Response, kw_only=True):
 class LogPart(Request, kw_only=True):
     """A part of a log that is dropped on the page."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=255, description="Of the file.")]
-    content: Annotated[bytes, Meta(description="In base64.")]
-    offset: Annotated[int, Meta(ge=0, description="Bytes of the log before this part.")]
+    name: Annotated[str, says("Of the file.", min_length=1, max_length=255)]
+    content: Annotated[bytes, says("In base64.")]
+    offset: Annotated[int, says("Bytes of the log before this part.", ge=0)]
     is_last: bool
 
 
 class LogState(Response, kw_only=True):
     """What is being done with a log."""
 
-    stage: Annotated[str, Meta(description="One sentence; empty before the first log.")]
+    stage: Annotated[str, says("One sentence; empty before the first log.")]
     working: bool
-    model: Annotated[str, Meta(description="Learned from the last log; empty before.")]
+    model: Annotated[str, says("Learned from the last log; empty before.")]

@@ -1,11 +1,45 @@
 """What a run can measure: one function for each kind."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from dtdr.evaluate.lab.context import Context
-from dtdr.evaluate.lab.kinds.llm import make_plans, measure_prompts, select_steps
-from dtdr.evaluate.lab.kinds.rank import rank
+from dtdr.evaluate import harness
+from dtdr.evaluate.datasets.splits import Split
+from dtdr.evaluate.lab.data import Context, train_test
+from dtdr.evaluate.lab.fitting import fit_retriever, learns_truncated
+from dtdr.evaluate.lab.kinds.llm import asker, make_plans, measure_prompts, select_steps
+from dtdr.evaluate.next_calls import agreement
+from dtdr.evaluate.run_log import RunLog
+
+
+def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
+    """One row of the retrieval table, step by step.
+
+    Raises:
+        InputError: a side of the split is empty, or the data cannot be learned from.
+        LLMError: the retriever asks an LLM, which could not be asked.
+    """
+    dataset = context.dataset(spec)
+    data = train_test(dataset, spec)
+    retriever, fit_seconds = fit_retriever(spec, data, asker(context, spec))
+    both = [*data.train, *data.test]
+    log = harness.run(
+        retriever,
+        replace(dataset, demonstrations=both, tools=data.tools),
+        Split("lab", tuple(range(len(data.train))), tuple(range(len(data.train), len(both)))),
+        fit_seconds=fit_seconds,
+        history=None if learns_truncated(spec) else spec.get("history"),
+    )
+    arrays = retriever.ranker.arrays().values()
+    details: dict[str, Any] = {"numbers": sum(int(array.size) for array in arrays)}
+    other = agreement(log, dataset.demonstrations) if spec.get("split") == "group" else None
+    if other is not None:
+        details["another_run"] = other.to_dict()
+    return replace(log, header=replace(log.header, details=details))
+
 
 RANK = "rank"
 """The kind whose result is a run log; that of the others is a JSON object."""

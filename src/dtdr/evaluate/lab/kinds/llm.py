@@ -10,11 +10,10 @@ from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
-from dtdr.evaluate.lab.context import Context
+from dtdr.evaluate.lab.data import Context, TrainTest, train_test
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
 from dtdr.evaluate.lab.oracle import Oracle
 from dtdr.evaluate.lab.runs import Run
-from dtdr.evaluate.lab.train_test import TrainTest, train_test
 from dtdr.evaluate.planning import (
     PlanningLog,
     choose_plans,

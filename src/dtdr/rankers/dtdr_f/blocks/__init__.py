@@ -9,7 +9,6 @@ from dtdr.rankers.dtdr_f.blocks.descriptions import Descriptions
 from dtdr.rankers.dtdr_f.blocks.history import History
 from dtdr.rankers.dtdr_f.blocks.last_output import LastOutput
 from dtdr.rankers.dtdr_f.blocks.next_tool import NextTool
-from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.blocks.position import Position
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 
@@ -20,7 +19,6 @@ BLOCKS: tuple[type[Block], ...] = (
     Relations,
     Descriptions,
     Position,
-    Parts,
     LastOutput,
     Closeness,
 )

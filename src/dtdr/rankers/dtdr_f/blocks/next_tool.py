@@ -21,7 +21,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.demonstrations import surface_of
+from dtdr.rankers.dtdr_f.demonstrations import vectors_of
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Indices, Matrix, fit_softmax, stack_rows
 
@@ -48,13 +48,14 @@ _RATE, _DECAY, _DROPPED = 0.02, 0.1, 0.3
 
 
 class NextTool(Block):
-    """A softmax regression on words and surface of the query, and on the calls.
+    """A softmax regression on the words of the query, and on the calls.
 
     A hidden layer of 128 units between them was worth .004 MRR on TinyAgent, but lost .003 on
     T-Eval and .013 on TRAJECT by sequence.
 
     Args:
-        query: shape (query features, seen): weights of words, pairs of words and surface features.
+        query: shape (query features, seen): weights of words, pairs of words, and the vector of a
+            further encoder.
         history: shape (history features, seen): see ``_history_features``.
         training: what they were learned from.
     """
@@ -87,8 +88,8 @@ class NextTool(Block):
             rows.append(_history_features([slots[tool] for tool in step.history], outputs))
             wanted.append([slots[tool] for tool in step.acceptable])
             owner.append(step.plan)
-        surface = csr_array(surface_of(data.columns))
-        queries = hstack([training.featurizer.vectors, surface], format="csr")
+        further = csr_array(vectors_of(data.columns))
+        queries = hstack([training.featurizer.vectors, further], format="csr")
         plans = len(data)
         epochs = _FEW_EPOCHS if plans <= _FEW_PLANS else _EPOCHS
         if plans > _FULL_EPOCHS:
@@ -113,9 +114,9 @@ class NextTool(Block):
     def _read(self, query: QueryFeatures) -> Matrix:
         """What a query adds to the logits; shape (seen,)."""
         columns, values = query.words
-        surface = query.text.surface
         logits: Matrix = values @ self.query[columns]
-        logits += surface @ self.query[-len(surface) :]
+        if len(further := query.text.vector):
+            logits += further @ self.query[-len(further) :]
         return logits
 
     def relevance(self, query: QueryFeatures) -> Matrix:

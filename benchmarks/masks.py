@@ -1,6 +1,6 @@
 """What a mask adds to a request: ranking, reading the conversation, writing the request.
 
-    python benchmarks/integrations/masks.py [--smoke] [--tools 50 200 1000] [--calls 10]
+    python benchmarks/masks.py [--smoke] [--tools 50 200 1000] [--calls 10]
 
 Medians of CPU time over conversations of so many calls, on generated (synthetic) demonstrations,
 with five tools shown.
@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -22,9 +20,7 @@ from rich.console import Console
 import dtdr
 from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
 from dtdr.evaluate.tables import Column, Table, count
-
-sys.path.append(str(Path(__file__).parent.parent))
-from synthetic_runs import generate, tools  # in the folder above
+from synthetic_runs import generate, tools
 
 QUERIES = 100
 

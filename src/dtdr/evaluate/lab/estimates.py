@@ -1,4 +1,4 @@
-"""How long runs take: from rules that were measured once, and what like runs took here."""
+"""Expected times of runs, from measured rules and from similar runs on this machine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Estimates:
         self._like = {method: median(ratios) for method, ratios in like.items()}
 
     def seconds(self, run: Run, *, shared: bool = False) -> float:
-        """What one run is expected to take; ``shared`` says that its retriever is fitted."""
+        """Expected seconds of one run; ``shared`` means that its retriever is fitted."""
         name = _name(run, shared)
         ratio = self._ratios.get(name, self._like.get(_method(name), 1.0))
         return ratio * self._rule(run, shared)

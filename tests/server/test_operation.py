@@ -22,13 +22,10 @@ from tests.server import serving
 from tests.server.serving import QUERY
 
 
-def test_a_server_is_healthy_and_ready(served):
-    assert served.get("/healthz").json()["status"] == "ok"
-    assert served.get("/readyz").json()["status"] == "ok"
-
-
-def test_a_server_that_stops_is_not_ready(fitted):
+def test_a_server_is_healthy_and_ready_until_it_stops(fitted):
     with serving.serve(serving.settings(fitted)) as served:
+        assert served.get("/healthz").json()["status"] == "ok"
+        assert served.get("/readyz").json()["status"] == "ok"
         served.service.is_stopping = True
         answer = served.get("/readyz")
         assert answer.status_code == 503
@@ -286,12 +283,9 @@ def test_a_missing_extra_is_named(dtdr, fitted, monkeypatch, package):
     assert "pip install 'dtdr[server]'" in said
 
 
-def test_a_model_takes_the_name_of_its_folder_unless_it_is_named(tmp_path):
+def test_settings_are_checked_and_models_take_the_names_of_folders(fitted, tmp_path):
     found = named_models([str(tmp_path / "mail"), f"b={tmp_path / 'x'}"])
     assert found == {"mail": tmp_path / "mail", "b": tmp_path / "x"}
-
-
-def test_limits_must_be_more_than_nothing(fitted):
     with pytest.raises(InputError, match="sessions is 0"):
         Limits(sessions=0)
     with pytest.raises(InputError, match="no model to serve"):

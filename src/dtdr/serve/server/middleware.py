@@ -175,5 +175,5 @@ def _reason(method: str, error: HTTPException) -> str:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    given = headers.get(b"x-request-id", b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else _NUMBERS.randbytes(8).hex()
+    request_id = headers.get(b"x-request-id", b"").decode("latin-1")
+    return request_id if _REQUEST_ID.fullmatch(request_id) else _NUMBERS.randbytes(8).hex()

@@ -13,7 +13,7 @@ import typer
 import dtdr as package
 from dtdr.cli import app, run
 from tests import small_data
-from tests.command_line import PROGRAM, dtdr, is_one_sentence, start
+from tests.command_line import PROGRAM, is_one_sentence, start
 from tests.helpers import change_config, sha256_of
 
 
@@ -270,12 +270,6 @@ def test_names_of_others_cannot_control_the_terminal(tmp_path, cli):
 
 
 # -- processes -----------------------------------------------------------------------------------
-
-
-def test_misuse_in_a_process_of_its_own_shows_no_traceback():
-    code, out, err = dtdr("fit", "no-such-file.jsonl", "-o", "unused")
-    assert (code, out) == (2, "")
-    assert is_one_sentence(err)
 
 
 def test_ctrl_c_during_a_fit_leaves_the_old_model_intact(folder, tmp_path):

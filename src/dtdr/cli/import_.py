@@ -182,7 +182,6 @@ def _print(summary: dict[str, Any], folder: Path) -> None:
         ("references", summary["references"], "to earlier outputs"),
         ("outputs cut", summary["cut_outputs"], "to output_length characters"),
         ("results left out", summary["unmatched_results"], "of no call, or of one with a result"),
-        ("truncated streams", summary["truncated_streams"], "kept up to the break"),
         ("tool definitions", summary["tools"], ""),
         *(("redacted", number, rule) for rule, number in summary["redacted"].items()),
     ]

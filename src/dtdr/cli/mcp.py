@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli.output import note
+from dtdr.cli.output import note, printable
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
 
@@ -157,10 +157,20 @@ def _serve(gateway: Gateway, http: str | None) -> None:
     anyio.run(lambda: serve_http(gateway, host, port, key=key))
 
 
+class PrintableFormatter(logging.Formatter):
+    """A log record without control characters: no server forges lines or controls the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        """The record on one line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
+        """The traceback."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
+
+
 def _log_to_standard_error(*, verbose: bool) -> None:
     """Standard output belongs to the protocol."""
-    from dtdr.agents.gateway.terminal import PrintableFormatter
-
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("dtdr: %(message)s"))
     logger = logging.getLogger("dtdr.mcp")

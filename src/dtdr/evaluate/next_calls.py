@@ -105,13 +105,11 @@ class Agreement(Record):
             whatever order.
         other_run: of these, how often the commonest next call of the other runs is right.
         model: of these, how often the ranking's best tool is right.
-        never_called: share of all steps whose tool no demonstration of the training side calls.
     """
 
     known: float
     other_run: float
     model: float
-    never_called: float
 
 
 def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement | None:
@@ -154,7 +152,7 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
             model.append(float(top1[number]))
     if not any(right):
         return None
-    return Agreement(len(right) / len(log), mean(right), mean(model), float(log.is_new.mean()))
+    return Agreement(len(right) / len(log), mean(right), mean(model))
 
 
 class NextCallReport:

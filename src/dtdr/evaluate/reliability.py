@@ -12,7 +12,6 @@ import numpy.typing as npt
 from dtdr.errors import InputError, check_at_least
 from dtdr.evaluate.metrics import top1
 from dtdr.evaluate.run_log import COVERAGES, RunLog
-from dtdr.evaluate.statistics import wilson_interval
 
 BINS = 15
 """Of equal width, as in Guo et al. 2017."""
@@ -34,10 +33,6 @@ class Bin:
     confidence: float
     accuracy: float
     steps: int
-
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the accuracy, each step counted as an observation."""
-        return wilson_interval(self.accuracy, self.steps)
 
 
 def confidence_bins(

@@ -67,7 +67,6 @@ class ClaudeCode(TraceFormat):
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The session, with sub-agents nested in their calls."""
         session = _Session([json_codec.loads(payload) for payload in payloads])
-        self.counts["searches for tools"] += len(session.searches)
         for trace in session.traces(key):
             trace.group = key
             yield trace

@@ -41,13 +41,11 @@ class Codex(TraceFormat):
         if not isinstance(payload, dict):
             raise InputError("not a line of a Codex session: it has no 'payload'")
         kind = payload.get("type")
-        if kind == "tool_search_call":
-            self.counts["searches for tools"] += 1
-        elif kind == "tool_search_output":
+        if kind == "tool_search_output":
             for tool in as_list(payload.get("tools")):
                 inner = as_list(as_mapping(tool).get("tools")) or [tool]
                 self.tools.add([_named(item, as_mapping(tool).get("name")) for item in inner])
-        elif record.get("type") in ("response_item", "session_meta"):
+        elif kind != "tool_search_call" and record.get("type") in ("response_item", "session_meta"):
             self.window.append(str(place[0]), raw, place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.event_streams import assemble, is_event_stream
 from dtdr.logs.log_format import (
     AssistantMessage,
     Trace,
@@ -47,7 +46,6 @@ class Exchange:
     replies: list[Any]
     tools: Any = None
     system: Any = None
-    is_truncated: bool = False
     at: int = 0
 
 
@@ -96,18 +94,15 @@ class ConversationFormat(TraceFormat):
             return next(filter(None, values), None)
 
         tools, system = find("tools", "functions"), find("system", "instructions")
-        is_truncated = bool(response.get("truncated"))
-        return Exchange(messages, replies, tools, system, is_truncated, find_time(whole, response))
+        return Exchange(messages, replies, tools, system, find_time(whole, response))
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``TraceFormat.add``."""
         self._filed = ""
         exchange = self.exchange(record)
         self.tools.add(exchange.tools)
-        self.counts["truncated streams"] += exchange.is_truncated
         marks, asked, replies = self._chain(exchange)
         if not marks:
-            self.counts["empty records"] += 1
             return
         if marks[-1] in self._inner or marks[-1] in self._last:
             self.counts["superseded requests"] += 1
@@ -288,7 +283,7 @@ def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Ma
     for _ in range(3):
         below: list[Any] = []
         for candidate in level:
-            value = assemble(candidate) if is_event_stream(candidate) else as_mapping(candidate)
+            value = as_mapping(candidate)
             if any(value.get(key) is not None for key in wanted):
                 return value
             below.extend(value[key] for key in keys if value.get(key))

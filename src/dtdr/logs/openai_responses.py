@@ -55,7 +55,6 @@ class OpenAIResponses(ConversationFormat):
             return
         exchange = self.exchange(record)
         self.tools.add(exchange.tools)
-        self.counts["truncated streams"] += exchange.is_truncated
         key, position = known
         chain = self.window.payloads(key)[: position + 1]
         names = self._responses[key][: position + 1]

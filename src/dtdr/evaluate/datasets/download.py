@@ -62,12 +62,12 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
     return list(got)
 
 
-def is_here(source: Source, data_dir: str | Path | None = None) -> bool:
+def is_here(source: Source) -> bool:
     """Whether a folder holds what the hub has of a set, in any of its forms."""
     forms = () if source.hub is None else source.hub.files
     return any(
         all((folder / place).is_file() for place in form.values())
-        for folder in data_folders(data_dir)
+        for folder in data_folders()
         for form in forms
     )
 

@@ -42,8 +42,6 @@ class Options:
     Attributes:
         quick: the suites' small form.
         file: a demonstrations.jsonl file that replaces every data set.
-        tools: its tools.
-        data_dir: the folder of published sets.
         datasets: names of published sets.
         seeds: how many splits.
         retrievers: names, or ``module:Class``.
@@ -57,8 +55,6 @@ class Options:
 
     quick: bool = False
     file: Path | None = None
-    tools: Path | None = None
-    data_dir: Path | None = None
     datasets: Sequence[str] | None = None
     seeds: int | None = None
     retrievers: Sequence[str] | None = None
@@ -108,18 +104,13 @@ class DataLibrary:
         if name in self.locations:
             return data.load(self.locations[name])
         options = self._options
-        folder = None if options.data_dir is None else str(options.data_dir)
-        location = DataLocation(name, data_dir=folder)
-        if options.file is not None and name == own_name(options.file):
-            tools = None if options.tools is None else str(options.tools)
-            location = DataLocation(name, str(options.file), tools)
-        elif name not in datasets.NAMES and not datasets.has_plugin(name):
+        is_own = options.file is not None and name == own_name(options.file)
+        if not is_own and name not in datasets.NAMES and not datasets.has_plugin(name):
             raise unknown_choice("dataset", name, datasets.NAMES)
-        location = replace(
-            location, skip_bad=options.skip_bad, only_known_tools=options.only_known_tools
-        )
+        file = str(options.file) if is_own else None
+        location = DataLocation(name, file, options.skip_bad, options.only_known_tools)
         source = datasets.SOURCES.get(name)
-        if options.full and source is not None and source.hub and not is_here(source, folder):
+        if options.full and source is not None and source.hub and not is_here(source):
             download(source)
         try:
             dataset = data.load(location)

@@ -1,4 +1,4 @@
-"""Which calls of a plan depend on which, where no argument says so."""
+"""Which calls of a plan depend on which, if no argument refers to an output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dtdr.data.plan import Plan
 from dtdr.errors import ModelError
 
 _PRIOR = 2.0
-"""Weight of the average over all pairs, in pairs of tools."""
+"""Weight of the mean over all pairs, in pairs."""
 
 
 class Pair(NamedTuple):
-    """A call, the nearest call of a tool before it, and whether there is none between them."""
+    """A call, the nearest earlier call of a tool, and whether they are neighbours."""
 
     earlier: str
     later: str
@@ -21,11 +21,11 @@ class Pair(NamedTuple):
 
 
 class Links:
-    """How often a call depends on the nearest call of another tool before it.
+    """How often a call depends on the nearest earlier call of another tool.
 
     Args:
-        counts: of each pair how many there were, and how many were linked.
-        by_reference: the share of dependencies that an argument tells.
+        counts: of each pair, its number and how many were linked.
+        by_reference: share of dependencies that are references.
     """
 
     def __init__(self, counts: dict[Pair, tuple[int, int]], by_reference: float) -> None:
@@ -44,13 +44,13 @@ class Links:
         return cls(counts, by_reference)
 
     def with_plans(self, plans: Iterable[Plan]) -> Links:
-        """With those of further plans."""
+        """Add the dependencies of further plans."""
         counts = self._counts.copy()
         _count(plans, counts)
         return Links(counts, self.by_reference)
 
     def rename_tool(self, old: str, new: str) -> Links:
-        """With another name for a tool."""
+        """Give a tool another name."""
         name = {old: new}
         counts = {
             Pair(name.get(pair.earlier, pair.earlier), name.get(pair.later, pair.later), pair[2]): n
@@ -59,7 +59,7 @@ class Links:
         return Links(counts, self.by_reference)
 
     def of(self, tools: Sequence[str]) -> list[tuple[int, int]]:
-        """The probable dependencies of a plan: (earlier, later) places."""
+        """The probable dependencies of a plan as pairs (earlier, later)."""
         result = []
         for later in range(len(tools)):
             for earlier, pair in _pairs_before(tools, later):
@@ -76,10 +76,10 @@ class Links:
 
     @classmethod
     def from_dict(cls, record: Any) -> Self:
-        """What ``to_dict`` gave.
+        """Rebuild from ``to_dict``.
 
         Raises:
-            ModelError: it is something else.
+            ModelError: the record is damaged.
         """
         try:
             counts = {
@@ -88,18 +88,18 @@ class Links:
             }
             return cls(counts, float(record["by_reference"]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            reason = "what the model knows of dependencies is damaged; fit it again"
+            reason = "the dependencies of the plan model are damaged; fit it again"
             raise ModelError(reason) from error
 
 
 def _pairs_before(tools: Sequence[str], later: int) -> list[tuple[int, Pair]]:
-    """The last call of each tool before a call: its place, and the pair that they are."""
+    """The last call of each tool before a call: its position, and their pair."""
     places = sorted({tool: place for place, tool in enumerate(tools[:later])}.values())
     return [(place, Pair(tools[place], tools[later], place == later - 1)) for place in places]
 
 
 def _count(plans: Iterable[Plan], counts: dict[Pair, tuple[int, int]]) -> float:
-    """Add plans to the counts; returns the share of dependencies that an argument shows."""
+    """Add plans to the counts; returns the share of dependencies that are references."""
     by_reference = every = 0
     for plan in plans:
         known = {call.id for call in plan.calls}

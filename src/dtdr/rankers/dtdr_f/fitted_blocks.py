@@ -247,7 +247,7 @@ class FittedBlocks:
             featurizer,
             encoded,
             arrays["seen"].astype(np.intp),
-            WordWeights.restore(arrays, featurizer.words.idf),
+            WordWeights.restore(arrays, featurizer.scale),
             float(arrays["reference"][0]),
         )
         blocks = [block.restore(arrays_of(f"{block.name}.", arrays), training) for block in BLOCKS]

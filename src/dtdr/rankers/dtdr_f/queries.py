@@ -165,6 +165,11 @@ class QueryFeaturizer:
         """Shape (training queries, n): what a further encoder gave of them, of length 1."""
         return unit(vectors_of(self.queries))
 
+    @property
+    def scale(self) -> Matrix:
+        """How much each word counts, and 1 for each number of the vector of a further encoder."""
+        return np.append(self.words.idf, np.ones_like(self.further_vectors[:1]))
+
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:
         """Each part of each training query as a row of length 1; how many parts a query has."""

@@ -8,12 +8,10 @@ from dtdr.rankers.dtdr_f.blocks.closeness import Closeness
 from dtdr.rankers.dtdr_f.blocks.descriptions import Descriptions
 from dtdr.rankers.dtdr_f.blocks.history import History
 from dtdr.rankers.dtdr_f.blocks.last_output import LastOutput
-from dtdr.rankers.dtdr_f.blocks.next_tool import NextTool
 from dtdr.rankers.dtdr_f.blocks.position import Position
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 
 BLOCKS: tuple[type[Block], ...] = (
-    NextTool,
     Chain,
     History,
     Relations,

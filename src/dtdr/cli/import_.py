@@ -75,8 +75,8 @@ def import_traces(
         turns: Where to cut conversations. split writes one demonstration per user message, with the
             earlier conversation in "before". context also repeats the earlier user messages in the
             query. whole-query writes one demonstration per conversation.
-        failed: What to do with failed calls. keep: write them with their status. mark-run: also
-            mark the run as failed if the tool did not succeed later.
+        failed: What to do with failed calls. keep keeps them with their status. mark-run also marks
+            the run as failed if the tool did not succeed later.
         outputs: Write the outputs of calls (text) or not (none).
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): Also redact by these rules: a JSON or TOML object of names and regular

@@ -31,7 +31,7 @@ BOTH = [*FEW, *MORE]
 
 
 def block(retriever, name):
-    return next(item for item in inner(retriever).blocks.blocks if item.name == name)
+    return next(item for item in inner(retriever).blocks if item.name == name)
 
 
 def probabilities(retriever, items=TEST[:15]):
@@ -313,11 +313,11 @@ def test_a_renamed_tool_keeps_what_was_learned_of_it(half):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda retriever: retriever.add_tools([Tool("play_song")]), "known already"),
+        (lambda retriever: retriever.add_tools([Tool("play_song")]), "already known"),
         (lambda retriever: retriever.remove_tools(["nobody"]), "not known"),
         (lambda retriever: retriever.remove_tools([END]), "not known"),
         (lambda retriever: retriever.rename_tool("nobody", "somebody"), "not known"),
-        (lambda retriever: retriever.rename_tool("play_song", "make_note"), "known already"),
+        (lambda retriever: retriever.rename_tool("play_song", "make_note"), "already known"),
     ],
 )
 def test_changes_that_make_no_sense_are_input_errors_and_change_nothing(half, change, message):
@@ -359,7 +359,7 @@ def test_relations_are_what_the_plans_say(half):
     ]
     index = {name: at for at, name in enumerate("abcdefgh")} | {END: len(TOOLS)}
     data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
-    relations = Relations(replace(inner(half).blocks.training, data=data, reference=0.0))
+    relations = Relations(replace(inner(half).training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
     assert relations.rows(0)[USED_BY, 1] == pytest.approx(1 / 3)
     assert relations.rows(1)[USED_BY, 2] == pytest.approx(1 / 3)

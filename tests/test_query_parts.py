@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
+from dtdr.rankers.dtdr_f.layout import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
@@ -100,7 +100,7 @@ def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
 
 
 def rows_after(model, query, calls):
-    step = StepFeatures(inner(model).blocks, inner(model).prepare(query))
+    step = StepFeatures(inner(model).prepare(query))
     for name in calls:
         step.call(model.index(name) if name in NAMES else -1)
     table = step.write()
@@ -111,7 +111,7 @@ def rows_after(model, query, calls):
 
 def test_each_part_asks_for_its_tool_though_no_demonstration_says_which(fitted):
     names = ["send_mail", "call_taxi", "book_room"]
-    training = inner(fitted).blocks.training
+    training = inner(fitted).training
     _, (presence, counts) = training.asked.read(
         training.featurizer.read(QueryText.of(request(*names)))
     )
@@ -167,7 +167,7 @@ def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_pat
     loaded: Any = load(tmp_path / "model")
     rankings = []
     for one in (model, loaded):
-        training = inner(one).blocks.training
+        training = inner(one).training
         text = QueryText.of("Send Ann the bill. Feed the gorilla.")
         _, (presence, _) = training.asked.read(training.featurizer.read(text))
         seen = training.seen

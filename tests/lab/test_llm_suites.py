@@ -92,7 +92,7 @@ def test_what_several_suites_left_out_is_said_once(tmp_path):
     with in_this_process():
         run_lab(suites, options, lab="l", store=store, command="x")
     page = build_report(store, "l")[0]
-    assert [section.id for section in page.sections[:3]] == ["summary", "left-out", "claims"]
+    assert [section.id for section in page.sections[:2]] == ["summary", "left-out"]
     assert to_markdown(page).count("the runs that ask an LLM: name one with --llm") == 1
 
 

@@ -140,9 +140,6 @@ class Evaluation:
             )
         if self.calls is not None:
             yield result_tables.calls_table(self.calls, title="Calls, the right tool given")
-            if self.calls.exact < 1:
-                title = "Leaves that are wrong most often"
-                yield result_tables.lost_leaves_table(self.calls, title=title)
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
         if self.mistakes:

@@ -1,6 +1,7 @@
 """``dtdr mcp`` as clients start it: processes and sockets as they are in use."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 import dtdr
 from dtdr.cli import app
 from dtdr.cli import run as run_here
+from dtdr.cli.mcp import PrintableFormatter
 from dtdr.errors import InputError
 from tests.command_line import PROGRAM, invoke, is_one_sentence, start
 from tests.gateway.helpers import (
@@ -199,3 +201,20 @@ def test_without_the_sdk_the_extra_is_named(folder, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert is_one_sentence(error)
     assert "pip install 'dtdr[mcp]'" in error
+
+
+ESCAPE = "\x1b]0;owned\x07\x9b2J\u202e"
+ESCAPED = r"\x1b]0;owned\x07\x9b2J\u202e"
+
+
+def test_a_line_of_the_log_cannot_be_forged():
+    formatter = PrintableFormatter("dtdr: %(message)s")
+    try:
+        raise ValueError(f"bad{ESCAPE}")
+    except ValueError:
+        failure = sys.exc_info()
+    record = logging.LogRecord("x", 30, "", 1, "%s", (f"away\ndtdr: {ESCAPE}",), failure)
+    first, *traceback = formatter.format(record).split("\n")
+
+    assert first == rf"dtdr: away\ndtdr: {ESCAPED}"
+    assert traceback[-1] == f"ValueError: bad{ESCAPED}"

@@ -8,7 +8,7 @@ import pytest
 import dtdr
 from dtdr.agents.gateway import Gateway, GatewayOptions
 from dtdr.agents.gateway.clients import Clients
-from dtdr.agents.gateway.learning import Recorder, RunQueue
+from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
@@ -22,68 +22,39 @@ def call(tool, *, at, output=None, failed=False, **arguments):
     return TracedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
 
 
-def test_a_run_becomes_a_demonstration_with_references(tmp_path):
+def test_a_run_becomes_a_demonstration_with_references_and_failures(tmp_path):
     recorder = Recorder(tmp_path / "d.jsonl", stand_in="nothing known")
-    recorder.record(
-        ["Mail Ann"],
-        [
-            call("find_user", at=1, name="Ann", output={"mail": "account-7788"}),
-            call("send_mail", at=2, to="account-7788"),
-        ],
-    )
-
-    (found,) = dtdr.read_demonstrations(tmp_path / "d.jsonl")
-    assert found.query == "Mail Ann"
-    assert found.source == "dtdr mcp"
-    assert found.plan.tools == ("find_user", "send_mail")
-    assert found.plan.calls[1].arguments == {"to": {"$ref": "1", "path": "/mail"}}
-    assert [call.output for call in found.plan.calls] == [{"mail": "account-7788"}, None]
-    assert [(call.status, call.step) for call in found.plan.calls] == [("ok", 1), ("ok", 2)]
-
-
-@pytest.mark.parametrize(
-    ("outputs", "written"),
-    [
-        (Outputs.TEXT, {"mail": "[email]", "found": 1}),
-        (Outputs.NONE, None),
-    ],
-)
-def test_outputs_are_written_scrubbed_or_not_at_all(tmp_path, outputs, written):
-    recorder = Recorder(tmp_path / "d.jsonl", stand_in="x", outputs=outputs)
-    output = {"mail": "ann@corp.example", "found": 1}
-    recorder.record([], [call("find_user", at=1, output=output)])
-
-    (found,) = dtdr.read_demonstrations(tmp_path / "d.jsonl")
-    assert found.plan.calls[0].output == written
-    assert found.plan.calls[0].status == "ok"
-    assert "corp.example" not in (tmp_path / "d.jsonl").read_text()
-
-
-def test_equal_runs_are_kept_apart(tmp_path):
-    recorder = Recorder(tmp_path / "d.jsonl", stand_in="nothing known")
-    for _ in range(3):
+    found = call("find_user", at=1, name="Ann", output={"mail": "account-7788"})
+    recorder.record(["Mail Ann"], [found, call("send_mail", at=2, to="account-7788", failed=True)])
+    for _ in range(2):
         recorder.record([], [call("find_user", at=1)])
 
-    found = list(dtdr.read_demonstrations(tmp_path / "d.jsonl"))
-    assert [item.query for item in found] == ["nothing known"] * 3
+    first, *others = dtdr.read_demonstrations(tmp_path / "d.jsonl")
+    assert (first.query, first.source, first.outcome) == ("Mail Ann", "dtdr mcp", "success")
+    assert first.plan.tools == ("find_user", "send_mail")
+    assert first.plan.calls[1].arguments == {"to": {"$ref": "1", "path": "/mail"}}
+    assert [(call.output, call.status, call.step) for call in first.plan.calls] == [
+        ({"mail": "account-7788"}, "ok", 1),
+        (None, "error", 2),
+    ]
+    assert [item.query for item in others] == ["nothing known"] * 2, "equal runs are kept apart"
 
 
-def test_a_call_that_failed_is_marked_and_its_run_is_learned_from(tmp_path):
-    recorder = Recorder(tmp_path / "d.jsonl", stand_in="nothing known")
-    (found,) = recorder.record([], [call("find_user", at=1, failed=True)])
-
-    assert [item.status for item in found.plan.calls] == ["error"]
-    assert found.outcome == "success"
-
-
-@pytest.mark.parametrize(("redact", "written"), [(True, False), (False, True)])
-def test_secrets_are_scrubbed_unless_they_are_asked_for(tmp_path, redact, written):
-    recorder = Recorder(tmp_path / "d.jsonl", stand_in="x", redact=redact)
-    recorder.record(["mail ann@corp.example"], [call("find_user", at=1, password="hunter2222")])
+@pytest.mark.parametrize("redact", [True, False])
+@pytest.mark.parametrize("outputs", list(Outputs))
+def test_secrets_are_scrubbed_and_outputs_written_as_asked(tmp_path, outputs, redact):
+    recorder = Recorder(tmp_path / "d.jsonl", stand_in="x", outputs=outputs, redact=redact)
+    output = {"mail": "bob@corp.example", "found": 1}
+    found = call("find_user", at=1, password="hunter2222", output=output)
+    recorder.record(["mail ann@corp.example"], [found])
 
     content = (tmp_path / "d.jsonl").read_text()
-    assert ("ann@corp.example" in content) is written
-    assert ("hunter2222" in content) is written
+    (written,) = json.loads(content)["calls"]
+    shown = "[email]" if redact else "bob@corp.example"
+    expected = {"mail": shown, "found": 1} if outputs is Outputs.TEXT else None
+    assert (written.get("output"), written["status"]) == (expected, "ok")
+    assert ("ann@corp.example" in content) is not redact
+    assert ("hunter2222" in content) is not redact
 
 
 def test_a_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
@@ -97,11 +68,10 @@ async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path):
     (tmp_path / "d.jsonl").unlink()
     (tmp_path / "d.jsonl").mkdir()
 
-    queue = RunQueue(recorder)
-    for end in (queue.work, queue.close):
-        queue.add([], [call("find_user", at=1)])
+    for end in (recorder.work, recorder.close):
+        recorder.add([], [call("find_user", at=1)])
         await end()
-    assert queue.recorded == 0
+    assert recorder.recorded == 0
 
 
 async def test_runs_are_recorded_when_they_end_by_their_intent_or_searches_and_only_if_asked(
@@ -177,7 +147,7 @@ async def test_calls_are_passed_on_while_a_run_is_recorded(model, served, tmp_pa
 
 async def test_runs_that_there_is_no_time_to_record_are_counted(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
-    queue = RunQueue(Recorder(tmp_path / "d.jsonl", stand_in="x"))
+    queue = Recorder(tmp_path / "d.jsonl", stand_in="x")
     for number in range(3):
         queue.add([str(number)], [call("find_user", at=1)])
     await queue.close()
@@ -188,7 +158,7 @@ async def test_runs_that_there_is_no_time_to_record_are_counted(tmp_path, monkey
 
 async def test_what_waits_to_be_recorded_is_weighed(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("dtdr.agents.gateway.learning.MAX_WAITING_CHARACTERS", 1_000)
-    queue = RunQueue(Recorder(tmp_path / "d.jsonl", stand_in="x"))
+    queue = Recorder(tmp_path / "d.jsonl", stand_in="x")
     for number in range(5):
         queue.add([str(number)], [call("find_user", at=1)], 400)
     await queue.close()

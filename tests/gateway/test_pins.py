@@ -14,10 +14,11 @@ def tool(name="send", description="Sends.", **more):
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
 
 
-def test_without_a_file_a_changed_definition_is_taken_and_named():
+def test_without_a_file_a_changed_definition_is_taken_and_a_tool_without_a_name_is_not():
     pins = Pins()
 
-    assert pins.accept("a", [tool(), tool("read")]) == ([tool(), tool("read")], set())
+    offered = [tool(), tool(""), tool("read")]
+    assert pins.accept("a", offered) == ([tool(), tool("read")], set())
     changed = tool(description="Sends to everybody.")
     assert pins.accept("a", [changed]) == ([changed], {"send"})
     assert pins.refusal("a", "send") is None
@@ -31,21 +32,14 @@ def test_a_pinned_definition_cannot_change_not_even_in_a_later_gateway(tmp_path)
 
     later = Pins(path)
     changed = tool(description="Sends to everybody.")
-    assert later.accept("a", [changed, tool("read")]) == ([tool("read")], set())
+    offered = [changed, tool("read"), tool("new")]
+    assert later.accept("a", offered) == ([tool("read"), tool("new")], set())
+    later.save()
+    assert sorted(Pins(path).iter_tools()) == [("a", "new"), ("a", "read"), ("a", "send")]
     assert "pinned" in (later.refusal("a", "send") or "")
     assert later.refusal("b", "send") is None
     assert later.accept("a", [tool(_meta={"at": 7})])[0] == [tool(_meta={"at": 7})]
     assert later.refusal("a", "send") is None, "the server took its change back"
-
-
-def test_new_tools_of_a_pinned_server_are_pinned_too(tmp_path):
-    path = tmp_path / "pins.json"
-    for definitions in ([tool()], [tool(), tool("read")]):
-        pins = Pins(path)
-        pins.accept("a", definitions)
-        pins.save()
-
-    assert sorted(Pins(path).iter_tools()) == [("a", "read"), ("a", "send")]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": {"send": 1}}'])

@@ -32,11 +32,8 @@ def home(monkeypatch):
         yield Path(folder)
 
 
-async def tell(prompt: object = PROMPT, client: object = None, secret: str | None = None) -> None:
+async def tell(prompt: object = PROMPT, client: object = None) -> None:
     """Run the hook as a client does; these gateways' client is this process's parent."""
-    if secret is not None:
-        for key in Path(hook.folder()).glob("*.key"):
-            key.write_text(secret)
     command = [sys.executable, "-I", "-S", hook.__file__, str(client or os.getppid())]
     is_raw = isinstance(prompt, str) and prompt.startswith("{")
     told = str(prompt) if is_raw else json.dumps({"prompt": prompt})
@@ -58,8 +55,6 @@ async def listening():
 async def test_the_hook_says_nothing_where_no_gateway_runs_and_only_its_own_clients_is_told(home):
     await tell()
     async with listening() as taken:
-        files = list(Path(hook.folder()).iterdir())
-        assert {file.stat().st_mode & 0o777 for file in files if file.suffix == ".key"} == {0o600}
         assert Path(hook.folder()).stat().st_mode & 0o777 == 0o700
         await tell(client=1)
         await tell("{broken")
@@ -68,17 +63,16 @@ async def test_the_hook_says_nothing_where_no_gateway_runs_and_only_its_own_clie
         assert taken == []
         await tell()
         assert taken == [PROMPT]
-        assert not any(PROMPT in file.read_text() for file in files if file.suffix == ".key")
-        await tell(secret="guessed")
-        assert taken == [PROMPT]
+        (file,) = Path(hook.folder()).iterdir()
+        assert file.is_socket(), "the prompt is in no file"
     assert list(Path(hook.folder()).iterdir()) == []
     await tell()
 
 
-async def test_a_second_gateway_has_its_own_secret_and_a_killed_one_leaves_nothing(home):
+async def test_every_gateway_of_the_client_gets_the_prompt_and_a_killed_one_leaves_nothing(home):
     place = Path(hook.folder())
     place.mkdir(mode=0o700, parents=True)
-    killed = place / "1-999999999.key"
+    killed = place / "1-999999999.sock"
     killed.write_text("old")
     program = (
         "import asyncio, sys\nfrom dtdr.agents.gateway.prompts import listen_for_prompts\n"
@@ -96,8 +90,6 @@ async def test_a_second_gateway_has_its_own_secret_and_a_killed_one_leaves_nothi
     try:
         assert [process.stdout.readline() for process in gateways] == ["ready\n"] * 2
         assert not killed.exists()
-        keys = {key.read_text() for key in place.glob(f"{os.getpid()}-*.key")}
-        assert len(keys) == 2
         await tell(client=os.getpid())
         assert [process.stdout.readline() for process in gateways] == [f"{PROMPT}\n"] * 2
     finally:

@@ -70,26 +70,16 @@ async def test_a_tool_whose_server_is_away_is_not_forgotten(folder, served, tmp_
         assert gateway.ranker.generation == registered, "what is known is not registered again"
 
 
-async def test_tools_that_share_a_name_are_registered_under_the_names_that_clients_see(
-    folder, served
-):
+async def test_tools_are_registered_under_the_names_that_clients_see(folder, served):
     retriever = dtdr.load(folder)
-    specs = [served["runs"], served["program"]]
-    async with gateway_client(retriever, specs):
+    specs = [served["runs"], served["program"], served["ends"]]
+    async with gateway_client(retriever, specs) as (client, gateway):
+        assert gateway.catalog.unknown() == []
         assert retriever.index("runs__run") >= 0
         assert retriever.index("program__run") >= 0
         assert retriever.index("run") < 0
-
-
-async def test_a_tool_named_like_the_end_of_a_plan_keeps_no_other_from_being_registered(
-    folder, served
-):
-    retriever = dtdr.load(folder)
-    specs = [served["known"], served["ends"]]
-    async with gateway_client(retriever, specs) as (client, gateway):
-        assert gateway.catalog.unknown() == []
         assert retriever.index("feed_goldfish") >= 0
-        result = await client.call_tool("ends__end", {"id": "1"})
+        result = await client.call_tool("ends__end", {"id": "1"})  # "end" is the end of a plan
         assert len(await names(client)) == 3
 
     assert not result.is_error

@@ -45,14 +45,21 @@ async def test_a_client_sees_the_ranked_few_and_what_it_searched_for_and_called(
     assert caught.value.code == types.INVALID_PARAMS
 
 
-async def test_a_model_that_hangs_hides_no_tool(model, served, monkeypatch):
+@pytest.mark.parametrize("problem", ["hangs", "raises"])
+async def test_a_model_that_fails_hides_no_tool(model, served, monkeypatch, problem):
     monkeypatch.setattr("dtdr.agents.gateway.ranking.RANKING_SECONDS", 0.2)
     ends = threading.Event()
-    hung = copy.copy(model)
-    hung.rank = lambda *_: ends.wait(60)
+
+    def rank(*_, **__):
+        if problem == "raises":
+            raise RuntimeError("broken model")
+        ends.wait(60)
+
+    broken = copy.copy(model)
+    broken.rank = rank
     try:
         with anyio.fail_after(30):
-            async with gateway_client(hung, [served["full"]]) as (client, _):
+            async with gateway_client(broken, [served["full"]]) as (client, _):
                 assert len(await names(client)) == 30 + len(NAMES)
                 found = await client.call_tool("search_tools", {"query": "whether it rains"})
                 assert "get_weather" in text(found)
@@ -220,19 +227,6 @@ async def test_tools_that_are_always_shown_and_few_tools_are_shown(model, served
         assert await names(client) == ["tool_0", "tool_1"]
 
 
-async def test_when_the_model_fails_every_tool_is_shown(model, served, monkeypatch):
-    def broken(query, history=()):
-        raise RuntimeError("broken model")
-
-    async with gateway_client(model, [served["few"]]) as (client, _):
-        monkeypatch.setattr(model, "rank", broken)
-        shown = await names(client)
-        found = await client.call_tool("search_tools", {"query": "work number 3"})
-
-    assert len(shown) == 5 + len(NAMES)
-    assert found.structured_content["tools"][0]["name"] == "tool_3"
-
-
 async def test_a_sticky_list_keeps_what_it_showed_in_its_place(model, served):
     async with gateway_client(model, [served["full"]], policy=few(1, sticky="grow")) as (client, _):
         lists = [await names(client)]
@@ -244,22 +238,6 @@ async def test_a_sticky_list_keeps_what_it_showed_in_its_place(model, served):
         assert longer[: len(shorter)] == shorter
 
 
-async def test_the_same_name_on_two_servers_reaches_the_right_one(model, tmp_path):
-    specs = [
-        stdio(name, names={"find_user": "x"}, journal=str(tmp_path / name)) for name in ("a", "b")
-    ]
-    async with gateway_client(model, specs) as (client, _):
-        assert await names(client) == ["a__find_user", "b__find_user"]
-        await client.call_tool("b__find_user", {"id": "1"})
-
-        refused = await client.call_tool("find_user", {"id": "2"})
-
-    assert refused.is_error
-    assert "a__find_user or b__find_user" in text(refused)
-    assert journal_of(tmp_path / "a") == []
-    assert journal_of(tmp_path / "b") == ["1"]
-
-
 async def test_a_server_that_connects_first_does_not_get_the_calls_of_another(
     model, tmp_path, monkeypatch
 ):
@@ -269,12 +247,16 @@ async def test_a_server_that_connects_first_does_not_get_the_calls_of_another(
         stdio("evil", names=evil, journal=str(tmp_path / "evil")),
         stdio("good", names={"send_mail": "x"}, journal=str(tmp_path / "good"), late=0.5),
     ]
-    async with gateway_client(model, specs) as (client, gateway):
+    async with gateway_client(model, specs, policy=few(20)) as (client, gateway):
         await client.call_tool("good__send_mail", {"id": "1"})
         await until(lambda: gateway.upstreams["good"].is_up)
         await client.call_tool("good__send_mail", {"id": "2"})
-        assert (await client.call_tool("send_mail", {"id": "3"})).is_error
+        shown = {"evil__send_mail", "evil__good__send_mail", "good__send_mail"}
+        assert set(await names(client)) == shown
+        refused = await client.call_tool("send_mail", {"id": "3"})
 
+    assert refused.is_error
+    assert "evil__send_mail or good__send_mail" in text(refused)
     assert journal_of(tmp_path / "evil") == []
     assert journal_of(tmp_path / "good") == ["1", "2"]
 
@@ -292,15 +274,6 @@ async def test_a_tool_that_a_server_adds_later_is_found(model, handshake):
         result = await client.call_tool("search_tools", {"query": "came later"})
 
     assert result.structured_content["tools"][0]["name"].startswith("grown_")
-
-
-async def test_a_tool_without_a_name_is_left_out(model, caplog):
-    async with gateway_client(model, [stdio("all", names={"": "x", **NAMES})]) as (client, gateway):
-        assert len(gateway.catalog) == len(NAMES)
-        assert "" not in gateway.catalog
-        with pytest.raises(MCPError, match="Unknown tool"):
-            await client.call_tool("", {})
-    assert "a tool without a name is left out" in caplog.text
 
 
 async def test_a_pause_and_another_intent_begin_another_run(model, served):

@@ -95,33 +95,25 @@ def test_a_cheaper_model_answers_where_the_next_tool_is_certain(monkeypatch):
         assert (len(cheap.seen), len(strong.seen)) == ((1, 0) if confidence > 0.9 else (0, 1))
 
 
-def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(monkeypatch):
-    asked: list[str] = []
-    fake = types.ModuleType("litellm")
-    monkeypatch.setattr(
-        fake, "completion", lambda model, messages, tools: asked.append(model), raising=False
-    )
-    monkeypatch.setitem(sys.modules, "litellm", fake)
+@pytest.mark.parametrize("is_real", [False, True])
+def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(
+    monkeypatch, is_real
+):
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask a server for it
+    if is_real:
+        litellm: Any = pytest.importorskip("litellm", reason="LiteLLM is not installed")
+    else:
+        litellm = types.ModuleType("litellm")
+        monkeypatch.setitem(sys.modules, "litellm", litellm)
+        litellm.completion = lambda mock_response, **call: types.SimpleNamespace(**call)
     mask = ToolMask(RETRIEVER)
-    names = run_python("route-litellm", mask=mask, cheap="small", strong="large")
+    names = run_python("route-litellm", mask=mask, cheap="gpt-5-mini", strong="gpt-5")
+    names["completion"] = lambda **call: litellm.completion(**call, mock_response="done")
     sure = RETRIEVER.rank(QUERY).confidence
     assert mask.confidence(lambda: openai.transcript({"messages": CERTAIN})) == pytest.approx(sure)
-    names["answer"](CERTAIN, [])
-    names["answer"]([{"role": "system", "content": "nothing said"}], [])
-    assert asked == ["small" if sure >= 0.9 else "large", "large"]
-
-
-def test_litellm_itself_takes_the_call(monkeypatch):
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask a server for it
-    litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed")
-    mask = ToolMask(RETRIEVER)
-    given = {"mask": mask, "cheap": "gpt-5-mini", "strong": "gpt-5"}
-    names = run_python("route-litellm", **given)
-    names["completion"] = lambda **call: litellm.completion(**call, mock_response="done")
-    answer = names["answer"](CERTAIN, [])
-    sure = RETRIEVER.rank(QUERY).confidence
-    assert answer.model == ("gpt-5-mini" if sure >= 0.9 else "gpt-5")
-    assert answer.choices[0].message.content == "done"
+    unsaid = [{"role": "system", "content": "nothing said"}]
+    asked = [names["answer"](messages, []).model for messages in (CERTAIN, unsaid)]
+    assert asked == ["gpt-5-mini" if sure >= 0.9 else "gpt-5", "gpt-5"]
 
 
 def test_what_a_search_found_is_answered_and_shown():

@@ -1,4 +1,4 @@
-"""Tool masks: a ranking turned into the tools that an agent is shown, on whatever it runs.
+"""Tool masks: decide from a ranking which tools an agent sees, in any framework.
 
 ``policy`` decides which tools are shown and why, ``mask`` ranks for a transcript and fails open;
 ``openai`` and ``anthropic`` write the decision into requests; ``prefetch`` makes predicted calls

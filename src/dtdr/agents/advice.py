@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -255,29 +256,28 @@ class _Counter:
         self._costs = costs
         self._names = tuple(costs)
         self._warm_cache = PromptCache()
-        self._tokens = self._cold_read = self._warm_read = 0
-        self._runs = self._requests = self._shown = self._searches = 0
+        self._sums: Counter[str] = Counter()
         self._recalls: list[float] = []
 
     def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
         """Count one run; one ranking a step, the last for the end of plan."""
-        self._runs += 1
+        self._sums["runs"] += 1
         cold_cache, selector = PromptCache(), ToolSelector(self._policy)
         query = demonstration.query
         conversation = [Segment(("query", query), count_tokens(query), mark=True)]
         loaded: set[str] = set()
-        found: set[str] = set()
+        searched: set[str] = set()
 
         def send(shown: frozenset[str], ranking: Ranking) -> None:
             prompt = [*self._head(shown, ranking), *conversation]
             tokens, read = cold_cache.send(prompt)
-            self._tokens += tokens
-            self._cold_read += read
-            self._warm_read += self._warm_cache.send(prompt)[1]
+            self._sums["tokens"] += tokens
+            self._sums["cold_read"] += read
+            self._sums["warm_read"] += self._warm_cache.send(prompt)[1]
 
         steps = zip(demonstration.plan.steps(), rankings, strict=True)
         for position, (step, ranking) in enumerate(steps):
-            shown = frozenset(found if self._way.deferred else self._names)
+            shown = frozenset(searched if self._way.deferred else self._names)
             if self._way.sticky is not None:
                 selection = selector.select(self._names, ranking, step.history, costs=self._costs)
                 shown = frozenset(selection.shown)
@@ -287,34 +287,35 @@ class _Counter:
                     loaded.update(new)
                     conversation.append(self._load(new))
             send(shown, ranking)
-            self._requests += 1
-            self._shown += len(shown)
+            self._sums["requests"] += 1
+            self._sums["shown"] += len(shown)
             if acceptable := step.acceptable - {END}:
                 self._recalls.append(len(acceptable & shown) / len(acceptable))
             if position == len(demonstration.plan):
                 break
             call = demonstration.plan.calls[position]
-            if call.tool not in shown and call.tool not in found:
-                self._searches += 1
+            if call.tool not in shown and call.tool not in searched:
+                self._sums["searches"] += 1
                 if self._way.deferred:
                     conversation.append(self._load([call.tool]))
                     send(shown, ranking)
-            found.add(call.tool)
+            searched.add(call.tool)
             made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
             key = (demonstration.id, position, call.tool)
             conversation.append(Segment(key, made + self._sizes.result, mark=True))
 
     def cost(self) -> Cost:
         """The means."""
+        sums, runs, recalls = self._sums, self._sums["runs"], self._recalls or [1.0]
         return Cost(
             self._way,
-            self._shown / self._requests,
-            self._tokens / self._runs,
-            self._cold_read / self._runs,
-            self._warm_read / self._runs,
-            math.fsum(self._recalls) / len(self._recalls) if self._recalls else 1.0,
-            sum(map(bool, self._recalls)) / len(self._recalls) if self._recalls else 1.0,
-            self._searches / self._runs,
+            shown=sums["shown"] / sums["requests"],
+            tokens=sums["tokens"] / runs,
+            cold_read=sums["cold_read"] / runs,
+            warm_read=sums["warm_read"] / runs,
+            recall=math.fsum(recalls) / len(recalls),
+            hit=sum(map(bool, recalls)) / len(recalls),
+            searches=sums["searches"] / runs,
         )
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:

@@ -57,10 +57,10 @@ class ToolMaskAgent(FunctionAgent):
     ) -> AgentOutput:
         """Take one step, with the shown tools."""
         scratchpad = await ctx.store.get(self.scratchpad_key, default=[])
-        said = await ctx.store.get("user_msg_str", default=None)
+        message = await ctx.store.get("user_msg_str", default=None)
 
         def read() -> Transcript:
-            return _with_query(transcript([*llm_input, *scratchpad]), said)
+            return _with_query(transcript([*llm_input, *scratchpad]), message)
 
         toolbox = Toolbox(tools, _name, _definition)
         selection = await asyncio.to_thread(toolbox.select, self._mask, read)
@@ -111,11 +111,11 @@ def _calls(message: ChatMessage) -> Iterator[ToolCallRequest]:
         yield ToolCallRequest(str(record.get("id") or ""), str(name), arguments)
 
 
-def _with_query(conversation: Transcript, said: str | None) -> Transcript:
+def _with_query(conversation: Transcript, message: str | None) -> Transcript:
     """The transcript with the user's own words: an agent with a state adds it to them."""
-    if not said or not conversation.turns:
+    if not message or not conversation.turns:
         return conversation
-    return Transcript((*conversation.turns[:-1], replace(conversation.turns[-1], query=said)))
+    return Transcript((*conversation.turns[:-1], replace(conversation.turns[-1], query=message)))
 
 
 def _name(tool: AsyncBaseTool) -> str:

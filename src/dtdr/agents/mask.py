@@ -195,9 +195,7 @@ class ToolMask:
     def run(self, query: str, *, before: Sequence[BeforeLike] = ()) -> ToolRun:
         """A run of one query, for a loop of your own.
 
-        Args:
-            query: what the user asked for.
-            before: messages and calls of the conversation before the query, oldest first.
+        ``before`` are the messages and calls of the conversation before the query, oldest first.
         """
         return ToolRun(self, query, before)
 
@@ -258,11 +256,7 @@ class ToolRun:
     def select(
         self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
     ) -> ToolSelection:
-        """Which tools are shown now; as ``ToolMask.select``.
-
-        Raises:
-            InputError: two tools share a name.
-        """
+        """Which tools are shown now; as ``ToolMask.select``."""
         unique_names(names)
         failure = self._failure
         if not failure:

@@ -148,8 +148,8 @@ def allowed_tools(
     hidden = len(shown) < len(tools)
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         mode, listed = _read_allowed(choice)
-        given = [tool for tool in listed if selection.shows(tool_name(tool))]
-        return _choice(given, mode, api) if given and hidden else choice
+        allowed = [tool for tool in listed if selection.shows(tool_name(tool))]
+        return _choice(allowed, mode, api) if allowed and hidden else choice
     if not hidden or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
     return _choice(shown, choice or "auto", api)

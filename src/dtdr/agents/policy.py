@@ -207,11 +207,7 @@ class ToolSelector:
         return self._selection(names, reasons, weights)
 
     def show_all(self, names: Sequence[str], failure: str) -> ToolSelection:
-        """Show everything, because ranking failed; the sticky set does not change.
-
-        Raises:
-            InputError: two tools share a name.
-        """
+        """Show everything, because ranking failed; the sticky set does not change."""
         unique_names(names)
         return self._selection(names, dict.fromkeys(names, "open"), {}, failure)
 
@@ -248,11 +244,7 @@ class ToolSelector:
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, checked.
-
-    Raises:
-        InputError: two tools share a name.
-    """
+    """The names; two that are equal are an InputError."""
     listed = tuple(names)
     if len(frozenset(listed)) < len(listed):
         twice = next(name for position, name in enumerate(listed) if name in listed[:position])

@@ -29,7 +29,7 @@ def as_json(value: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Toolbox(Generic[Tool]):
-    """The tools of a request or a framework.
+    """The tools of a request or a framework. Two of one name are an InputError.
 
     Attributes:
         tools: in the order they are given to the model.
@@ -43,11 +43,7 @@ class Toolbox(Generic[Tool]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of those that have one, in their order.
-
-        Raises:
-            InputError: two tools share a name.
-        """
+        """The names of those that have one, in their order."""
         return unique_names(name for name in map(self.name_of, self.tools) if name is not None)
 
     @property
@@ -62,26 +58,13 @@ class Toolbox(Generic[Tool]):
         return {name: count_tokens(self.definition_of(tool)) for name, tool in self.by_name.items()}
 
     def select(self, mask: ToolMask, read: Callable[[], Transcript]) -> ToolSelection:
-        """Which tools are shown; ``read`` reads the conversation.
-
-        Raises:
-            InputError: two tools share a name.
-        """
+        """Which tools are shown; ``read`` reads the conversation."""
         return mask.select(self.names, read, costs=self.costs(mask))
 
     def search(
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]
     ) -> list[Tool]:
-        """The tools that match a model's search, best first.
-
-        Args:
-            mask: retriever and policy.
-            arguments: of the model's call of the search, an object or its JSON.
-            read: reads the conversation.
-
-        Raises:
-            InputError: the search is empty, or two tools share a name.
-        """
+        """The tools that match a model's search, best first; see ``read_search``."""
         text, limit = read_search(as_json(arguments))
         by_name = self.by_name
         described = [
@@ -98,9 +81,10 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     Messages of OpenAI, Anthropic, LangChain and others, and items of the responses API, as JSON or
     as objects of their packages.
     """
-    from dtdr.logs.openai_responses import positioned_items
+    from dtdr.logs.messages import positioned
+    from dtdr.logs.openai_responses import response_items
 
-    return read_items(positioned_items(map(_read_message, messages)))
+    return read_items(positioned(response_items(_read_message(item)) for item in messages))
 
 
 def _read_message(message: object) -> dict[str, Any]:
@@ -206,11 +190,7 @@ class Provider(ABC):
 
 
 def check_list(value: object, name: str) -> Sequence[Any]:
-    """A list of a request.
-
-    Raises:
-        InputError: it is not a list.
-    """
+    """A list of a request; anything else is an InputError."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise InputError(f"{name!r} must be a list, not {type(value).__name__}")
     return value

@@ -56,8 +56,8 @@ def read_search(arguments: object) -> tuple[str, int]:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
             raise InputError("the arguments of the search are not JSON") from error
-    given = arguments if isinstance(arguments, Mapping) else {}
-    query, limit = given.get("query"), given.get("limit", LIMIT)
+    record = arguments if isinstance(arguments, Mapping) else {}
+    query, limit = record.get("query"), record.get("limit", LIMIT)
     if not isinstance(query, str) or not query.strip():
         raise InputError("'query' is missing: say what you want to do")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:

@@ -180,11 +180,7 @@ class Catalog(Names):
         return tuple(self._by_model_name)
 
     def model_name(self, name: str) -> str:
-        """The model's name of a tool; the listed name if the model does not know it.
-
-        Raises:
-            AmbiguousNameError: several upstreams have a tool of that bare name.
-        """
+        """The model's name of a tool; the listed name if the model does not know it."""
         owner = self.owner(name)
         if owner is None:
             return name

@@ -63,7 +63,7 @@ class ClientState:
         called: names of the tools called in this conversation, each once.
         searched: names of the tools that searches of this run found, latest first.
         shown: names of the tools in the list that the client has, or can ask for.
-        notified: the list that the client was last told of; None before its first.
+        notified: the list of the last notice or answer to the client; None before the first.
         kept: model names that a sticky policy continues from.
         characters: kept in ``calls``.
         running: calls in progress, and open streams of changes.

@@ -43,11 +43,7 @@ async def forward(context: Context, upstream: Upstream, changed: Mapping[str, An
 
     Progress, log messages and questions of the upstream reach the client while it waits. If the
     client cancels, the upstream's call is cancelled. ``changed`` replaces some of the client's
-    parameters, such as the tool's name.
-
-    Raises:
-        MCPError: the upstream's own error.
-        UnavailableError: the upstream is disconnected, or disconnected before it answered.
+    parameters, such as the tool's name. Errors are those of ``Upstream.request``.
     """
     is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
     sent = {**select_params(context), **changed}
@@ -110,20 +106,15 @@ class OpenCall:
         if self._asked is None or self._asked[1].done():
             return
         request, answered = self._asked
-        given = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
+        answer = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
         try:
-            answered.set_result(answer_type(request).model_validate(given))
+            answered.set_result(answer_type(request).model_validate(answer))
         except ValidationError:
             refusal = types.ErrorData(code=types.INVALID_PARAMS, message="no answer was given")
             answered.set_result(refusal)
 
     async def outcome(self, upstream: Upstream, context: Context) -> RawResult:
-        """The server's result, or its next question in the form of 2026-07-28.
-
-        Raises:
-            MCPError: the server's own error, or too many calls wait for an answer.
-            UnavailableError: the server disconnected before it answered.
-        """
+        """The server's result, or its next question in the form of 2026-07-28."""
         try:
             self._asked = await self._questions.get()
         except asyncio.CancelledError:

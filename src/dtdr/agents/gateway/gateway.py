@@ -14,7 +14,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
-from dtdr.agents.gateway.learning import Recorder, RunQueue
+from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
@@ -73,15 +73,14 @@ class Gateway:
         options: GatewayOptions | None = None,
     ) -> None:
         self.options = options = options or GatewayOptions()
-        self._recorded: RunQueue | None = None
+        self._recorder: Recorder | None = None
         if options.learn is not None:
-            recorder = Recorder(
+            self._recorder = Recorder(
                 options.learn,
                 stand_in=MCP.default_query,
                 redact=options.redact,
                 outputs=options.outputs,
             )
-            self._recorded = RunQueue(recorder)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
@@ -102,7 +101,7 @@ class Gateway:
             self.prefetcher = Prefetcher(
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
-        self.keeps_calls = bool(self._recorded or self.prefetcher or self.ranker.reads_calls)
+        self.keeps_calls = bool(self._recorder or self.prefetcher or self.ranker.reads_calls)
         self.tokens: Counter[str] = Counter()
         self._definition_tokens: dict[str, int] = {}
         self._version = 0
@@ -124,21 +123,17 @@ class Gateway:
                 self._report()
                 yield
             finally:
-                # Before the servers are left, which takes seconds: whoever started the gateway
-                # may not wait for them.
+                # Before the servers are closed, which takes seconds: the process that started the
+                # gateway may not wait for them.
                 self._tasks = None
                 for state in self.clients:
                     self.clients.forget(state.key)
-                if self._recorded is not None:
-                    await self._recorded.close()
+                if self._recorder is not None:
+                    await self._recorder.close()
                 tasks.cancel_scope.cancel()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
-        """``(upstream, raw name)`` of a tool, waiting for servers that are still starting.
-
-        Raises:
-            AmbiguousNameError: several upstreams have a tool of that bare name.
-        """
+        """As ``Catalog.owner``, but waits for servers that are still starting."""
         owner = self.catalog.owner(name)
         if owner is None:
             await self._wait_for_servers(self.options.connect_seconds)
@@ -289,10 +284,10 @@ class Gateway:
         calls = state.start_over()
         if self.prefetcher is not None:
             self.prefetcher.end(state)
-        if calls and self._recorded is not None:
-            self._recorded.add(texts, calls, characters)
+        if calls and self._recorder is not None:
+            self._recorder.add(texts, calls, characters)
             if self._tasks is not None:
-                self._tasks.start_soon(self._recorded.work)
+                self._tasks.start_soon(self._recorder.work)
 
     async def _clean_up(self) -> None:
         while True:

@@ -18,7 +18,7 @@ tools again, within milliseconds unless the machine is very busy."""
 
 
 def folder() -> str:
-    """The folder of this user's gateways: the socket and the secret of each."""
+    """The folder with the sockets of this user's gateways."""
     return os.path.expanduser("~/.cache/dtdr/gateways")
 
 
@@ -32,22 +32,19 @@ def main() -> None:
     if len(prompt) > LONGEST:
         return
     for name in os.listdir(folder()):
-        if not (name.startswith(f"{client}-") and name.endswith(".key")):
+        if not name.startswith(f"{client}-"):
             continue
-        path = os.path.join(folder(), name)
         try:
-            with open(path, "rb") as file:
-                secret = file.read()
             connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
             connection.settimeout(SECONDS)
-            connection.connect(path.removesuffix(".key") + ".sock")
-            message = memoryview(secret + b"\n" + prompt + b"\0")
+            connection.connect(os.path.join(folder(), name))
+            message = memoryview(prompt + b"\0")
             while message:
                 message = message[connection.send(message) :]
             connection.recv(1)
             connection.close()
         except OSError:
-            continue  # a gateway that was killed leaves its files
+            continue  # a gateway that was killed leaves its socket
 
 
 if __name__ == "__main__":

@@ -151,8 +151,8 @@ def _check_access(app: ASGIApp, key: str) -> ASGIApp:
 
     def refusal_of(headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         if key:
-            given, expected = headers.get(b"authorization", b""), f"Bearer {key}".encode()
-            is_right = hmac.compare_digest(given, expected)
+            sent, expected = headers.get(b"authorization", b""), f"Bearer {key}".encode()
+            is_right = hmac.compare_digest(sent, expected)
             return None if is_right else (401, "the key is missing or wrong")
         if (refusal := refuse_page(headers)) is None:
             return None

@@ -38,13 +38,16 @@ class Recorder:
     """Appends one demonstration per run to a ``demonstrations.jsonl`` file.
 
     References, failures and secrets are treated as in ``dtdr import``. Several gateways may append
-    to one file.
+    to one file. Runs that were added wait until a worker thread records them.
 
     Args:
         path: the file; created at once.
         stand_in: the query of runs without one.
         redact: scrub secrets and personal data before anything is written.
         outputs: what is written of the calls' outputs.
+
+    Attributes:
+        recorded: demonstrations written for added runs.
 
     Raises:
         OutputError: the file cannot be written.
@@ -61,6 +64,10 @@ class Recorder:
         self.path = Path(path)
         options = CutOptions(query=stand_in, outputs=outputs)
         self._cutter = Cutter(options, Redactor() if redact else None, SOURCE)
+        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
+        self._characters = self._dropped = self.recorded = 0
+        self._lock = anyio.Lock()
+        self._deadline = float("inf")
         with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.open("a").close()
@@ -75,10 +82,10 @@ class Recorder:
         Raises:
             OutputError: the file cannot be written.
         """
-        said = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
+        messages = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
         now = time.time_ns()
         # The time makes the ids of equal runs differ; within a file, ids are unique.
-        trace = Trace("", [*said, *calls], salt=str(now), at=now)
+        trace = Trace("", [*messages, *calls], salt=str(now), at=now)
         try:
             demonstrations = list(self._cutter.cut(trace))
         except InputError as error:
@@ -94,21 +101,8 @@ class Recorder:
             stream.write(lines)
         return demonstrations
 
-
-class RunQueue:
-    """Runs that have ended and wait until a worker thread records them."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
-        self._characters = 0
-        self._lock = anyio.Lock()
-        self._deadline = float("inf")
-        self._dropped = 0
-        self.recorded = 0
-
     def add(self, texts: Sequence[str], calls: Sequence[TracedCall], characters: int = 0) -> None:
-        """Take a run that has ended; see ``Recorder.record``."""
+        """Take a run that has ended; see ``record``."""
         is_full = self._characters + characters > MAX_WAITING_CHARACTERS
         if len(self._waiting) < MAX_WAITING and not is_full:
             self._waiting.append((texts, calls, characters))
@@ -137,6 +131,6 @@ class RunQueue:
             texts, calls, characters = self._waiting.popleft()
             self._characters -= characters
             try:
-                self.recorded += len(self._recorder.record(texts, calls))
+                self.recorded += len(self.record(texts, calls))
             except DtdrError as error:  # a full disk must not stop the calls
                 logger.warning("could not record a run: %s", error)

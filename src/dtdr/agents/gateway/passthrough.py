@@ -32,7 +32,10 @@ _NOT_MINE = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS, types.METHOD_NO
 
 
 class PassThrough:
-    """Answers requests that are not about tools from the upstreams."""
+    """Answers requests that are not about tools from the upstreams.
+
+    Every method raises an MCPError: the server's own, or one that no server has what is asked for.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -55,11 +58,7 @@ class PassThrough:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> RawResult:
-        """The resource of the server that lists it; else of the first that has it.
-
-        Raises:
-            MCPError: the server's own error, or no server has it.
-        """
+        """The resource of the server that lists it; else of the first that has it."""
         problem: MCPError | None = None
         for upstream in self._readers(params.uri):
             try:
@@ -144,20 +143,12 @@ class PassThrough:
         return {"prompts": [{**item, "name": name} for name, _, item in named]}
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> RawResult:
-        """A server's prompt.
-
-        Raises:
-            MCPError: there is none of that name, or the server's own error.
-        """
+        """A server's prompt."""
         upstream, raw_name = await self._prompt(params.name)
         return await _forward(context, upstream, {"name": raw_name})
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> RawResult:
-        """Completions from the server of the prompt or resource template.
-
-        Raises:
-            MCPError: no server has it, or the server's own error.
-        """
+        """Completions from the server of the prompt or resource template."""
         if isinstance(params.ref, types.PromptReference):
             upstream, raw_name = await self._prompt(params.ref.name)
             ref = {"type": "ref/prompt", "name": raw_name}

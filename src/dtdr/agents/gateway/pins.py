@@ -102,11 +102,7 @@ class Pins:
         )
 
     def save(self) -> None:
-        """Write new digests to the file, if there is one.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Write new digests to the file, if there is one."""
         if self._path is None or self._is_saved:
             return
         self._is_saved = True

@@ -27,14 +27,7 @@ class Prefetcher:
     entry has no list, if the server marks it with ``readOnlyHint``. The mark is the word of the
     server that gets the call, so values of another server's calls go early to listed tools only.
 
-    Args:
-        ranker: predicts calls.
-        catalog: the available tools.
-        upstreams: by name.
-        bounds: limits of each client's run.
-
-    Attributes:
-        counts: of all clients.
+    ``bounds`` limits each client's run; ``counts`` are of all clients.
     """
 
     def __init__(

@@ -2,18 +2,16 @@
 
 MCP does not carry the user's message. A client's hook does: it runs ``hook.py``, which finds the
 gateways of its client by the client's process number, and writes the prompt to their Unix sockets.
-The prompt is in no file, and no port is open that a web page could reach. Each gateway has a
-secret, in a file that only its user can read.
+The sockets are in a folder that only their user can enter. The prompt is in no file, and no port is
+open that a web page could reach.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import os
-import secrets
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -36,27 +34,21 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
 
     The hook waits until ``take`` is done with its prompt.
     """
-    secret = secrets.token_hex(16)
-    path = Path(folder()) / f"{os.getppid()}-{os.getpid()}"
-    socket, key = path.with_suffix(".sock"), path.with_suffix(".key")
+    path = Path(folder()) / f"{os.getppid()}-{os.getpid()}.sock"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(*_BROKEN):
             async with asyncio.timeout(READ_SECONDS):
-                given = await reader.readline()
-                if hmac.compare_digest(given, secret.encode() + b"\n"):
-                    sent = await reader.readuntil(b"\0")  # no more than the limit is read
-                    prompt = json.loads(sent[:-1])["prompt"]
-                    if isinstance(prompt, str):
-                        await take(prompt)
+                sent = await reader.readuntil(b"\0")  # no more than the limit is read
+                prompt = json.loads(sent[:-1])["prompt"]
+                if isinstance(prompt, str):
+                    await take(prompt)
         writer.close()
 
     server = None
     try:
         _prepare(path.parent)
-        server = await asyncio.start_unix_server(answer, socket, limit=LONGEST)
-        with open(os.open(key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
-            stream.write(secret)
+        server = await asyncio.start_unix_server(answer, path, limit=LONGEST)
     except (OSError, AttributeError, NotImplementedError) as error:  # Windows has no such sockets
         logger.warning("hooks cannot send this gateway the user's prompts: %s", error)
     try:
@@ -64,9 +56,7 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
     finally:
         if server is not None:
             server.close()
-        for file in (key, socket):
-            with suppress(OSError):
-                file.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _prepare(place: Path) -> None:

@@ -42,11 +42,6 @@ calls ahead along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along
 class Ranker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
-    Args:
-        retriever: a fitted model.
-        policy: how many tools are shown, and when the set may change.
-        whole_run: choose for the next calls, not only for the next one (``rank_ahead``).
-
     Attributes:
         registered: names of the tools that were registered by their descriptions.
         reads_calls: whether the model ranks by the arguments and outputs of calls.
@@ -80,12 +75,7 @@ class Ranker:
         """Model names worth showing, best first; remembers what a sticky policy keeps.
 
         None if the model failed. Then everything must be shown: a gateway that hides tools by
-        mistake is worse than one that hides none.
-
-        Args:
-            state: the client, whose run is ranked.
-            names: model names of the available tools, and the search if none of them may be wanted.
-            kept: the tools that were kept at the step before.
+        mistake is worse than one that hides none. ``kept`` are the tools of the step before.
         """
         selector = ToolSelector(self._policy, kept=kept)
 

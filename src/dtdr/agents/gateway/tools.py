@@ -63,11 +63,7 @@ class ToolHandlers:
         return {"tools": [SEARCH_DEFINITION, *tools]}
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
-        """The result of the upstream's tool, shown or hidden, or of the search.
-
-        Raises:
-            MCPError: there is no such tool, or the upstream's own error.
-        """
+        """The result of the upstream's tool, shown or hidden, or of the search."""
         gateway = self._gateway
         state = self._state(context)
         gateway.count_definitions(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -15,7 +16,6 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from dtdr.agents.gateway.config import UpstreamSpec
-from dtdr.agents.gateway.terminal import printable_errors
 from dtdr.net.http_requests import LARGEST_ANSWER
 
 
@@ -41,7 +41,7 @@ async def _connect(spec: UpstreamSpec) -> AsyncIterator[Any]:
     environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
     program, *arguments = spec.command
     server = StdioServerParameters(command=program, args=arguments, env=environment, cwd=spec.cwd)
-    async with printable_errors() as errors, stdio_client(server, errors) as streams:
+    async with stdio_client(server, sys.stderr) as streams:
         yield streams
 
 

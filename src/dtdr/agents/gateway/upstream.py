@@ -81,7 +81,7 @@ class Upstream:
     """Keeps one server connected; ``run`` is its task, everything else may be called at any time.
 
     Clients' subscriptions and log level outlast a connection: each new one gets them, as its
-    protocol version requires.
+    protocol version requires. Errors of the server itself are raised as MCPError.
 
     Args:
         spec: which server.
@@ -229,7 +229,6 @@ class Upstream:
         A request that comes while the server is disconnected waits for it, unsent.
 
         Raises:
-            MCPError: the server's own error.
             UnavailableError: it is disconnected, or disconnected before it answered.
         """
         for _ in range(MAX_TRIES):
@@ -284,11 +283,7 @@ class Upstream:
         return result
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
-        """Every page of a list, such as ``resources/list``; empty while the server is disconnected.
-
-        Raises:
-            MCPError: the server's own error.
-        """
+        """Every page of a list, such as ``resources/list``; empty while it is disconnected."""
         try:
             return await self._list(self._connection, method, key) if self._connection else []
         except UnavailableError:

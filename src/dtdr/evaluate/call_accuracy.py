@@ -14,7 +14,7 @@ import numpy as np
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluate.records import Record
+from dtdr.evaluate.statistics import Record
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,21 +52,12 @@ def build_report(
     results = Results(store, lab or labs[0])
     order = {name: place for place, name in enumerate(names())}
     suites = sorted(results.manifests, key=lambda name: (order.get(name, len(order)), name))
-    with _explain_damage(results, "list of what was left out"):
-        reasons = [r for item in results.manifests.values() for r in item["left_out"]]
-        shared = [reason for reason, count in Counter(reasons).items() if count > 1]
     sections: list[Section] = []
     for name in suites:
         with _explain_damage(results, f"suite {name!r}"):
-            sections.append(_section(results, name, shared))
+            sections.append(_section(results, name))
     with _explain_damage(results, "runs"):
-        repeated: list[Block] = [Text(f"{reason}.") for reason in shared]
-        left_out = Section("left-out", "Left out of several suites", repeated)
-        front = [
-            build_summary(results),
-            left_out if shared else None,
-            build_advice(results),
-        ]
+        front = [build_summary(results), build_advice(results)]
         sections = [section for section in front if section is not None] + sections
         sections.append(build_reproduction(results))
     if not times:
@@ -101,7 +92,7 @@ def _explain_damage(results: Results, what: str) -> Iterator[None]:
         ) from error
 
 
-def _section(results: Results, name: str, shared: Sequence[str]) -> Section:
+def _section(results: Results, name: str) -> Section:
     manifest = results.manifests[name]
     build = SECTIONS.get(str(manifest["section"]), rankings.build_retrieval)
     blocks: list[Block] = []
@@ -109,11 +100,8 @@ def _section(results: Results, name: str, shared: Sequence[str]) -> Section:
         blocks.append(Text(str(manifest["about"])))
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
-    shown = [*build(results, name), *_failures(results, name)]
-    blocks += shown
-    # A section without results gives all reasons, shared ones too.
-    left_out = [reason for reason in manifest["left_out"] if not (shown and reason in shared)]
-    if left_out:
+    blocks += [*build(results, name), *_failures(results, name)]
+    if left_out := manifest["left_out"]:
         blocks.append(Text("Left out: " + "; ".join(left_out) + "."))
     return Section(name, str(manifest["title"]), blocks)
 

@@ -1,6 +1,7 @@
 """``dtdr data``: what each command prints, writes and refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,15 +57,10 @@ def test_list_names_every_set_and_says_what_is_here(nothing_here):
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_list_gives_the_path_of_a_published_set(data_dir, monkeypatch):
+def test_stats_of_the_example_bank_has_the_papers_figures_beside_it(data_dir, monkeypatch):
     monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
     listed = {item["name"]: item for item in run_json("list")["sets"]}
     assert listed["tinyagent"]["path"] == str(data_dir / "tinyagent" / "examples.json")
-    assert listed["tinyagent"]["title"] == "TinyAgent example bank"
-
-
-def test_stats_of_the_example_bank_has_the_papers_figures_beside_it(data_dir, monkeypatch):
-    monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
     (found,) = run_json("stats", "tinyagent")["sets"]
     assert (found["plans"], found["tools"]) == (1512, 17)
     assert found["calls_per_plan"]["mean"] == pytest.approx(7961 / 1512, abs=1e-4)
@@ -248,29 +244,26 @@ def test_downloaded_set_is_loaded_from_the_cache(nothing_here):
     assert datasets.load("taskbench_multimedia").demonstrations[0].id == "2"
 
 
-def test_download_that_breaks_off_leaves_nothing(nothing_here):
-    with pytest.raises(DtdrError, match=r"cannot download .*cannot be reached \(ConnectionError\)"):
-        download(MULTIMEDIA, fetch=taskbench_hub(error=ConnectionError("no route")))
-    left = [path for path in (nothing_here / "cache").rglob("*") if path.is_file()]
-    assert left == []
+class RepositoryNotFoundError(Exception):
+    pass
 
 
-def test_download_of_another_format_is_refused_and_not_kept(nothing_here):
-    with pytest.raises(DtdrError, match="not in its published format"):
-        download(MULTIMEDIA, fetch=taskbench_hub('{"id": 1}\n'))
-    with pytest.raises(InputError, match="was not found"):
-        datasets.load("taskbench_multimedia")
+def no_repository(**_):
+    raise RepositoryNotFoundError
 
 
-def test_file_that_the_hub_does_not_have_is_said_to_be_missing(nothing_here):
-    class RepositoryNotFoundError(Exception):
-        pass
-
-    def refuse(**_):
-        raise RepositoryNotFoundError
-
-    with pytest.raises(DtdrError, match="the hub does not have it"):
-        download(MULTIMEDIA, fetch=refuse)
+@pytest.mark.parametrize(
+    ("hub", "said"),
+    [
+        (taskbench_hub(error=ConnectionError("no route")), "cannot be reached (ConnectionError)"),
+        (taskbench_hub('{"id": 1}\n'), "not in its published format"),
+        (no_repository, "the hub does not have it"),
+    ],
+)
+def test_a_download_that_fails_leaves_nothing(nothing_here, hub, said):
+    with pytest.raises(DtdrError, match=re.escape(said)):
+        download(MULTIMEDIA, fetch=hub)
+    assert [path for path in (nothing_here / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_set_that_the_hub_keeps_as_parquet_only_is_downloaded_as_that(nothing_here, tmp_path):

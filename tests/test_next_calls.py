@@ -1,6 +1,5 @@
 """Which tool given a call, causes of misses, and what another run of the same task would tell."""
 
-import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, ToolCall
@@ -71,4 +70,3 @@ def test_another_run_of_the_task_is_right_where_it_went_the_same_way():
     assert [cell.text for cell in table.cells()[0][-2:]] == ["0.667", "0.333"]
     assert "at 75% of the steps" in table.caption
     assert agreement(make_log(plan_steps()), runs[:1]) is None
-    assert np.isfinite(found.never_called)

@@ -1,11 +1,8 @@
 """Demonstrations as Parquet, in shards, and from object storage."""
 
-import http.server
 import json
 import random
-import threading
 import tracemalloc
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -145,55 +142,6 @@ def test_storage_that_breaks_off_is_an_error_and_can_be_counted(tmp_path, monkey
     bad = BadRecords()
     assert list(read_demonstrations("memory://half", bad=bad)) == SOME[1::2]
     assert bad.count == 1
-
-
-class Storage(http.server.BaseHTTPRequestHandler):
-    """Gives files of a folder, whole or half of them, or is busy: ``/whole/a.jsonl``."""
-
-    folder = Path()
-
-    def do_HEAD(self):
-        self.answer()
-
-    def do_GET(self):
-        self.answer(is_head=False)
-
-    def answer(self, *, is_head=True):
-        how, name = self.path.strip("/").split("/")
-        content = (self.folder / name).read_bytes()
-        is_busy = how == "busy" or (how == "late" and not is_head)
-        self.send_response(503 if is_busy else 200)
-        self.send_header("Content-Length", str(0 if is_busy else len(content)))
-        self.end_headers()
-        if not is_head and not is_busy:
-            self.wfile.write(content[: len(content) // 2] if how == "half" else content)
-        self.close_connection = True
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def storage(tmp_path, monkeypatch):
-    pytest.importorskip("aiohttp", reason="fsspec reads http:// by aiohttp")
-    for suffix in (".jsonl", ".parquet"):
-        save_demonstrations(tmp_path / f"a{suffix}", SOME)
-    monkeypatch.setattr(Storage, "folder", tmp_path)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Storage)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_storage_over_http_gives_all_or_an_error(storage, name):
-    assert list(read_demonstrations(f"{storage}/whole/{name}")) == SOME
-    for how, said in (("busy", "503"), ("late", "503"), ("half", "not completed")):
-        with pytest.raises(InputError, match=rf"cannot read http.*{name}: .*{said}"):
-            list(read_demonstrations(f"{storage}/{how}/{name}"))
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])

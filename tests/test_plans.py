@@ -22,9 +22,9 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
-from dtdr.predict.plans.features import SIGNS, describe_plans
+from dtdr.predict.plans.features import SIGNS, describe_plans, find_plans
 from dtdr.predict.plans.held_out import Check, HeldOutPlan, targets_of
-from dtdr.predict.plans.links import Links
+from dtdr.predict.plans.model import Dependencies
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import BUCKETS, MAX_SPANS, Span, SpanTagger, read_spans
@@ -64,7 +64,7 @@ def factored():
     return dtdr.fit(INVITATIONS, plans=True)
 
 
-@pytest.mark.parametrize("guests", [2, 3, 4])
+@pytest.mark.parametrize("guests", [2, 4])
 def test_each_name_of_the_query_is_looked_up_once(model, factored, guests):
     names = ["Yusuf", "Wanda", "Zoe", "Ursula"][:guests]
     query = f"Invite {', '.join(names[:-1])} and {names[-1]} to the party"
@@ -102,15 +102,10 @@ def test_after_calls_a_plan_is_what_is_left_to_do(model):
     before = session.rank().probabilities
     session.plans(3)
     assert np.array_equal(session.rank().probabilities, before), "predicting changes no session"
-
-
-def test_a_plan_that_is_done_has_nothing_left(model):
-    run = Run("Invite Wanda and Yusuf to the party")
-    for name in ("Wanda", "Yusuf"):
-        run.call("get_address", {"name": name})
-    run.call("invite", {"guests": [{"$ref": "1"}, {"$ref": "2"}]})
-    best = model.plans(run)[0]
-    assert best.calls == ()
+    for name in ("Zoe", "Yusuf"):
+        session.call("get_address", {"name": name})
+    session.call("invite", {"guests": [{"$ref": "1"}, {"$ref": "2"}, {"$ref": "3"}]})
+    best = session.plans(1)[0]
     assert best.to_plan() == Plan(())
     assert best.is_complete
 
@@ -162,12 +157,14 @@ def test_plans_of_another_version_are_left_out_with_a_warning(model, tmp_path, c
         loaded.plans(query)
 
 
-def test_a_model_without_plans_says_how_to_get_them():
+def test_what_cannot_be_planned_or_scored_is_said(model):
     retriever = dtdr.fit(INVITATIONS, retriever="dr", plans=False)
     with pytest.raises(InputError, match="plans=True"):
         retriever.plans("Invite Wanda")
     with pytest.raises(InputError, match="k is 0"):
-        dtdr.fit(INVITATIONS[:30], retriever="dr", plans=True).plans("Invite Wanda", k=0)
+        model.plans("Invite Wanda", k=0)
+    with pytest.raises(InputError, match="no held-out plans"):
+        score_plans(model, [])
 
 
 def test_an_update_brings_further_tools_into_plans(factored):
@@ -233,30 +230,22 @@ class Loop:
         return state
 
 
-@pytest.mark.parametrize("longest", [1, 16, 60, 10_000])
+@pytest.mark.parametrize("longest", [1, 60, 10_000])
 def test_a_search_that_never_ends_stops_without_a_plan(longest):
     search = PlanSearch(Loop(5, 0.0), longest, may_be_empty=False)
     assert search.follow_best() is None
     assert search.run() == {}
     assert len(search._ranked) <= MOST_CALLS + 1 + RANKINGS
+    assert find_plans(Loop(5, 0.0), np.zeros((2, 6)), (), longest, may_be_empty=False) is None
 
 
-def test_a_search_keeps_few_plans_of_very_many_tools():
+def test_a_search_keeps_few_plans_and_adds_up_orders_of_the_same_calls():
     plans = PlanSearch(Loop(3_000, 0.2), 60, may_be_empty=True).run()
     assert () in plans
     assert len(plans) <= KEPT
-
-
-def test_orders_of_the_same_calls_are_one_plan():
     plans = PlanSearch(Loop(2, 0.2), 3, may_be_empty=False).run()
     assert (0, 1) in plans
     assert plans[0, 1].total == pytest.approx(np.log(2 * 0.4 * 0.4 * 0.2))
-
-
-def test_no_plan_is_an_empty_list(model, monkeypatch):
-    monkeypatch.setattr(PlanSearch, "run", lambda self: {})
-    monkeypatch.setattr(PlanSearch, "follow_best", lambda self: None)
-    assert model.plans("Invite Wanda") == []
 
 
 def test_long_queries_and_plans_are_bounded():
@@ -271,18 +260,15 @@ def test_long_queries_and_plans_are_bounded():
     retriever = dtdr.fit(loop, retriever="dr", plans=True)
     plans = retriever.plans("Poll the queue until it is empty")
     assert all(len(plan.calls) <= MOST_CALLS for plan in plans)
-    words = "Invite " + ", ".join(NAMES[number % 20] for number in range(10_000))
-    assert all(len(plan.calls) <= MOST_CALLS for plan in retriever.plans(words))
 
 
-def test_tools_never_seen_and_unknown_calls_do_no_harm(model):
+def test_unknown_calls_do_no_harm(model):
     run = Run("Invite Wanda and Yusuf to the party")
     run.call("unheard_of", {"x": 1})
     assert sorted(model.plans(run)[0].tools) == ["get_address", "get_address", "invite"]
-    assert model.plans("zzz qqq", k=3) == model.plans("zzz qqq", k=3)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 25])
+@pytest.mark.parametrize("count", [1, 3, 25])
 def test_few_demonstrations_are_enough_to_plan(count):
     retriever = dtdr.fit(INVITATIONS[:count], retriever="dr", plans=True)
     query = INVITATIONS[0].query
@@ -291,9 +277,8 @@ def test_few_demonstrations_are_enough_to_plan(count):
 
 def test_demonstrations_without_calls_make_an_empty_plan():
     empty = [Demonstration(str(number), "Thanks a lot", Plan(())) for number in range(12)]
-    for name in ("dr", "dtdr-f"):
-        retriever = dtdr.fit([*empty, *INVITATIONS[:12]], retriever=name, plans=True)
-        assert retriever.plans("Thanks a lot")[0].calls == ()
+    retriever = dtdr.fit([*empty, *INVITATIONS[:12]], plans=True)
+    assert retriever.plans("Thanks a lot")[0].calls == ()
 
 
 @given(st.text(max_size=200), st.lists(st.sampled_from(["invite", "get_address", "x"]), max_size=5))
@@ -326,16 +311,6 @@ def test_scores_say_how_many_whole_plans_are_right(model):
     assert scores.p_value_against(scores) == 1
 
 
-def test_a_greedy_plan_takes_the_best_tool_of_each_step_and_ends(model):
-    item = INVITATIONS[0]
-    session = model.session(item.query)
-    expected: list[str] = []
-    while (best := session.rank().best) != END and len(expected) < MOST_CALLS:
-        expected.append(best)
-        session.call(best)
-    assert greedy_plan(model, item) == expected
-
-
 def planned(rank, *probabilities):
     return PlanResult(2, rank, False, False, False, probabilities, 1.0)
 
@@ -347,11 +322,6 @@ def test_the_calibration_error_of_the_first_plans():
     assert len(scores.results) == 3
     assert scores.to_dict()["ece"] == pytest.approx(0.4)
     assert PlanScores((planned(0),)).to_dict()["ece"] is None
-
-
-def test_nothing_held_out_cannot_be_scored(model):
-    with pytest.raises(InputError, match="no held-out plans"):
-        score_plans(model, [])
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -569,19 +539,18 @@ def test_a_ranker_learns_from_the_nearest_plan_where_the_right_one_is_missing():
     assert targets_of(plans, (0, 0, 1)).tolist() == [0.5, 0, 0, 0.5]
 
 
-def test_dependencies_that_no_argument_tells_are_counted():
-    chain = Plan(
-        tuple(ToolCall(str(number), tool) for number, tool in enumerate("abc")),
-        (("0", "1"), ("1", "2")),
-    )
-    links = Links.fit([chain] * 5)
-    assert links.by_reference == 0
-    assert links.of("abc") == [(0, 1), (1, 2)]
-    record = json.loads(json.dumps(links.to_dict()))
-    assert Links.from_dict(record).of("abc") == [(0, 1), (1, 2)]
-    assert Links.from_dict(record).rename_tool("b", "d").of("adc") == [(0, 1), (1, 2)]
-    with pytest.raises(ModelError, match="damaged"):
-        Links.from_dict({"counts": [[1]], "by_reference": 0})
+def test_calls_depend_on_the_one_before_where_demonstrated_calls_do():
+    calls = tuple(ToolCall(str(number), tool) for number, tool in enumerate("abc"))
+    chain, free = Plan(calls, (("0", "1"), ("1", "2"))), Plan(calls)
+    assert Dependencies.fit([chain, chain, free]).neighbours == pytest.approx(2 / 3)
+    assert Dependencies.fit([chain, chain, free]).is_chain(has_arguments=True)
+    assert not Dependencies.fit([chain, free]).is_chain(has_arguments=False)
+    assert Dependencies.fit([]) == Dependencies(0, 0)
+    referring = Dependencies.fit(item.plan for item in INVITATIONS)
+    assert referring.by_reference == 1
+    items = [Demonstration(str(number), f"Do abc {number}", chain) for number in range(12)]
+    plan = dtdr.fit(items, retriever="dr", plans=True).plans("Do abc")[0]
+    assert plan.links == ((0, 1), (1, 2))
 
 
 def test_plans_call_only_what_is_offered(model):

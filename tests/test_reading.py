@@ -15,10 +15,8 @@ from dtdr.data import json_codec
 from dtdr.data.demonstration_files import (
     SeenIds,
     convert_record,
-    read_demonstrations,
     record_id,
 )
-from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
 from tests.strategies import demonstrations, runs
 
@@ -114,20 +112,6 @@ def test_times_are_kept_in_utc():
     for wrong in (1732267800, "yesterday", "2026-11-22", ["2026"], "0001-01-01T00:00:00+09:00"):
         with pytest.raises(InputError, match=r"write it as 2026-11-22T09:30:00Z"):
             Demonstration.from_dict({**record, "time": wrong})
-
-
-def test_a_line_that_is_no_json_is_named_and_counted(tmp_path):
-    path = tmp_path / "d.jsonl"
-    path.write_bytes(
-        b'{"id": "1", "query": "q", "calls": ["a"]}\n{"id": "2", \n\n{"id": "3", "query": "q"}\n'
-    )
-    bad = BadRecords()
-    assert [item.id for item in read_demonstrations(path, bad=bad)] == ["1"]
-    assert bad.count == 2
-    assert ":2: not a line of JSON (" in bad.first[0]
-    assert bad.first[1].endswith(
-        ":4: the demonstration has no list of 'calls'; give names or objects"
-    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from dtdr.errors import InputError
 from dtdr.evaluate import run
 from dtdr.evaluate.reliability import (
     BINS,
-    Bin,
     confidence_bins,
     coverage,
     expected_calibration_error,
@@ -116,15 +115,6 @@ def test_no_steps_have_no_calibration_error():
 def test_what_is_no_confidence_is_refused(arguments, said):
     with pytest.raises(InputError, match=said):
         confidence_bins(*arguments)
-
-
-@pytest.mark.parametrize("accuracy", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("steps", [1, 30, 3_000])
-def test_interval_holds_the_accuracy_and_narrows_with_steps(accuracy, steps):
-    low, high = Bin(0.5, accuracy, steps).interval()
-    assert 0 <= low <= accuracy <= high <= 1
-    wider = Bin(0.5, accuracy, max(1, steps // 10)).interval()
-    assert high - low <= wider[1] - wider[0]
 
 
 def world(count, draw, tools=8):

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from dtdr import Run, Tool, ToolCall
+from dtdr import Run, ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
@@ -121,22 +121,6 @@ def test_a_history_of_names_calls_and_json_objects_is_told_in_its_order(reader):
     ]
 
 
-def test_a_run_and_its_session_and_its_parts_tell_the_same(reader):
-    run = Run(QUERY, BEFORE)
-    run.call("read_file", output={"pages": 3})
-    run.call("summarize")
-    reader.rank(run)
-    reader.rank(QUERY, run.calls, before=BEFORE)
-    reader.rank_batch([QUERY], [run.calls], [BEFORE])
-    session = reader.session(run)
-    session.rank()
-    assert len({repr(ranked) for ranked in reader.ranker.ranked}) == 1
-    session.call("send_mail")
-    assert run.history == ("read_file", "summarize")  # the session has a run of its own
-    assert session.run.history == ("read_file", "summarize", "send_mail")
-    assert session.history == ("read_file", "summarize", "send_mail")
-
-
 def test_steps_of_one_run_in_their_order_start_once(reader):
     calls = [ToolCall(str(n), "read_file", output={"n": n}, status="ok") for n in range(4)]
     steps = [calls[:count] for count in range(5)]
@@ -146,21 +130,6 @@ def test_steps_of_one_run_in_their_order_start_once(reader):
     reader.rank_batch([QUERY] * 2, [calls, calls[1:]])
     reader.rank_batch([QUERY, QUERY], [calls, calls], [(), BEFORE])
     assert len(reader.ranker.started) == 5
-
-
-def test_retrievers_that_know_names_only_ignore_the_rest(names_only):
-    plain = names_only.rank(QUERY, ["read_file", "summarize"])
-    run = Run(QUERY, BEFORE)
-    run.call("read_file", {"path": "q3.pdf"}, output="text " * 9, step=1)
-    run.call("summarize", status="error")
-    told = [
-        names_only.rank(run),
-        names_only.rank(QUERY, run.calls, before=BEFORE_JSON),
-        names_only.rank_batch([QUERY], [["read_file", {"tool": "summarize"}]], [BEFORE])[0],
-        names_only.session(run).rank(),
-        names_only.session(QUERY, before=BEFORE).call("read_file").call("summarize").rank(),
-    ]
-    assert all((ranking.probabilities == plain.probabilities).all() for ranking in told)
 
 
 def test_an_output_is_cut_wherever_it_comes_in(reader):
@@ -187,6 +156,9 @@ def test_a_session_keeps_its_calls_however_they_were_told(names_only):
     assert [call.id for call in session.run.calls] == ["1", "2", "3", "4"]
     assert session.run.before == BEFORE
     assert session.run.calls[2].status == "ok"
+    run = Run(QUERY)
+    names_only.session(run).call("read_file")
+    assert not run.calls, "a session has its own run"
 
 
 @pytest.mark.parametrize(
@@ -246,9 +218,6 @@ def test_what_is_not_a_run_is_refused(reader, names_only, given, words):
     if "history" not in given:
         with pytest.raises(InputError, match=words):
             names_only.session(**given)
-
-
-def test_a_before_a_step_is_needed(names_only):
     with pytest.raises(InputError, match="2 queries but 1 befores"):
         names_only.rank_batch([QUERY, QUERY], [(), ()], [BEFORE])
 
@@ -267,14 +236,3 @@ def test_calls_of_many_threads_are_all_kept(names_only):
         thread.join()
     assert len(session.run.calls) == 200
     assert len({call.id for call in session.run.calls}) == 200
-
-
-def test_dtdr_f_ranks_names_the_same_whatever_way_they_come():
-    retriever = create("dtdr-f").fit(SET.demonstrations, [Tool("log", "Writes a line")])
-    plain = retriever.rank(QUERY, ["read_file", "log"])
-    called, logged = ToolCall("1", "read_file"), {"tool": "log"}
-    for told in (
-        retriever.rank(QUERY, [called, logged]),
-        retriever.rank(QUERY, ["read_file", logged]),
-    ):
-        assert (told.probabilities == plain.probabilities).all()

@@ -17,9 +17,8 @@ from dtdr.data.demonstration_files import read_demonstrations, read_tools, save_
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.logs import (
-    FORMATS,
     Importer,
     ImportOptions,
     documents,
@@ -275,16 +274,6 @@ def test_a_log_without_a_run_is_an_error_and_writes_nothing(tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["log.jsonl"]
 
 
-def test_an_existing_output_is_kept_unless_forced(tmp_path):
-    log = write_lines(tmp_path / "log.jsonl", many())
-    output = tmp_path / "out.jsonl"
-    output.write_text("precious", encoding="utf-8")
-    with pytest.raises(OutputError, match="--force"):
-        run(importer_of(log), output)
-    assert output.read_text(encoding="utf-8") == "precious"
-    assert run(importer_of(log), output, force=True).count(b"\n") == 12
-
-
 def test_a_small_window_gives_the_same_runs_where_conversations_do_not_interleave(tmp_path):
     records = [record for index in range(5) for record in many(1, index)]
     for index, record in enumerate(records):
@@ -325,12 +314,6 @@ def test_traces_can_be_read_without_a_file_in_between(tmp_path):
         list(read_traces("x", [log]))
     with pytest.raises(InputError, match="at least one"):
         list(read_traces("otel", []))
-
-
-def test_every_format_says_what_it_is():
-    for name, fmt in FORMATS.items():
-        assert fmt.name == name
-        assert fmt.title
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-2.5e400"])

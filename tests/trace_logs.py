@@ -1,6 +1,5 @@
 """One and the same conversation as each format would log it, and drawn conversations."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -48,64 +47,6 @@ __all__ = [
 ]
 
 
-def event_stream(events):
-    lines = [f"event: {e.get('type', 'message')}\ndata: {json.dumps(e)}\n\n" for e in events]
-    return "".join(lines) + "data: [DONE]\n\n"
-
-
-def halves(text):
-    return [text[: len(text) // 2], text[len(text) // 2 :]]
-
-
-def openai_chat_streamed(turns):
-    records = openai_chat(turns)
-    for record in records:
-        message = record["response"]["choices"][0]["message"]
-        deltas: list[Any] = [{"role": "assistant", "content": ""}]
-        deltas += [{"content": part} for part in halves(message["content"] or "")]
-        for index, call in enumerate(message.get("tool_calls", ())):
-            name, arguments = call["function"]["name"], call["function"]["arguments"]
-            begin = {"id": call["id"], "function": {"name": name, "arguments": ""}}
-            deltas.append({"tool_calls": [{"index": index, **begin}]})
-            for part in halves(arguments):
-                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
-        events = [
-            {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
-            for delta in deltas
-        ]
-        events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        record["response"] = event_stream(events)
-    return records
-
-
-def anthropic_streamed(turns):
-    records = anthropic(turns)
-    for record in records:
-        content = record["response"]["content"]
-        events: list[Any] = [{"type": "message_start", "message": {"role": "assistant"}}]
-        for index, block in enumerate(content):
-            is_text = block["type"] == "text"
-            empty = {**block, "text": ""} if is_text else {**block, "input": {}}
-            whole = block["text"] if is_text else json.dumps(block["input"])
-            key = "text" if is_text else "partial_json"
-            events.append({"type": "content_block_start", "index": index, "content_block": empty})
-            for part in halves(whole):
-                delta = {"type": f"{key}_delta", key: part}
-                events.append({"type": "content_block_delta", "index": index, "delta": delta})
-            events.append({"type": "content_block_stop", "index": index})
-        record["response"] = event_stream([*events, {"type": "message_stop"}])
-    return records
-
-
-def openai_responses_streamed(turns):
-    records = openai_responses_chained(turns)
-    for record in records:
-        response = record["response"]
-        begin = {"type": "response.created", "response": {**response, "output": []}}
-        record["response"] = [begin, {"type": "response.completed", "response": response}]
-    return records
-
-
 def codex(turns):
     """A rollout file; the definitions are those that a search found."""
     time = "2026-03-01T12:00:00.000Z"
@@ -148,9 +89,6 @@ RENDERINGS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "langsmith": langsmith,
     "langfuse": langfuse,
     "mcp": mcp,
-    "openai-chat, streamed": openai_chat_streamed,
-    "openai-responses, streamed": openai_responses_streamed,
-    "anthropic, streamed": anthropic_streamed,
     "claude-code": claude_code,
     "codex": codex,
 }

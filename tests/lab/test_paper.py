@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def nothing_here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small_hub(nothing_here):
+def small_hub(nothing_here, monkeypatch):
     """A hub-shaped copy in a data folder."""
     hub = nothing_here / "hub"
     write_hub(hub, 700)
@@ -44,7 +45,7 @@ def small_hub(nothing_here):
     for file in (hub / "squeeze-ai-lab" / "TinyAgent-dataset").iterdir():
         (data / "tinyagent" / file.name).write_bytes(file.read_bytes())
     (hub / "microsoft" / "Taskbench").rename(data / "taskbench")
-    return data
+    monkeypatch.setenv("DTDR_DATA_DIR", str(data))
 
 
 def test_without_anything_the_synthetic_set_stands_in_and_it_is_said(nothing_here):
@@ -124,7 +125,8 @@ def test_an_encoder_of_the_user_holds_in_every_suite(nothing_here):
     }
 
 
-def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(small_hub, nothing_here):
+@pytest.mark.usefixtures("small_hub")
+def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(nothing_here):
     suite = nothing_here / "one.toml"
     suite.write_text(
         '[[runs]]\nkind = "selections"\ndataset = "tinyagent"\nsplit = "paper"\nseed = 0\n'
@@ -134,7 +136,7 @@ def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(small_
     store = Store(nothing_here / "lab")
     with fake_server() as server, in_this_process():
         server.context, server.script = 10**6, scripted
-        options = Options(data_dir=small_hub, llms=[f"openai:m@{server.url}"], skip_bad=True)
+        options = Options(llms=[f"openai:m@{server.url}"], skip_bad=True)
         found = run_lab([str(suite)], options, lab="one", store=store, command="x")
     assert found.failed == []
     results = build_report(store, "one")[1]
@@ -151,8 +153,9 @@ def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(small_
         )
 
 
-def test_records_that_cannot_be_used_end_a_lab_unless_they_are_skipped(small_hub, nothing_here):
-    options = {"data_dir": small_hub, "datasets": ["taskbench_huggingface"], "seeds": 1}
+@pytest.mark.usefixtures("small_hub")
+def test_records_that_cannot_be_used_end_a_lab_unless_they_are_skipped(nothing_here):
+    options: dict[str, Any] = {"datasets": ["taskbench_huggingface"], "seeds": 1}
     options["retrievers"] = ["random"]
     store = Store(nothing_here / "lab")
     with in_this_process():

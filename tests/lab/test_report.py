@@ -248,15 +248,6 @@ def test_a_lab_on_own_data_gives_advice(tmp_path):
     assert "Holm" in text
 
 
-def test_an_interval_beyond_the_axis_ends_at_its_edge():
-    axis = Axis("MRR", low=0.0, high=1.0)
-    wide, narrow = (
-        line_chart([Series("dr", [Point(0, 0.5, *interval, hover="h")])], axis, axis, label="l")
-        for interval in ((-3.0, 4.0), (0.0, 1.0))
-    )
-    assert wide == narrow
-
-
 def test_a_users_own_runs_have_one_page(tmp_path):
     folder = tmp_path / "logs"
     folder.mkdir()

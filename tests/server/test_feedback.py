@@ -49,18 +49,21 @@ def probability(served: serving.Served, tool: str) -> float:
     return {item["tool"]: item["probability"] for item in answer["tools"]}[tool]
 
 
-def test_what_was_taught_is_ranked_with_at_once(learning):
+def test_what_was_taught_is_ranked_with_at_once_on_a_copy(learning):
     before = probability(learning, "weather")
-    generation = learning.service.models["mail"].current.generation
-    answer = learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).json()
+    former = learning.service.models["mail"].current
+    counts = former.retriever.counts_.copy()
+    bodies = [DEMONSTRATION, {**DEMONSTRATION, "outcome": "failure"}]
+    answer = learning.post("/v1/feedback", {"demonstrations": bodies}).json()
     assert answer == {
         "model": "mail",
         "learned": 1,
         "logged": 0,
-        "generation": generation + 1,
+        "generation": former.generation + 1,
         "unsaved": 1,
     }
     assert probability(learning, "weather") > before
+    assert (former.retriever.counts_ == counts).all()
     assert learning.metric('dtdr_learned_demonstrations_total{model="mail"}') == 1
     assert learning.metric('dtdr_unsaved_demonstrations{model="mail"}') == 1
 
@@ -71,48 +74,7 @@ def test_a_model_that_cannot_learn_refuses_with_the_remedy(served):
     assert "dtdr-l, which cannot learn after it was fitted" in refused.json()["error"]["message"]
 
 
-def test_what_was_served_before_is_not_changed(learning):
-    former = learning.service.models["mail"].current.retriever
-    counts = former.counts_.copy()
-    learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
-    assert (former.counts_ == counts).all()
-    assert learning.service.models["mail"].current.retriever is not former
-
-
-def test_failures_are_not_learned(learning):
-    answer = learning.post(
-        "/v1/feedback", {"demonstrations": [DEMONSTRATION, {**DEMONSTRATION, "outcome": "failure"}]}
-    )
-    assert answer.json()["learned"] == 1
-
-
-def test_feedback_is_appended_to_a_file_that_fit_reads(logging, tmp_path):
-    full = {
-        "id": "mine",
-        "query": "Mail Zoë the notes",
-        "calls": [
-            {"id": "1", "tool": "read_file", "arguments": {"name": "notes"}},
-            {"id": "2", "tool": "send_mail", "arguments": {"body": {"$ref": "1"}}},
-        ],
-    }
-    answer = logging.post("/v1/feedback", {"demonstrations": [full]}).json()
-    assert (answer["learned"], answer["logged"], answer["generation"]) == (0, 1, 1)
-    assert logging.metric('dtdr_logged_demonstrations_total{model="mail"}') == 1
-    logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
-    found = list(read_demonstrations(tmp_path / "feedback.jsonl"))
-    assert [item.query for item in found] == ["Mail Zoë the notes", QUERY]
-    assert found[0].id == "mine"
-    assert list(found[0].plan.edges()) == [(0, 1)]
-    assert found[1].plan.tools == ("weather",) * 3
-    assert dtdr.fit(found, retriever="dr").vocabulary == (
-        "read_file",
-        "send_mail",
-        "weather",
-        "end",
-    )
-
-
-def test_demonstrations_are_taken_as_import_writes_them(logging, tmp_path):
+def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_path):
     written = {
         "id": "run-1",
         "query": "Mail Zoë the notes",
@@ -126,10 +88,15 @@ def test_demonstrations_are_taken_as_import_writes_them(logging, tmp_path):
         "time": "2026-11-22T09:30:00Z",
     }
     assert Demonstration.from_dict(written).to_dict() == written
-    answer = logging.post("/v1/feedback", {"demonstrations": [written]})
-    assert answer.status_code == 200, answer.text
-    (item,) = read_demonstrations(tmp_path / "feedback.jsonl")
-    assert item.to_dict() == written
+    answer = logging.post("/v1/feedback", {"demonstrations": [written]}).json()
+    assert (answer["learned"], answer["logged"], answer["generation"]) == (0, 1, 1)
+    assert logging.metric('dtdr_logged_demonstrations_total{model="mail"}') == 1
+    logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
+    found = list(read_demonstrations(tmp_path / "feedback.jsonl"))
+    assert found[0].to_dict() == written
+    assert found[1].plan.tools == ("weather",) * 3
+    vocabulary = ("read_file", "send_mail", "weather", "end")
+    assert dtdr.fit(found, retriever="dr").vocabulary == vocabulary
     wrong = {**written, "id": "run-2", "time": "noon"}
     refused = logging.post("/v1/feedback", {"demonstrations": [wrong]})
     assert refused.status_code == 422
@@ -193,15 +160,6 @@ def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
     assert [item.id for item in read_demonstrations(tmp_path / "feedback.jsonl")] == ["mine", "new"]
 
 
-def test_a_server_that_logs_learns_nothing_itself(logging):
-    before = logging.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
-    for _ in range(3):
-        assert logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION] * 5}).json()[
-            "logged"
-        ]
-    assert logging.post("/v1/rank", {"query": QUERY, "top_k": 100}).json() == before
-
-
 def test_several_models_have_a_file_each(fitted, tmp_path):
     models = {"mail": fitted, "home": fitted}
     with pytest.raises(InputError, match=r"\{model\}"):
@@ -252,21 +210,6 @@ def test_no_acknowledged_demonstration_is_lost_or_glued_when_its_writer_is_kille
     assert counts["acknowledged"] > int(kills) // 10
     # The server cuts off half a line; the gateway ends it.
     assert counts["broken"] <= (0 if kind == "feedback" else int(kills))
-
-
-def test_a_write_that_fails_leaves_no_half_of_it(tmp_path, monkeypatch):
-    path = tmp_path / "feedback.jsonl"
-    log = FileLog(path)
-    log.append([small_data.demonstration(0)])
-    before = path.read_bytes()
-
-    def fail(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("dtdr.serve.feedback.file_log.os.fsync", fail)
-    with pytest.raises(OutputError, match="no space left"):
-        log.append([small_data.demonstration(1)])
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -387,15 +330,6 @@ def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
     assert model.unsaved == 40
 
 
-def test_what_was_learned_is_saved_when_asked(model):
-    with serving.serve(serving.settings(model)) as served:
-        served.service.models["mail"].unsaved = 3
-        answer = served.post("/v1/models/mail/save").json()
-        assert answer["unsaved"] == 0
-        assert not served.service.models["mail"].changed, "its own writing is no change"
-        assert dtdr.load(model).name == "dtdr-l"
-
-
 def test_saving_never_overwrites_what_somebody_else_wrote(model):
     with serving.serve(serving.settings(model)) as served:
         serving.fit(model, retriever="dr")
@@ -428,6 +362,7 @@ def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
         ).json()
         assert called["ranking"] == ranked, "open sessions go on with what was learned"
         assert served.post("/v1/models/mail/save").json()["unsaved"] == 0
+        assert not served.service.models["mail"].changed, "its own writing is no change"
     again = dtdr.load(folder).rank(demonstration["query"], history)
     assert [(item["tool"], item["probability"]) for item in ranked["tools"]] == [
         (tool, pytest.approx(probability, abs=1e-6)) for tool, probability in again

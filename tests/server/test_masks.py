@@ -70,16 +70,35 @@ def ask(served, provider, body, form):
     return served.post(path, {"request": body, "form": form, "policy": {"top_k": 2}})
 
 
+def tokens(served):
+    return [
+        served.metric(f'dtdr_{kind}_definition_tokens_total{{model="mail"}}')
+        for kind in ("shown", "hidden")
+    ]
+
+
 @pytest.mark.parametrize(("provider", "make", "form"), CASES)
-def test_a_request_is_masked_as_the_library_does(served, fitted, provider, make, form):
+def test_a_request_is_masked_and_counted_as_the_library_does(served, fitted, provider, make, form):
     body = make()
+    every = sum(map(count_tokens, body["tools"]))
+    before = tokens(served)
     answer = ask(served, provider, body, form).json()
+    shown, hidden = (after - count for after, count in zip(tokens(served), before, strict=True))
     mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
     assert {**body, **answer["changes"]} == provider.mask_request(body, mask, form)
+    assert all(body.get(name) != value for name, value in answer["changes"].items())
     assert "weather" in answer["shown"], "a tool that was called is never dropped"
     assert answer["reasons"]["weather"] == "called"
     assert set(answer["shown"]) | set(answer["hidden"]) == {tool.name for tool in small_data.TOOLS}
     assert answer["failure"] == ""
+    if form in ("allowed-tools", "hint", "hint-weighted"):
+        assert (shown, hidden) == (every, 0), "every definition is sent all the same"
+    elif form == "filtered":
+        assert shown == sum(map(count_tokens, answer["changes"]["tools"]))
+        assert hidden == every - shown > 0
+    else:
+        assert 0 < shown < every
+        assert 0 < hidden < every
     if form == "additional-tools":
         kinds = [item.get("type") for item in answer["changes"]["input"]]
         assert kinds.count("additional_tools") == 2, "one for each answer of the model"
@@ -94,37 +113,6 @@ def test_additional_tools_of_a_chat_request_are_refused_with_the_remedy(served):
 
 def test_what_a_policy_leaves_out_is_as_in_the_library():
     assert msgspec.structs.asdict(MaskPolicy()) == dataclasses.asdict(ToolPolicy())
-
-
-@pytest.mark.parametrize(
-    ("provider", "make", "form"),
-    [case for case in CASES if case[1] is not responses_request or case[2] == "additional-tools"],
-)
-def test_tokens_of_definitions_are_counted_as_they_are_sent(fitted, provider, make, form):
-    body = make()
-    every = sum(map(count_tokens, body["tools"]))
-    with serving.serve(serving.settings(fitted)) as served:
-        answer = ask(served, provider, body, form).json()
-        shown, hidden = (
-            served.metric(f'dtdr_{kind}_definition_tokens_total{{model="mail"}}')
-            for kind in ("shown", "hidden")
-        )
-    if form in ("allowed-tools", "hint", "hint-weighted"):
-        assert (shown, hidden) == (every, 0), "every definition is sent all the same"
-    elif form == "filtered":
-        assert shown == sum(map(count_tokens, answer["changes"]["tools"]))
-        assert hidden == every - shown > 0
-    else:
-        assert 0 < shown < every
-        assert 0 < hidden < every
-
-
-def test_only_what_changes_is_sent_back(served):
-    body = openai_request()
-    answer = served.post(
-        "/v1/mask/openai", {"request": body, "form": "filtered", "policy": {"top_k": 1}}
-    ).json()
-    assert list(answer["changes"]) == ["tools"]
 
 
 def test_a_transcript_that_cannot_be_read_shows_every_tool_and_says_so(served):

@@ -1,7 +1,6 @@
 """Ranking over HTTP, against the library's own answers."""
 
 import asyncio
-import concurrent.futures
 
 import httpx2
 import pytest
@@ -21,13 +20,9 @@ def test_a_ranking_is_the_one_of_the_library(served, fitted):
     assert answer["model"] == "mail"
     assert answer["confidence"] == round(expected.confidence, 6)
     assert answer["unknown_tools"] == []
-
-
-def test_a_history_with_unknown_tools_still_ranks_and_names_them(served):
-    body = {"query": QUERY, "history": ["read_file", "no_such", "no_such", "summarize"]}
-    answer = served.post("/v1/rank", body)
-    assert answer.status_code == 200
-    assert answer.json()["unknown_tools"] == ["no_such"]
+    detail = served.get("/v1/models/mail").json()
+    assert detail["vocabulary"] == list(dtdr.load(fitted).vocabulary)
+    assert detail["tools"] == len(detail["vocabulary"])
 
 
 def test_top_k_and_threshold_bound_what_is_sent(served, fitted):
@@ -39,12 +34,6 @@ def test_top_k_and_threshold_bound_what_is_sent(served, fitted):
     assert [item["tool"] for item in above] == list(ranking.tools[:2])
     best = served.post("/v1/rank", {"query": QUERY, "threshold": 0.9999}).json()["tools"]
     assert [item["tool"] for item in best] == [ranking.best]
-
-
-def test_coverage_of_a_model_that_is_not_calibrated_is_refused_with_the_reason(served):
-    answer = served.post("/v1/rank", {"query": QUERY, "coverage": 0.9})
-    assert answer.status_code == 422
-    assert "no calibrated coverage" in answer.json()["error"]["message"]
 
 
 def test_a_batch_is_its_single_rankings(served):
@@ -83,12 +72,6 @@ def test_several_models_are_told_apart_by_name(fitted, tmp_path):
         ]
 
 
-def test_a_model_lists_its_vocabulary(served, fitted):
-    detail = served.get("/v1/models/mail").json()
-    assert detail["vocabulary"] == list(dtdr.load(fitted).vocabulary)
-    assert detail["tools"] == len(detail["vocabulary"])
-
-
 def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
     retriever = dtdr.load(fitted)
     queries = [item.query for item in small_data.dataset().demonstrations] * 5
@@ -101,33 +84,6 @@ def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
         return [answer.json()["tools"][0]["tool"] for answer in answers]
 
     assert asyncio.run(ask()) == [retriever.rank(query).best for query in queries]
-
-
-def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
-    """What may take long is done in a model's own threads; another model answers meanwhile."""
-    import threading
-
-    entered, release = threading.Event(), threading.Event()
-    models = {"fast": fitted, "slow": fitted}
-    with serving.serve(serving.settings(fitted, models=models)) as served:
-        slow = served.service.models["slow"]
-        original = slow.current.retriever.ranker.score_all
-
-        def wait(prepared, runs):
-            entered.set()
-            assert release.wait(30)
-            return original(prepared, runs)
-
-        slow.current.retriever.ranker.score_all = wait
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            pending = pool.submit(
-                httpx2.post, f"{served.url}/v1/rank", json={"query": QUERY * 100, "model": "slow"}
-            )
-            assert entered.wait(30)
-            assert served.post("/v1/rank", {"query": QUERY, "model": "fast"}).status_code == 200
-            assert not pending.done()
-            release.set()
-            assert pending.result(30).status_code == 200
 
 
 def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):

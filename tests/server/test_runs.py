@@ -90,16 +90,6 @@ def test_what_is_not_a_call_or_a_message_is_refused_in_a_sentence(served, path, 
     assert message in answer.json()["error"]["message"]
 
 
-def test_outputs_of_a_session_count_as_its_bytes(fitted):
-    output = [{"name": "x" * 100, "id": number} for number in range(50)]
-    with serving.serve(serving.settings(fitted, session_bytes=20_000)) as served:
-        session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-        body = {"tools": [{"tool": "read_file", "output": output}]}
-        codes = [served.post(f"/v1/sessions/{session}/call", body).status_code for _ in range(8)]
-        assert codes[0] == 200
-        assert codes[-1] == 429
-
-
 def test_feedback_keeps_what_calls_returned_cut_to_a_length(tmp_path):
     folder = serving.fit(tmp_path / "mail", arguments=False)
     log = tmp_path / "feedback.jsonl"

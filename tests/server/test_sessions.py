@@ -23,33 +23,18 @@ def open_session(store: Sessions, query: str, owner: str) -> OpenSession:
 
 
 def test_a_session_ranks_as_the_stateless_request_does(served):
-    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+    opened = served.post("/v1/sessions", {"query": QUERY, "rank": {"top_k": 4}}).json()
+    path = f"/v1/sessions/{opened['session']}"
+    assert opened["ranking"] == served.post("/v1/rank", {"query": QUERY, "top_k": 4}).json()
     history = []
     for tool in ("read_file", "unknown_tool", "summarize"):
-        answer = served.post(f"/v1/sessions/{session}/call", {"tools": [tool]}).json()
+        called = served.post(f"{path}/call", {"tools": [tool], "rank": {"top_k": 4}}).json()
         history.append(tool)
-        assert answer["history"] == history
-        ranked = served.post(f"/v1/sessions/{session}/rank", {"top_k": 4}).json()
+        assert called["history"] == history
         plain = served.post("/v1/rank", {"query": QUERY, "history": history, "top_k": 4}).json()
-        assert ranked == plain
-
-
-def test_creating_and_calling_can_rank_in_the_same_round_trip(served):
-    created = served.post(
-        "/v1/sessions", {"query": QUERY, "history": ["read_file"], "rank": {"top_k": 1}}
-    ).json()
-    plain = served.post("/v1/rank", {"query": QUERY, "history": ["read_file"], "top_k": 1})
-    assert created["ranking"] == plain.json()
-    called = served.post(
-        f"/v1/sessions/{created['session']}/call", {"tools": ["summarize"], "rank": {"top_k": 1}}
-    ).json()
-    body = {"query": QUERY, "history": ["read_file", "summarize"], "top_k": 1}
-    assert called["ranking"] == served.post("/v1/rank", body).json()
-
-
-def test_ranking_a_session_needs_no_body(served):
-    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-    assert served.http.post(f"/v1/sessions/{session}/rank").status_code == 200
+        assert called["ranking"] == plain
+        assert served.post(f"{path}/rank", {"top_k": 4}).json() == plain
+    assert served.http.post(f"{path}/rank").status_code == 200, "a body is optional"
 
 
 def test_a_deleted_session_is_gone(served):

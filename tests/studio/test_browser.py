@@ -68,7 +68,7 @@ def tinyagent(tmp_path_factory, data_dir):
 def many(tmp_path_factory):
     """A studio of 2,000 generated tools."""
     folder = tmp_path_factory.mktemp("many")
-    demonstrations = synthetic_runs.generate(5_000, tools=2_000)
+    demonstrations = synthetic_runs.generate(1_000, tools=2_000)
     runs = write_runs(folder, demonstrations, synthetic_runs.tools(2_000))
     dtdr.fit(runs, retriever="dr").save(folder / "model")
     settings = serving.settings(folder / "model", read_only=True)
@@ -135,16 +135,17 @@ MARKS = {
 # -- every view --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("view", VIEWS)
-def test_each_view_on_a_real_model_is_accessible_and_logs_no_error(browser, tinyagent, view, dark):
+def test_each_view_on_a_real_model_fits_is_accessible_and_logs_no_error(browser, tinyagent, view):
     visit(browser, tinyagent)
-    browser.resize(1280, dark=dark)
-    browser.open(view, **PARAMETERS.get(view, {}))
-    browser.wait(lambda: browser.count(MARKS[view]))
-    settle(browser)
-    if AXE.exists():
-        assert browser.violations(AXE.read_text(encoding="utf-8")) == []
+    for width, dark in ((1440, False), (1024, True), (390, False)):
+        browser.resize(width, dark=dark)
+        browser.open(view, **PARAMETERS.get(view, {}))
+        browser.wait(lambda: browser.count(MARKS[view]))
+        settle(browser)
+        assert browser.overflow() <= 0
+        if AXE.exists():
+            assert browser.violations(AXE.read_text(encoding="utf-8")) == []
     assert browser.errors() == []
     assert "Loading the studio" not in browser.text("body")
     assert browser.driver.title.lower().startswith(view)
@@ -154,24 +155,13 @@ def test_each_view_on_a_real_model_is_accessible_and_logs_no_error(browser, tiny
 def test_each_view_on_2000_tools(browser, many, view):
     visit(browser, many)
     browser.open(view, **PARAMETERS.get(view, {}))
-    # Misses rank 25,000 steps among 2,000 tools first, and say how far that is.
+    # Misses rank thousands of steps among 2,000 tools first, and say how far that is.
     browser.wait(lambda: browser.count(MARKS[view]), seconds=180)
     settle(browser)
     assert browser.errors() == []
     if view == "map":
-        assert "5,000 runs call" in browser.text("main")
+        assert "1,000 runs call" in browser.text("main")
         assert 50 <= browser.count(".drawing a.node") <= 60
-
-
-@pytest.mark.parametrize("width", [390, 1024, 1440])
-@pytest.mark.parametrize("view", VIEWS)
-def test_no_view_is_wider_than_the_window(browser, tinyagent, view, width):
-    visit(browser, tinyagent)
-    browser.resize(width)
-    browser.open(view, **PARAMETERS.get(view, {}))
-    browser.wait(lambda: browser.count(MARKS[view]))
-    settle(browser)
-    assert browser.overflow() <= 0
 
 
 # -- the map -----------------------------------------------------------------------------------
@@ -179,8 +169,13 @@ def test_no_view_is_wider_than_the_window(browser, tinyagent, view, width):
 
 def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("map")
+    browser.open("map", text="no query holds this")
+    browser.wait(lambda: "No run matches" in browser.text("main"))
+    browser.open("map", text="zoom")
     browser.wait(lambda: browser.count(".drawing a.node"))
+    assert "400 runs" not in browser.text("main")
+    browser.open("map")
+    browser.wait(lambda: "400 runs" in browser.text("main"))
     browser.find("a.node[aria-label^='get_email_address:']").click()
     panel = "section[aria-label='Tool']"
     browser.wait(lambda: "Before it" in browser.text(panel))
@@ -194,15 +189,6 @@ def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tiny
     browser.driver.back()
     browser.driver.back()
     browser.wait(lambda: browser.count(panel))
-
-
-def test_filters_narrow_the_map_and_say_when_nothing_matches(browser, tinyagent):
-    visit(browser, tinyagent)
-    browser.open("map", text="zoom")
-    browser.wait(lambda: browser.count(".drawing a.node"))
-    assert "400 runs" not in browser.text("main")
-    browser.open("map", text="no query holds this")
-    browser.wait(lambda: "No run matches" in browser.text("main"))
 
 
 # -- a story -----------------------------------------------------------------------------------
@@ -244,25 +230,19 @@ def test_a_story_from_a_query_to_a_shared_address(browser, tinyagent):
     assert browser.errors() == []
 
 
-def test_what_is_ranked_is_what_the_library_ranks(browser, tinyagent):
-    visit(browser, tinyagent)
-    browser.open("run", q=QUERY, calls=["get_email_address"])
-    browser.wait(lambda: browser.ranking())
-    retriever = tinyagent.service.models["f"].current.retriever
-    expected = retriever.rank(QUERY, ["get_email_address"]).tools[:12]
-    assert browser.ranking() == ["" if name == "end" else name for name in expected]
-
-
-def test_an_output_that_is_typed_is_told_to_the_model(browser, odd):
+def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, odd):
     visit(browser, odd)
     browser.open("run", q="Do 3 things", calls=[ODD[3]])
     browser.wait(lambda: browser.ranking())
     browser.find(".trace summary").click()
     fields = browser.driver.find_elements("css selector", ".trace textarea")
-    fields[1].send_keys('{"rooms": []}')
+    fields[1].send_keys('{"rooms":[]}')
+    browser.wait(lambda: "rooms" in browser.driver.current_url)
+    assert fields[1].get_property("value") == '{"rooms":[]}'
     browser.find("h1").click()
     browser.wait(lambda: "returned something" in browser.text(".trace"))
-    assert "rooms" in browser.driver.current_url
+    facts = browser.wait(lambda: browser.text(".cost .facts"))
+    assert facts.endswith(("the set changed once", "the set never changed"))
     fields = browser.driver.find_elements("css selector", ".trace textarea")
     fields[0].send_keys("[1]")
     browser.find("h1").click()
@@ -288,8 +268,14 @@ def test_a_recorded_run_can_be_taken_call_by_call(browser, tinyagent):
     browser.wait(lambda: browser.count("[role=alert]"))
 
 
-def test_policies_hide_tools_and_say_what_they_cost(browser, tinyagent):
+def test_rankings_are_the_librarys_and_policies_hide_tools(browser, tinyagent):
     visit(browser, tinyagent)
+    browser.open("run", q=QUERY, calls=["get_email_address"])
+    browser.wait(lambda: browser.ranking())
+    retriever = tinyagent.service.models["f"].current.retriever
+    expected = retriever.rank(QUERY, ["get_email_address"]).tools[:12]
+    assert browser.ranking() == ["" if name == "end" else name for name in expected]
+    assert "Teach" not in browser.text("main"), "this studio only reads"
     browser.open("run", q=QUERY, rule="top_k", bound="2")
     browser.wait(lambda: "of 16 tools are shown" in browser.text("div.cost"))
     browser.wait(lambda: browser.count(".ranking li.is-hidden") >= 8)
@@ -343,7 +329,7 @@ def test_runs_are_filtered_sorted_and_paged(browser, many):
     browser.wait(lambda: browser.count(".runs-table tbody tr") == 50)
     most = int(browser.text(".runs-table tbody tr td:nth-child(2)"))
     browser.button("Next").click()
-    browser.wait(lambda: "51 to 100 of 5,000 runs" in browser.text("main"))
+    browser.wait(lambda: "51 to 100 of 1,000 runs" in browser.text("main"))
     assert int(browser.text(".runs-table tbody tr td:nth-child(2)")) <= most
     browser.open("runs", text="no query holds this")
     browser.wait(lambda: "No run matches" in browser.text("main"))
@@ -542,13 +528,6 @@ def test_a_run_is_taught_only_where_that_is_allowed(browser, odd):
     assert odd.service.models["mail"].current.generation == generation + 1
 
 
-def test_a_studio_that_only_reads_offers_no_teaching(browser, tinyagent):
-    visit(browser, tinyagent)
-    browser.open("run", q=QUERY, calls=["get_email_address"])
-    browser.wait(lambda: browser.ranking())
-    assert "Teach" not in browser.text("main")
-
-
 # -- small things that users met ----------------------------------------------------------------
 
 
@@ -561,19 +540,6 @@ def test_from_why_with_the_end_of_a_run_the_map_shows_all_tools(browser, odd):
     browser.wait(lambda: browser.count(".drawing a.node"))
     assert browser.count("section[aria-label='Tool']") == 0
     assert browser.errors() == []
-
-
-def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, odd):
-    visit(browser, odd)
-    browser.open("run", q="Do 1 things", calls=list(ODD[:1]))
-    browser.wait(lambda: browser.ranking())
-    browser.find(".trace summary").click()
-    field = browser.driver.find_elements("css selector", ".trace textarea")[1]
-    field.send_keys('{"a":1}')
-    browser.wait(lambda: "%22a%22" in browser.driver.current_url)
-    assert field.get_property("value") == '{"a":1}'
-    facts = browser.wait(lambda: browser.text(".cost .facts"))
-    assert facts.endswith(("the set changed once", "the set never changed"))
 
 
 def test_a_phone_shows_the_best_tool_and_the_map_on_its_first_screen(browser, odd):

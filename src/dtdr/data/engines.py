@@ -1,4 +1,4 @@
-"""Where a function runs over many items: in processes of this machine, or on a Ray cluster."""
+"""Runs a function over many items: in processes of this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -25,34 +25,32 @@ NAMES = (PROCESSES, RAY)
 Result = TypeVar("Result")
 
 _RETRIES = 20
-"""How often Ray runs a task again whose worker or node died."""
+"""How often Ray repeats a task if its worker or node dies."""
 _PATIENCE = 10.0
-"""Seconds until a cluster counts as away."""
+"""Seconds until a cluster counts as unreachable."""
 _OBJECTS = 512 * 1024 * 1024
-"""Bytes of a local Ray's shared memory: what tasks return is a few megabytes each."""
+"""Bytes of a local Ray's shared memory: tasks return a few megabytes each."""
 
 
 class Engine(ABC):
     """Runs functions that can be imported, on items and results that can be pickled.
 
-    A task may run more than once where its worker died, so that it must not matter how often.
+    A task runs again if its worker dies, so running it twice must have the same effect as once.
     """
 
     def map(
         self, function: Callable[..., Result], items: Iterable[Any], *arguments: Any, label: str
     ) -> Iterator[Result]:
-        """What the function returns for each item, in their order.
-
-        Few results wait at a time, however many items there are.
+        """The function's results for the items, in order; only few of them wait at a time.
 
         Args:
             function: called with an item and the arguments.
-            items: one a task.
+            items: one per task.
             arguments: the same for every task.
             label: of the progress bar.
 
         Raises:
-            DtdrError: what the function raised, or that a task was lost with its worker.
+            DtdrError: from the function, or because a task was lost with its worker.
         """
         items = list(items)
         with (
@@ -71,27 +69,20 @@ class Engine(ABC):
 
     @abstractmethod
     def _most_tasks(self) -> int:
-        """Tasks that wait, run, or hold a result that nobody has taken yet."""
+        """Maximum of tasks that wait, run, or have a result that is not taken yet."""
 
     @abstractmethod
     def tasks(
         self, function: Callable[..., Result], arguments: tuple[Any, ...], count: int
     ) -> AbstractContextManager[Callable[[Any], Callable[[], Result]]]:
-        """A context with what starts a task of an item and returns how to wait for its result.
+        """A context with a function that starts a task of an item and returns how to wait for it.
 
-        Args:
-            function: as ``map`` takes it.
-            arguments: as ``map`` takes them.
-            count: of items.
+        It takes the function and arguments of ``map``, and the number of items.
         """
 
 
 class ProcessEngine(Engine):
-    """Processes of this machine.
-
-    Args:
-        workers: how many; None: one a core. One runs everything in this process.
-    """
+    """Processes of this machine, by default one per core; one worker runs in this process."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or os.cpu_count() or 1
@@ -103,11 +94,11 @@ class ProcessEngine(Engine):
     def tasks(
         self, function: Callable[..., Result], arguments: tuple[Any, ...], count: int
     ) -> Iterator[Callable[[Any], Callable[[], Result]]]:
-        """As the base says."""
+        """Tasks in a pool of processes."""
         if self.workers == 1 or count <= 1:
             yield lambda item: lambda: function(item, *arguments)
             return
-        # Not forked: threads of linear algebra and of storage drivers do not survive that.
+        # Threads of linear algebra and of storage drivers do not survive a fork.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(self.workers, count), context) as pool:
             try:
@@ -122,14 +113,14 @@ class ProcessEngine(Engine):
 
 
 class RayEngine(Engine):
-    """Tasks of Ray, which runs those again whose worker or node died.
+    """Tasks of Ray, which repeats those whose worker or node died.
 
     Joins the Ray that this process is connected to, else the cluster at ``address`` (or
     ``$RAY_ADDRESS``), else starts one on this machine. ``close`` leaves what it joined or started.
 
     Args:
         address: such as ``auto`` or ``ray://host:10001``.
-        workers: cores that a Ray on this machine is told to have; None: all.
+        workers: cores of a Ray on this machine; None for all.
 
     Raises:
         MissingExtraError: Ray is not installed.
@@ -137,7 +128,7 @@ class RayEngine(Engine):
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
-        # Nothing is reported to Ray's makers unless a user says so.
+        # Ray reports nothing to its makers unless the user wants it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray = importlib.import_module("ray")
@@ -151,7 +142,7 @@ class RayEngine(Engine):
         place = address or os.environ.get("RAY_ADDRESS")
         _check_reachable(place or "")
         if place is None:
-            # Ray's own 15 makes its workers wait for everything else that runs here.
+            # With Ray's default of 15, its workers wait for everything else on this machine.
             os.environ.setdefault("RAY_worker_niceness", "0")
             options = {
                 "num_cpus": workers,
@@ -165,19 +156,19 @@ class RayEngine(Engine):
             raise InputError(f"cannot start or join Ray ({place or 'here'}): {reason}") from error
 
     def close(self) -> None:
-        """End the connection, and the Ray that was started for it."""
+        """End the connection, and a Ray that was started for it."""
         if self._is_mine:
             self._ray.shutdown()
 
     def _most_tasks(self) -> int:
-        # More than there are cores, so that a cluster that can grow sees that it should.
+        # More than the cores, so that a cluster that can grow does.
         return max(16, 4 * int(self._ray.cluster_resources().get("CPU", 1)))
 
     @contextmanager
     def tasks(
         self, function: Callable[..., Result], arguments: tuple[Any, ...], count: int
     ) -> Iterator[Callable[[Any], Callable[[], Result]]]:
-        """As the base says."""
+        """Tasks of Ray with shared arguments."""
         task = self._ray.remote(function).options(num_cpus=1, max_retries=_RETRIES)
         shared = [self._ray.put(argument) for argument in arguments]
 
@@ -198,7 +189,7 @@ class RayEngine(Engine):
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself asks for minutes."""
+    """Fail at once, where Ray would retry for minutes."""
     parts = re.fullmatch(r"(?:ray://)?([^:/]+):([0-9]{1,5})", address)
     if parts is None:
         return
@@ -213,12 +204,11 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def open_engine(name: str = PROCESSES, *, workers: int | None = None) -> Iterator[Engine]:
-    """An engine by its name, for as long as the context lasts.
+    """A context with an engine.
 
     Args:
-        name: one of ``NAMES``; or ``ray:ADDRESS``, such as ``ray:auto`` or ``ray://HOST:10001``,
-            for a Ray cluster.
-        workers: processes, or cores of a local Ray; None: one a core.
+        name: one of ``NAMES``; or ``ray:ADDRESS``, such as ``ray:auto`` or ``ray://HOST:10001``.
+        workers: processes, or cores of a local Ray; None for one per core.
 
     Raises:
         InputError: there is no such engine, or the cluster cannot be reached.

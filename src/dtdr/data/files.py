@@ -1,4 +1,4 @@
-"""Writing files and folders so that a crash, a full disk or Ctrl-C never leaves half of one."""
+"""Writes files and folders as a whole, also in a crash, on a full disk or at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,17 +29,12 @@ def cache_folder() -> Path:
 
 
 def read_regular_file(path: str | Path, limit: int, first: int | None = None) -> bytes:
-    """A file that somebody else may have put there.
-
-    Args:
-        path: of the file.
-        limit: bytes that it may have.
-        first: bytes that are read of it; None reads them all.
+    """The content, or the ``first`` bytes, of a file from an untrusted source.
 
     Raises:
-        OSError: it cannot be read, is a device or a pipe, or is larger than the limit.
+        OSError: it cannot be read, is a device or a pipe, or has more than ``limit`` bytes.
     """
-    # Opening a pipe would wait for whoever writes into it.
+    # Opening a pipe would wait for a writer.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as stream:
         about = os.fstat(handle)
@@ -52,17 +47,15 @@ def read_regular_file(path: str | Path, limit: int, first: int | None = None) ->
 
 
 def lock_file(stream: IO[bytes] | int, *, shared: bool = False, wait: bool = True) -> None:
-    """Hold a file until it is closed; on Windows, which has no such locks, nothing is held.
-
-    The system frees what a process held when it ends, however it ends.
+    """Lock a file until it is closed or the process ends; does nothing on Windows.
 
     Args:
         stream: the open file, or its descriptor.
-        shared: hold it together with others that share it.
-        wait: for who holds it.
+        shared: allow other shared locks.
+        wait: for other locks to end.
 
     Raises:
-        BlockingIOError: another process, or another stream of this one, holds it.
+        BlockingIOError: another process, or another stream of this one, has a lock.
         OSError: its file system has no locks.
     """
     if sys.platform != "win32":
@@ -72,7 +65,7 @@ def lock_file(stream: IO[bytes] | int, *, shared: bool = False, wait: bool = Tru
 
 @contextlib.contextmanager
 def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
-    """Open a text file that takes the place of ``path`` only when the block ends without error.
+    """Open a text file that replaces ``path`` when the block ends without error.
 
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
@@ -85,7 +78,7 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
         temporary = Path(name)
         try:
-            # Half a surrogate pair cannot be UTF-8; its \udXXX escape is what JSON means by it.
+            # Half a surrogate pair cannot be UTF-8; JSON writes it as \udXXX.
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
                 yield stream
                 stream.flush()
@@ -99,10 +92,9 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def replace_folder(path: str | Path) -> Iterator[Path]:
-    """Give a temporary folder that takes the place of ``path`` when the block ends without error.
+    """Give a temporary folder that replaces ``path`` when the block ends without error.
 
-    Whoever calls it has made sure that what is there may be lost. A link to a folder stays, and
-    leads to the new one.
+    The caller has checked that the old folder may be lost. A link to it leads to the new one.
 
     Raises:
         OutputError: it cannot be written.
@@ -124,7 +116,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
             elif _exchange(temporary, path):
                 shutil.rmtree(temporary)
             else:
-                # Two renames: for a moment there is none, which readers have to bear.
+                # Two renames: for a moment there is no folder.
                 former = temporary.with_suffix(".former")
                 path.rename(former)
                 try:
@@ -139,7 +131,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at once; False where the system or its file system cannot."""
+    """Exchange two names in one step; False if the system cannot."""
     if os.name != "posix":
         return False
     library = ctypes.CDLL(None)
@@ -153,7 +145,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Make an OutputError about ``path`` of an error of the system."""
+    """Turn an error of the system into an OutputError about ``path``."""
     try:
         yield
     except OSError as error:

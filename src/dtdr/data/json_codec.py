@@ -24,10 +24,10 @@ _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 def loads(data: bytes | str) -> Any:
-    """A JSON value, of the same texts and with the same values as ``json.loads``.
+    """A JSON value, as from ``json.loads``.
 
-    Numbers that JSON does not have stay as they are written, as texts: ``NaN``, ``1e999``. As
-    numbers they would be written as null.
+    Numbers that JSON does not have become texts (``NaN``, ``1e999``), since numbers would be
+    written as null.
 
     Raises:
         ValueError: it is not JSON, or not UTF-8.
@@ -45,11 +45,11 @@ def _parse_float(text: str) -> float | str:
 
 
 decode_at = json.JSONDecoder(parse_constant=str, parse_float=_parse_float).raw_decode
-"""Reads the JSON value that begins at an index of a text; returns it, and the index after it."""
+"""Reads the JSON value at an index of a text; returns it and the index after it."""
 
 
 def finite(number: float) -> float | str:
-    """The number; NaN and infinity as texts, since JSON does not have them."""
+    """The number; NaN and infinity as texts."""
     return number if math.isfinite(number) else json.dumps(number)
 
 
@@ -66,19 +66,17 @@ def parse_line(line: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """One line of compact UTF-8; texts with half a surrogate pair are escaped to ASCII.
+    """One line of compact UTF-8, or of ASCII if a text has half a surrogate pair.
 
-    NaN and infinity are written as texts, as ``loads`` reads them: JSON does not have them.
+    NaN and infinity are written as texts, as ``loads`` reads them.
     """
     try:
         encoded: bytes = _encode(value)
-    except (TypeError, ValueError):  # half surrogates; keys that are neither texts nor numbers
-        value = as_json(value)
-    else:
-        # msgspec writes NaN as null
-        if b"null" not in encoded or _is_finite(value):
+        if b"null" not in encoded or _is_finite(value):  # msgspec writes NaN as null
             return encoded
         return dumps(as_json(value))
+    except (TypeError, ValueError):  # half surrogates; keys that are neither texts nor numbers
+        value = as_json(value)
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     except UnicodeEncodeError:
@@ -100,11 +98,11 @@ def _is_finite(value: Any) -> bool:
 
 
 def as_json(value: Any) -> Any:
-    """The value as JSON gives it back: tuples become lists, NaN and infinity texts.
+    """The value after writing and reading JSON: tuples become lists, NaN and infinity texts.
 
     Raises:
-        TypeError: JSON has no such thing, as sets and bytes, which msgspec would write.
-        ValueError: it holds itself.
+        TypeError: it is not JSON, such as a set or bytes, which msgspec would write.
+        ValueError: it contains itself.
         RecursionError: it is nested too deeply.
     """
     return json.loads(json.dumps(value), parse_constant=str)
@@ -120,11 +118,10 @@ def explain(error: Exception) -> str:
 
 
 def safe(text: str) -> str:
-    """Text on one line that no chat template and no tokenizer reads as a control token.
+    """Text on one line without anything that a chat template or tokenizer reads as a control token.
 
     Line breaks, control characters, directional overrides and lone surrogates become spaces or
-    the replacement character; a space is put after the first character of what looks like a
-    control token. Everything else, non-ASCII text included, stays as it is.
+    the replacement character. Control tokens get a space after their first character.
     """
     kept: list[str] = []
     for character in text:

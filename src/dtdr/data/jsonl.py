@@ -1,4 +1,4 @@
-"""JSON lines, read within bounds: what cannot be used is counted, or refused by name."""
+"""Reads JSON lines within bounds; counts bad records, or names the first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LONGEST_LINE = 32_000_000
 
 @dataclass
 class BadRecords:
-    """Counts the records that reading left out; pass one to go on past bad records.
+    """Counts records that were left out; pass one to continue after bad records.
 
     Attributes:
         count: how many were left out.
-        first: the first five reasons, each naming file and line.
-        is_strict: the first bad record is an error, so that only repairs are counted.
-        repairs: what was read in another way than it was written, and how often.
+        first: the first five reasons, each with file and line.
+        is_strict: the first bad record is an error, and only repairs are counted.
+        repairs: what was repaired, and how often.
     """
 
     count: int = 0
@@ -41,7 +41,7 @@ class BadRecords:
             self.first.append(reason)
 
     def update(self, other: BadRecords) -> None:
-        """Count what another reading left out and repaired."""
+        """Add the counts of another reading."""
         self.count += other.count
         self.first = [*self.first, *other.first][:5]
         self.repairs.update(other.repairs)
@@ -59,9 +59,7 @@ def leave_out(reason: str, bad: BadRecords | None) -> None:
 
 
 def longest_line() -> int:
-    """Bytes that a line of JSON may have: 32 million, or as ``DTDR_MAX_LINE`` says.
-
-    Parsed, a line takes about five times as much memory; compressed, a thousandth.
+    """Maximum bytes of a line of JSON: ``DTDR_MAX_LINE``, by default 32 million.
 
     Raises:
         InputError: the variable is not a number above 0.
@@ -77,19 +75,14 @@ def longest_line() -> int:
 
 
 def too_long(limit: int) -> str:
-    """Why a line, or a record of a document, is not read."""
+    """The reason why a line, or a record of a document, is not read."""
     return f"it has more than {limit:,} bytes; set {LINE_VARIABLE} to read longer ones"
 
 
 def iter_bounded_lines(
     readline: Callable[[int], bytes], limit: int
 ) -> Iterator[tuple[bytes | None, int]]:
-    """Yield ``(line, its bytes)`` of a stream; None for one that is longer than the limit.
-
-    Args:
-        readline: of the stream.
-        limit: bytes.
-    """
+    """Yield ``(line, its bytes)`` of a stream; None for a line of more than ``limit`` bytes."""
     while line := readline(limit + 1):
         size = len(line)
         if size <= limit:
@@ -109,13 +102,26 @@ def iter_json_lines(
     Raises:
         InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
     """
-    for number, line in iter_lines(local_shard(str(path)), bad):
-        try:
-            value = json_codec.parse_line(line)
-        except InputError as error:
-            leave_out(f"{path}:{number}: {error}", bad)
-            continue
+    for number, value, _ in decode_lines(local_shard(str(path)), json_codec.loads, bad):
         yield number, value
+
+
+def decode_lines(
+    shard: Shard, decode: Callable[[bytes], Any], bad: BadRecords | None
+) -> Iterator[tuple[int, Any, bytes]]:
+    """Yield ``(line number from 1, value, line)`` for every non-blank line of a file.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
+    """
+    for number, line in iter_lines(shard, bad):
+        try:
+            value = decode(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"not a line of JSON ({json_codec.explain(error)})"
+            leave_out(f"{shard.name}:{number}: {reason}", bad)
+            continue
+        yield number, value, line
 
 
 def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, bytes]]:
@@ -134,11 +140,10 @@ def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, byte
 
 
 def has_content(path: Path, form: str) -> bool:
-    """Whether lines may be appended to a file of JSON lines, or it has to be begun.
+    """Whether lines can be appended to a file of JSON lines, or it has no lines yet.
 
-    An interruption may have left half a line at its end, which is dropped, or a whole one without
-    its line break, which gets it. Another file, whose first line is not ``{"format": form``, is
-    left as it is.
+    Half a line at its end, from an interruption, is dropped, and a whole one gets its line break.
+    Another file, whose first line is not ``{"format": form``, stays as it is.
 
     Raises:
         OSError: the file cannot be read or written.

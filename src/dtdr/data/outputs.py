@@ -1,7 +1,8 @@
-"""What a call returned: its parts by JSON Pointer, cut to a length, described, and told empty."""
+"""Outputs of calls: parts by JSON Pointer, cutting to a length, and the status they show."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
@@ -9,14 +10,13 @@ from typing import Any, Literal
 from dtdr.data import json_codec
 
 Status = Literal["ok", "error", "empty", "unknown"]
-"""What became of a call."""
+"""The result of a call."""
 
 OUTPUT_LENGTH = 2000
 """Characters kept of an output: enough for keys, sizes and the identifiers that calls pass on."""
 
 READ_LENGTH = 8_000
-"""Characters that are read of a query, a message or another text: more say no more, and what a
-request costs is bounded before it is done."""
+"""Characters that are read of a query, a message or another text, which bounds the cost."""
 
 _MAX_DEPTH = 100
 _TRACEBACK = "traceback (most recent call last)"
@@ -29,7 +29,7 @@ _ERROR_STARTS = (
     _TRACEBACK,
 )
 _ERROR_LINES = 4
-"""A text of at least this many lines that begins with "Error:" is a log, not an error."""
+"""A longer text that begins with "Error:" is a log, not an error."""
 
 _ERROR_KEYS = ("error", "errors", "exception")
 _ERROR_DETAILS = (
@@ -37,22 +37,23 @@ _ERROR_DETAILS = (
     *("reason", "request_id", "status", "statusCode", "status_code", "success", "traceback"),
     *("type", "isError", "is_error"),
 )
-"""What describes an error; an object that has anything else besides is an answer."""
+"""Keys that describe an error; an object with other keys is an answer."""
 
 _MARKS = ("is_error", "isError")
 _ARRAY_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def read_part(text: str) -> str:
-    """The beginning of a text, as far as it is read; spans in it are spans of the whole text."""
+    """The beginning of a text that is read; positions in it are those of the whole text."""
     return text[:READ_LENGTH]
 
 
 def resolve_pointer(value: Any, pointer: str) -> Any:
-    """The part of a JSON value that a JSON Pointer names (RFC 6901).
+    """The part of a JSON value at a JSON Pointer (RFC 6901).
 
     Raises:
-        LookupError: there is no such part, or the pointer neither is empty nor begins with ``/``.
+        LookupError: there is no such part, or the pointer is not empty and does not begin with
+            ``/``.
     """
     if pointer[:1] not in ("", "/"):
         raise LookupError(f"the pointer {pointer!r} must begin with '/'")
@@ -68,18 +69,16 @@ def resolve_pointer(value: Any, pointer: str) -> Any:
 
 
 def to_pointer(keys: Sequence[str | int]) -> str:
-    """The JSON Pointer of a part that is reached by these keys and positions."""
+    """The JSON Pointer for a path of keys and positions."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def iter_leaves(
     value: Any, is_leaf: Callable[[Any], bool] = lambda _: False
 ) -> Iterator[tuple[str, Any]]:
-    """``(pointer, value)`` of every part that is neither an object nor a list, in order.
+    """``(pointer, value)`` of every part of a JSON value that is not an object or a list, in order.
 
-    Args:
-        value: JSON.
-        is_leaf: says which objects and lists stay whole.
+    Objects and lists for which ``is_leaf`` is true stay whole.
     """
     pending: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while pending:
@@ -95,20 +94,18 @@ def iter_leaves(
 
 
 def parse_output(output: Any) -> Any:
-    """An output as JSON: a text that holds an object or a list is read, all else stays."""
+    """An output as JSON: a text with an object or a list is parsed, anything else stays."""
     if isinstance(output, str) and output.lstrip()[:1] in ("{", "["):
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             return json_codec.loads(output)
-        except (ValueError, RecursionError):
-            return output
     return output
 
 
 def is_empty(output: Any) -> bool:
     """Whether an output says that there is nothing.
 
-    Null, a blank text, a list or object that holds nothing else; or an object with an empty list
-    in it, and besides only such values and zeros: ``{"items": [], "total": 0}``.
+    It is null, a blank text, or a list or object of such values; or an object with an empty list
+    and otherwise only such values and zeros: ``{"items": [], "total": 0}``.
     """
     if output is None:
         return True
@@ -117,7 +114,7 @@ def is_empty(output: Any) -> bool:
     if isinstance(output, list):
         return all(map(is_empty, output))
     if isinstance(output, dict):
-        # Each part is looked at once: twice a level would double with the depth.
+        # Each part is read once; twice per level would double with the depth.
         parts = [(part, is_empty(part)) for part in output.values()]
         if all(empty for _, empty in parts):
             return True
@@ -129,8 +126,8 @@ def is_empty(output: Any) -> bool:
 def looks_failed(output: Any) -> bool:
     """Whether an output that cannot be marked is nothing but an error.
 
-    A short text that begins as error messages do, or a traceback; or an object of an ``error`` and
-    what describes it. A status in an object that has more is what a tool reports.
+    It is a short text that begins like an error message, a traceback, or an object with an
+    ``error`` and its description. A status in a richer object is what a tool reports.
     """
     value = parse_output(output)
     if isinstance(value, str):
@@ -144,16 +141,16 @@ def looks_failed(output: Any) -> bool:
 
 
 def is_marked(value: Any) -> bool:
-    """Whether a message or a result of MCP carries the mark of a failure."""
+    """Whether a message or a result of MCP is marked as a failure."""
     return isinstance(value, dict) and any(value.get(key) is True for key in _MARKS)
 
 
 def status_of(output: Any, *, failed: bool | None = None, ended: bool = True) -> Status:
-    """What became of a call.
+    """The status of a call.
 
     Args:
-        output: what it returned, read by ``parse_output``; None where that is not known.
-        failed: what a mark says; None where the call has no mark, and the output says it.
+        output: what it returned, read by ``parse_output``; None if unknown.
+        failed: its mark; None if it has none, and the output decides.
         ended: whether the call is over.
     """
     if failed:
@@ -173,17 +170,16 @@ def bound_output(
 ) -> tuple[Any, int | None]:
     """An output cut to a length, at a whole value.
 
-    A text is cut after a word. Of lists the first items stay, of objects the members that fit;
-    what does not fit is left out as a whole, so that pointers name the same parts as before.
-    Values are made JSON: numbers that JSON does not have become texts.
+    A text is cut after a word. A list keeps its first items, an object the members that fit, so
+    pointers name the same parts as before. Numbers that JSON does not have become texts.
 
     Args:
         output: any JSON value, or text.
-        length: characters at most, as compact JSON; a text as it is.
-        whole_length: characters of the output as JSON, where they are known already.
+        length: maximum of characters, as compact JSON or as text.
+        whole_length: characters of the output as JSON, if known.
 
     Returns:
-        The output, and the characters of the whole one where something was left out, else None.
+        The output, and the characters of the whole one if it was cut, else None.
     """
     if isinstance(output, str):
         if len(output) <= length:
@@ -205,7 +201,7 @@ def bound_output(
 
 def _cut_text(text: str, length: int) -> str:
     start = text[: length + 1]
-    # Half a word, of base64 say, is worth more than nothing where there are no words.
+    # Without words, as in base64, a half one is better than nothing.
     end = max(start.rfind(" "), start.rfind("\n"))
     return start[:end] if end > length // 2 else start[:length]
 
@@ -250,15 +246,12 @@ class _Cutter:
 
     def _fits(self, item: Any, more: int, depth: int) -> bool:
         if isinstance(item, (dict, list)):
-            size = 2
-            fits = depth < _MAX_DEPTH
+            size, fits = 2, depth < _MAX_DEPTH
         else:
-            size = len(item) + 2 if isinstance(item, str) else _number_size(item)
-            fits = True
-        if fits and size + more <= self.room:
-            return True
-        self.is_cut = True
-        return False
+            size, fits = len(item) + 2 if isinstance(item, str) else _number_size(item), True
+        fits = fits and size + more <= self.room
+        self.is_cut = self.is_cut or not fits
+        return fits
 
 
 def _number_size(value: Any) -> int:

@@ -1,10 +1,8 @@
-"""Demonstrations as Parquet files: the same records, with what is free JSON as text.
+"""Demonstrations as Parquet files; needs ``pip install 'dtdr[parquet]'``.
 
-Needs ``pip install 'dtdr[parquet]'``. One row is a demonstration; its columns are the keys
-of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group``,
-``outcome``, ``time`` and ``offered``, with ``parent_id`` and ``parent_call`` for ``parent``. The
-``arguments`` and ``output`` of a call are JSON text, since every tool has others. So is
-``offered``, since a text that repeats is stored and read once.
+A row is a demonstration; its columns are the keys of the JSON object, with ``parent_id`` and
+``parent_call`` for ``parent``. The ``arguments`` and ``output`` of a call are JSON text, since they
+differ by tool. So is ``offered``, since a text that repeats is stored and read once.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import IO, Any
 
 from dtdr.data import json_codec
@@ -22,21 +21,23 @@ from dtdr.errors import InputError, MissingExtraError
 SUFFIX = ".parquet"
 
 _ROWS = 4_096
-"""Rows of one batch, written and read: some megabytes, so that memory stays small."""
+"""Rows of a batch: some megabytes."""
 _FEW_ROWS = 64
-"""Of one batch whose texts cannot be kept as a dictionary."""
+"""Rows of a batch whose texts cannot be a dictionary."""
 
 LARGEST_ROW = 32_000_000
-"""Bytes of one row as Python objects would hold its texts: that of the longest line of JSON."""
+"""Bytes of a row with its texts as Python objects: as many as of the longest line of JSON."""
 
 _LARGEST_GROUP = 1 << 30
-"""Bytes of one row group as Arrow decodes it, which may be in one piece."""
+"""Bytes of a decoded row group, which Arrow may decode in one piece."""
 UNFOLDS = 200
 """Times its size that a file may be decoded to, in all row groups that are read."""
 ROOM = 256_000_000
-"""Bytes that it may be decoded to besides."""
+"""Bytes that it may be decoded to in addition."""
 _VALUE_BYTES = 8
-"""A value takes an index of 4 bytes and levels of 2 each, however often it repeats."""
+"""A value takes an index of 4 bytes and two levels of 2, even if it repeats."""
+
+_WRITING: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 NEEDED = ("id", "query", "calls")
 """Columns without which a row is not a demonstration, for ``iter_rows``."""
@@ -47,7 +48,7 @@ _JSON = ("arguments", "output")
 
 
 def iter_rows(stream: IO[bytes], **options: Any) -> Iterator[dict[str, Any]]:
-    """Yield rows of a Parquet file as objects; arguments and errors are ``iter_batches``'."""
+    """Yield rows of a Parquet file as objects; see ``iter_batches``."""
     for batch in iter_batches(stream, **options):
         yield from batch.to_pylist()
 
@@ -62,18 +63,18 @@ def iter_batches(
 ) -> Iterator[Any]:
     """Yield the rows of a Parquet file as record batches of a few megabytes.
 
-    Texts that repeat stay one text, in a dictionary: 10 kB can hold 4 GB of them.
+    Texts that repeat stay one text, in a dictionary: 10 kB can contain 4 GB of them.
 
     Args:
         stream: the file.
         needed: columns that must be there.
-        known: columns that are read, of those that are there; all without it. ``calls.tool`` is
-            that one field of the objects in a list.
-        groups: row groups that are read; all without it.
-        largest: bytes of one row.
+        known: columns to read, if they are there; None for all. ``calls.tool`` is one field of the
+            objects in a list.
+        groups: row groups to read; None for all.
+        largest: maximum bytes of a row.
 
     Raises:
-        InputError: the file is not Parquet, is not whole, lacks a column, or has a row that is too
+        InputError: the file is not Parquet, is not whole, lacks a column, has a row that is too
             large, or is decoded to too much.
         MissingExtraError: pyarrow is not installed.
     """
@@ -100,7 +101,7 @@ def iter_batches(
                 yield from parts
             return
         except arrow.ArrowNotImplementedError:
-            pass  # texts within lists of which some are in a dictionary and some are not
+            pass  # of texts within lists, only some are in a dictionary
         for batch in file.iter_batches(_FEW_ROWS, row_groups=groups, columns=columns):
             rest = batch.slice(min(done, len(batch)))
             done -= len(batch) - len(rest)
@@ -112,44 +113,33 @@ def iter_batches(
 
 
 def _columns_of(file: Any, known: Sequence[str]) -> list[str]:
-    """Columns of a file by their names; a field by the path that its writer gave it."""
+    """Paths of the columns of these names; a field of objects in a list is the fourth step."""
     paths = [file.schema.column(number).path for number in range(file.metadata.num_columns)]
     columns = []
     for name in known:
-        column, _, field = name.partition(".")
-        fields = [
-            path
-            for path in paths
-            if field and path.startswith(f"{column}.") and path.split(".")[3:] == [field]
-        ]
-        columns += fields or [path for path in paths if path.split(".")[0] == column]
+        column, *field = name.split(".")
+        own = [path for path in paths if path.split(".")[0] == column]
+        columns += [path for path in own if field and path.split(".")[3:] == field] or own
     return columns
 
 
 def _check_budget(
     file: Any, size: int, groups: Sequence[int] | None, columns: Sequence[str]
 ) -> None:
-    """Add up what row groups are decoded to, before anything is decoded.
-
-    Args:
-        file: a Parquet file.
-        size: bytes of it.
-        groups: row groups that are read; all without it.
-        columns: paths of the columns that are read.
+    """Check the decoded size of row groups and columns of a file, before anything is decoded.
 
     Raises:
-        InputError: a row group, or the file, is decoded to too much.
+        InputError: a row group, or the file of ``size`` bytes, is decoded to too much.
     """
     metadata = file.metadata
-    wanted = set(columns)
     total = 0
     for group in range(metadata.num_row_groups) if groups is None else groups:
         about = metadata.row_group(group)
-        parts = [about.column(number) for number in range(metadata.num_columns)]
+        parts = map(about.column, range(metadata.num_columns))
         decoded = sum(
             part.total_uncompressed_size + _VALUE_BYTES * part.num_values
             for part in parts
-            if part.path_in_schema in wanted
+            if part.path_in_schema in columns
         )
         total += decoded
         if decoded > _LARGEST_GROUP:
@@ -165,11 +155,7 @@ def _check_budget(
 
 
 def _bounded_parts(batch: Any, largest: int) -> Iterator[Any]:
-    """The batch in parts that are not too large, which single rows must not be either.
-
-    Raises:
-        InputError: a row is too large.
-    """
+    """The batch in parts that are not too large; InputError if a row is."""
     if sum(map(_size, batch.columns)) <= largest:
         yield batch
     elif len(batch) == 1:
@@ -181,7 +167,7 @@ def _bounded_parts(batch: Any, largest: int) -> Iterator[Any]:
 
 
 def _size(array: Any) -> int:
-    """About the bytes of a column as Python objects, each text as often as it occurs."""
+    """About the bytes of a column as Python objects, with repeated texts."""
     import pyarrow.compute as compute
     from pyarrow import types
 
@@ -198,7 +184,7 @@ def _size(array: Any) -> int:
 
 
 def row_groups(stream: IO[bytes]) -> list[int]:
-    """How many rows each row group of a Parquet file has; its rows are not read.
+    """The number of rows of each row group of a Parquet file, without reading them.
 
     Raises:
         InputError: the file is not Parquet, or is not whole.
@@ -209,11 +195,7 @@ def row_groups(stream: IO[bytes]) -> list[int]:
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:
-    """The demonstration of a row.
-
-    Raises:
-        InputError: the row is not one, as ``Demonstration.from_dict`` says.
-    """
+    """The demonstration of a row; InputError as ``Demonstration.from_dict``."""
     record = {key: value for key, value in row.items() if value is not None}
     for key in ("before", "calls"):
         if isinstance(items := record.get(key), list):
@@ -234,37 +216,25 @@ def write_parquet(stream: IO[bytes], demonstrations: Iterable[Demonstration]) ->
     """
     arrow, parquet = _import_arrow()
     schema = _schema(arrow)
+    rows = ({**_row(item.to_dict()), "time": item.time} for item in demonstrations)
     count = 0
-    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-    with parquet.ParquetWriter(stream, schema, **options) as writer:
-        rows: list[dict[str, Any]] = []
-        for demonstration in demonstrations:
-            rows.append({**_row(demonstration.to_dict()), "time": demonstration.time})
-            count += 1
-            if len(rows) == _ROWS:
-                writer.write_table(arrow.Table.from_pylist(rows, schema))
-                rows.clear()
-        if rows:
-            writer.write_table(arrow.Table.from_pylist(rows, schema))
+    with parquet.ParquetWriter(stream, schema, **_WRITING) as writer:
+        while batch := list(islice(rows, _ROWS)):
+            writer.write_table(arrow.Table.from_pylist(batch, schema))
+            count += len(batch)
     return count
 
 
 def copy_rows(source: IO[bytes], target: IO[bytes], keep: Sequence[bool]) -> None:
-    """Copy some rows of a Parquet file with all of their columns.
-
-    Args:
-        source: the file.
-        target: is written, with zstd.
-        keep: of each row whether it is copied.
+    """Copy the rows of a Parquet file to ``keep``, with all columns.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
     arrow, parquet = _import_arrow()
     file = parquet.ParquetFile(source, page_checksum_verification=True)
-    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     start = 0
-    with parquet.ParquetWriter(target, file.schema_arrow, **options) as writer:
+    with parquet.ParquetWriter(target, file.schema_arrow, **_WRITING) as writer:
         for batch in file.iter_batches(_ROWS):
             chosen = batch.filter(arrow.array(keep[start : start + batch.num_rows]))
             start += batch.num_rows
@@ -273,11 +243,11 @@ def copy_rows(source: IO[bytes], target: IO[bytes], keep: Sequence[bool]) -> Non
 
 
 class _FooterIsSoundError(Exception):
-    """The data was asked for, so the footer passed its checks."""
+    """pyarrow asked for data, so the footer passed its checks."""
 
 
 class _NoData:
-    """A file that can be opened but not read."""
+    """A file that cannot be read."""
 
     closed = False
 
@@ -291,8 +261,8 @@ class _NoData:
 def _open(stream: IO[bytes]) -> Any:
     """The Parquet file in a stream, after a check of its whole footer.
 
-    pyarrow ends the process when it is asked about a column whose level histograms have the wrong
-    size. Beginning to read the data makes the same check of every column, and raises.
+    pyarrow ends the process if it is asked about a column whose level histograms have the wrong
+    size. Starting to read the data makes the same check of every column, and raises.
 
     Raises:
         InputError: the file is not Parquet, or is not whole.
@@ -319,28 +289,18 @@ def _import_arrow() -> tuple[Any, Any]:
 
 
 def _schema(arrow: Any) -> Any:
-    text = arrow.string()
-    call = {
-        "id": text,
-        "tool": text,
-        "arguments": text,
-        "step": arrow.int64(),
-        "output": text,
-        "output_length": arrow.int64(),
-        "status": text,
-    }
-    said = {"role": text, "content": text, **call}
+    text, number = arrow.string(), arrow.int64()
+    call = dict.fromkeys(("id", "tool", "arguments"), text)
+    call |= {"step": number, "output": text, "output_length": number, "status": text}
+    message = {"role": text, "content": text, **call}
     return arrow.schema(
         {
             "id": text,
             "query": text,
-            "before": arrow.list_(arrow.struct(said)),
+            "before": arrow.list_(arrow.struct(message)),
             "calls": arrow.list_(arrow.struct(call)),
             "links": arrow.list_(arrow.list_(text)),
-            "source": text,
-            "group": text,
-            "outcome": text,
-            **dict.fromkeys(_PARENT, text),
+            **dict.fromkeys(("source", "group", "outcome", *_PARENT), text),
             "time": arrow.timestamp("us", "UTC"),
             "offered": text,
         }

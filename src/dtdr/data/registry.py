@@ -1,4 +1,4 @@
-"""Classes by the names that users type, imported when they are asked for."""
+"""Classes by the names that users type, imported on demand."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """One line a class: its name, its module and its attribute there.
+    """Module and attribute of each class, by name; ``kind`` is for error messages.
 
-    Importing late keeps a process that only ranks from paying for what it does not use, and lets a
-    class need an extra.
-
-    Args:
-        kind: what the classes are, for error messages.
-        entries: module and attribute of each name.
+    A process imports only what it uses, and a class may need an extra.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, tuple[str, str]]) -> None:
@@ -28,11 +23,7 @@ class Registry(Generic[T]):
         self._entries = entries
 
     def find(self, name: str) -> type[T]:
-        """The class behind a name.
-
-        Raises:
-            InputError: no class has that name.
-        """
+        """The class of that name; InputError if there is none."""
         if name not in self._entries:
             raise unknown_choice(self.kind, name, self.names)
         module, attribute = self._entries[name]
@@ -40,11 +31,7 @@ class Registry(Generic[T]):
         return chosen
 
     def create(self, name: str, *arguments: Any, **parameters: Any) -> T:
-        """An object of the class behind a name.
-
-        Raises:
-            InputError: no class has that name, or it does not take a parameter.
-        """
+        """An object of the class of that name; InputError if it does not take a parameter."""
         chosen = self.find(name)
         try:
             return chosen(*arguments, **parameters)

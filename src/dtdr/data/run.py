@@ -1,4 +1,4 @@
-"""A run up to now: what the user asked for, what happened before, and the calls made since."""
+"""An unfinished run: a query, what happened before, and the calls made since."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BeforeLike = Message | ToolCall | Mapping[str, Any]
 """What came before a query: a message, a call, or the JSON object of one."""
 
 NO_CALLS = ("", END)
-"""Names in a history that are no call, and are passed over."""
+"""Names in a history that are not calls, and are skipped."""
 
 Item = TypeVar("Item", bound=Message | ToolCall)
 
@@ -27,24 +27,22 @@ _MAX_DEPTH = 100
 
 
 class Run:
-    """One query of a conversation and the calls made for it so far.
+    """A query of a conversation and the calls made for it so far.
 
-    Unlike a ``Plan`` it is not finished, and it is what an agent really did: an argument may refer
-    to a call that is not there. Whatever asks for a ranking builds one, and every call and message
-    is read alike on its way in (``read_item``), so that the same run is ranked alike everywhere.
+    Unlike a ``Plan``, it is not finished, and it is what an agent really did: an argument may refer
+    to an unknown call. Every ranking starts from a run, and every call and message in it is read
+    by ``read_item``, so the same run gives the same ranking everywhere.
 
     Args:
         query: what the user asked for.
         before: messages and calls of the conversation before the query, oldest first.
-        calls: calls made for the query already, oldest first.
-        offered: names of the tools that can be called; None where that is not known.
-
-    Attributes:
-        calls: the calls made for the query, oldest first; ``call`` adds one.
-        offered: the tools are ranked among these.
+        calls: calls made for the query, oldest first; ``call`` adds one.
+        offered: names of the tools that can be called, among which tools are ranked; None if
+            unknown.
 
     Raises:
-        InputError: the query is not text, ``offered`` holds no names, or two calls share an id.
+        InputError: the query is not text, ``offered`` does not contain names, or two calls share an
+            id.
     """
 
     __slots__ = ("_ids", "before", "calls", "offered", "query")
@@ -73,7 +71,7 @@ class Run:
         A call is an object or the name of its tool; one without an id gets a number that is free.
 
         Raises:
-            InputError: a key is missing or holds a value of another type, or two calls share an id.
+            InputError: a key is missing or of another type, or two calls share an id.
         """
         if not isinstance(record, Mapping):
             raise InputError(f"a run must be a JSON object, not {kind_of(record)}")
@@ -93,7 +91,7 @@ class Run:
         calls: Iterable[ToolCall],
         offered: frozenset[str] | None = None,
     ) -> Run:
-        """A run of what ``read_item`` gave and whose ids are unique, without reading it again."""
+        """A run of items that ``read_item`` returned, with unique ids."""
         run = object.__new__(cls)
         run.query, run.before, run.calls = query, tuple(before), list(calls)
         run.offered = offered
@@ -101,7 +99,7 @@ class Run:
         return run
 
     def with_calls(self, history: Iterable[CallLike]) -> Run:
-        """The run with further calls, which may be names or JSON objects.
+        """The run with more calls, which may be names or JSON objects.
 
         Raises:
             InputError: something is not a call, or two calls share an id.
@@ -110,7 +108,7 @@ class Run:
         if isinstance(history, str):
             raise InputError(f"a history must be a list of calls, not {history!r}")
         calls = [item for item in history if not (isinstance(item, str) and item in NO_CALLS)]
-        if not run._ids and all(isinstance(item, str) for item in calls):  # by far the most
+        if not run._ids and all(isinstance(item, str) for item in calls):  # the usual case
             names = list(map(str, calls))
             check_text("".join(names), "a tool name in")
             run.calls = [ToolCall(str(at), name) for at, name in enumerate(names, start=1)]
@@ -126,11 +124,11 @@ class Run:
         return run
 
     def copy(self) -> Run:
-        """The same run, to which calls may be added without changing this one."""
+        """A copy of the run."""
         return self.first(len(self.calls))
 
     def first(self, count: int) -> Run:
-        """The run as it was after its first ``count`` calls."""
+        """The run after its first ``count`` calls."""
         return Run.of_read(self.query, self.before, self.calls[:count], self.offered)
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,19 +155,19 @@ class Run:
 
         Args:
             tool: its name, or the whole call.
-            arguments: by parameter; references to outputs of earlier calls are allowed.
+            arguments: by parameter, with or without references.
             output: what it returned, any JSON value or text; see ``read_item``.
-            status: what became of it; without it, the output says it.
+            status: the result; by default, it follows from the output.
             step: the agent's message that made the call.
-            id: how later arguments may refer to it; without it, a number that is free.
+            id: for references in later arguments; by default, a free number.
 
         Returns:
-            The call as it was added.
+            The call that was added.
 
         Raises:
             InputError: there is no tool name, the id is taken, the arguments are not an object,
-                the status is not one, the output cannot be written as JSON, or a whole call comes
-                with something else.
+                the status is unknown, the output cannot be written as JSON, or a whole call comes
+                with other arguments.
         """
         if isinstance(tool, ToolCall):
             if any(item is not None for item in (arguments, output, status, step, id)):
@@ -228,11 +226,11 @@ def as_run(
     before: Sequence[BeforeLike] = (),
     offered: Collection[str] | None = None,
 ) -> Run:
-    """A run from whatever says what was called and what came before; a ``Run`` is given back.
+    """A run from a query, calls and what came before, in any form; a ``Run`` is returned as it is.
 
     Raises:
         InputError: something is not a call or a message, two calls share an id, or a ``Run`` comes
-            with further calls, messages or tools.
+            with more calls, messages or tools.
     """
     if isinstance(query, Run):
         if history or before or offered is not None:
@@ -249,23 +247,20 @@ def as_run(
 
 
 def read_item(item: Item) -> Item:
-    """A call or message as ``dtdr import`` writes it; one that was read already stays as it is.
+    """A call or message as ``dtdr import`` writes it; reading it again changes nothing.
 
-    A text that holds a JSON object or list is read, and 2,000 characters stay of an output and of a
-    message (``bound_output``). The output says what became of a call without a status
-    (``status_of``); one that is said to be ``ok`` is ``empty`` where its output holds nothing.
+    A text that is a JSON object or list is parsed. Outputs and messages are cut to 2,000 characters
+    (``bound_output``). The status of a call follows from its output (``status_of``), and ``ok``
+    becomes ``empty`` if the output is.
 
     Raises:
         InputError: an output cannot be written as JSON.
     """
-    read = _read_message(item) if isinstance(item, Message) else _read_call(item)
-    return cast(Item, read)
-
-
-def _read_message(message: Message) -> Message:
-    if len(message.content) <= OUTPUT_LENGTH:
-        return message
-    return replace(message, content=bound_output(message.content)[0])
+    if isinstance(item, ToolCall):
+        return cast(Item, _read_call(item))
+    if len(item.content) <= OUTPUT_LENGTH:
+        return item
+    return cast(Item, replace(item, content=bound_output(item.content)[0]))
 
 
 def _read_call(item: ToolCall) -> ToolCall:
@@ -286,7 +281,7 @@ def _read_call(item: ToolCall) -> ToolCall:
 
 
 def _is_read(call: ToolCall) -> bool:
-    """Whether reading a call surely changes nothing, as is quickly seen of most calls."""
+    """Whether reading a call certainly changes nothing: a fast check."""
     output = call.output
     try:
         if call.status == "unknown" or (call.status == "ok" and is_empty(output)):

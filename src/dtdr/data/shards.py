@@ -1,4 +1,4 @@
-"""One file, a folder of them, a pattern, or object storage: what a path of data means."""
+"""Finds the files of a data set: one file, a folder, a pattern, or object storage."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import IO, Any
 from dtdr.errors import DtdrError, InputError, MissingExtraError
 
 SUFFIXES = (".jsonl", ".parquet")
-"""Files of a folder that hold demonstrations."""
+"""Files of a folder that contain demonstrations."""
 
 UNFOLDS = 200
-"""Times its size that a compressed file may have. Chat logs that repeat themselves have 100."""
+"""Times its size that a compressed file may expand to. Repetitive chat logs have 100."""
 ROOM = 64_000_000
-"""Bytes that a compressed file may have besides."""
+"""Bytes that a compressed file may expand to in addition."""
 SHORT_LINE = 100
-"""Bytes of that budget that a line takes at least, since a blank one takes as long to read."""
+"""Bytes that a line counts at least, since a blank line takes as long to read."""
 
 _BUFFER_BYTES = 1 << 16
 
@@ -33,22 +33,17 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a data set.
-
-    Attributes:
-        name: how errors name it.
-        open: opens it for reading.
-    """
+    """A file of a data set, with its name in errors, and how to open it."""
 
     name: str
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 def find_shards(path: str | Path) -> list[Shard]:
-    """The files that a path means, sorted by name.
+    """The files of a path, sorted by name.
 
-    A folder means every ``.jsonl`` and ``.parquet`` file in it and its subfolders, but for names
-    that begin with ``.`` or ``_``; a pattern such as ``runs/*.parquet`` means what it matches; a
+    A folder stands for every ``.jsonl`` and ``.parquet`` file in it and its subfolders, without
+    names that begin with ``.`` or ``_``; a pattern such as ``runs/*.parquet`` for its matches. A
     URL such as ``s3://bucket/runs`` is a file, folder or pattern that fsspec opens.
 
     Raises:
@@ -70,7 +65,7 @@ def find_shards(path: str | Path) -> list[Shard]:
 
 
 def is_sharded(path: str | Path) -> bool:
-    """Whether a path is a folder, a pattern, a URL or Parquet: no single file of lines."""
+    """Whether a path is a folder, a pattern, a URL or Parquet, not a single file of lines."""
     text = str(path)
     if Path(path).suffix == ".parquet" or Path(path).is_dir() or _as_url(text) is not None:
         return True
@@ -100,11 +95,9 @@ def _require_some(paths: list[str], text: str) -> list[str]:
 
 
 def local_shard(name: str, path: Path | None = None) -> Shard:
-    """A file on this machine, plain or gzipped; reading raises an InputError where it fails.
+    """A file on this machine, plain or gzipped; ``path`` if its name in errors is another.
 
-    Args:
-        name: how errors name it.
-        path: of the file, if that is not its name.
+    Reading raises an InputError if it fails.
     """
 
     @contextlib.contextmanager
@@ -113,7 +106,7 @@ def local_shard(name: str, path: Path | None = None) -> Shard:
             with Path(path or name).open("rb") as disk:
                 is_packed = disk.read(2) == b"\x1f\x8b"
                 disk.seek(0)
-                # A larger buffer than gzip's own: line by line it would decompress 8 kB at a time.
+                # gzip's own buffer would decompress 8 kB at a time.
                 yield io.BufferedReader(_Unpacked(disk, name), 1 << 18) if is_packed else disk
         except (EOFError, zlib.error) as error:
             raise InputError(
@@ -127,7 +120,7 @@ def local_shard(name: str, path: Path | None = None) -> Shard:
 
 
 class _Unpacked(gzip.GzipFile):
-    """A compressed file, which may unfold to ``UNFOLDS`` times its size, and ``ROOM`` besides."""
+    """A compressed file that may expand to ``UNFOLDS`` times its size and ``ROOM``."""
 
     def __init__(self, disk: IO[bytes], name: str) -> None:
         self._packed = disk
@@ -136,11 +129,7 @@ class _Unpacked(gzip.GzipFile):
         super().__init__(fileobj=disk)
 
     def read(self, size: int | None = -1) -> bytes:
-        """At most this many bytes.
-
-        Raises:
-            InputError: the file unfolds to too much.
-        """
+        """At most ``size`` bytes; InputError if the file expands to too much."""
         data = super().read(size)
         self._lines += data.count(b"\n")
         if max(self.tell(), self._lines * SHORT_LINE) > ROOM + UNFOLDS * self._packed.tell():
@@ -190,7 +179,7 @@ def _remote_shard(system: Any, path: str, name: str) -> Shard:
 
 
 def _explain_unreachable(url: str, error: Exception) -> InputError:
-    """Storage drivers raise whatever they like: each is one sentence."""
+    """One sentence about any error of a storage driver."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"cannot read {url}: no such file or folder")
     reason = " ".join(str(error).split())[:200] or type(error).__name__

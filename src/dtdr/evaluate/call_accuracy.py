@@ -35,13 +35,6 @@ given and the demonstration has none; it is there in another form; it is the sam
 record; or anything else."""
 
 
-class Parameter(NamedTuple):
-    """In how many calls a parameter was given or predicted, and the share that was right."""
-
-    calls: int
-    right: float
-
-
 class Covered(NamedTuple):
     """The share of the calls with a least probability, and of those the share that is exact."""
 
@@ -64,7 +57,6 @@ class CallScores(Record):
             that it refers to, and otherwise only outputs with a value that the demonstration gives.
         slots: by source, the share of the predicted arguments from there that are right; of
             ``unknown`` ones, the share that the demonstration left out too.
-        parameters: each tool's parameters; those that were wrong most often first.
         lost: the ten leaves that were wrong most often: a parameter, a field of an object
             (``trip/city``) or the items of a list (``ids/*``), with the count of each reason.
         coverage: by least probability; exact is 1 if no call has it.
@@ -76,7 +68,6 @@ class CallScores(Record):
     exact_most_sure_half: float
     plans_dependencies: float
     slots: dict[str, float]
-    parameters: dict[str, Parameter]
     lost: dict[str, dict[Reason, int]]
     coverage: dict[float, Covered]
     milliseconds_median: float
@@ -91,7 +82,6 @@ class _Judgements:
     seconds: list[float] = field(default_factory=list)
     plans: list[bool] = field(default_factory=list)
     by_source: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
-    by_parameter: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     lost: dict[str, Counter[Reason]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, model: ArgumentModel, item: Demonstration) -> None:
@@ -104,13 +94,12 @@ class _Judgements:
             self.probabilities.append(prediction.probability)
             self.exact.append(is_exact(prediction, call, state))
             judged = _judge_slots(prediction, call, state)
-            # A demonstration may write out a value that an output holds.
+            # A demonstration may write out a value that an output has.
             right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
             held = {one.call for sources in right for one in sources if one.kind == "output"}
             referred = {*call.references()}
             uses_right_outputs &= referred <= prediction.outputs <= referred | held
-            for name, kind, is_right in judged:
-                self.by_parameter[f"{call.tool}: {name}"].append(is_right)
+            for _, kind, is_right in judged:
                 if kind != "omitted":
                     self.by_source[kind].append(is_right)
             if not self.exact[-1]:
@@ -143,8 +132,6 @@ def score_calls(
         count = int((sure >= least).sum())
         exact = float(right[:count].mean()) if count else 1.0
         coverage[least] = Covered(count / len(sure), exact)
-    missed = {name: len(values) - sum(values) for name, values in seen.by_parameter.items()}
-    names = sorted(missed, key=lambda name: (-missed[name], name))
     lost = sorted(seen.lost, key=lambda name: (-seen.lost[name].total(), name))
     return CallScores(
         len(right),
@@ -152,7 +139,6 @@ def score_calls(
         float(right[: max(1, len(right) // 2)].mean()),
         _share(seen.plans),
         {kind: _share(values) for kind, values in sorted(seen.by_source.items())},
-        {name: Parameter(len(values := seen.by_parameter[name]), _share(values)) for name in names},
         {name: dict(seen.lost[name].most_common()) for name in lost[:_MOST_LOST]},
         coverage,
         1000 * statistics.median(seen.seconds),

@@ -58,12 +58,11 @@ class Point:
     y: float
     low: float | None = None
     high: float | None = None
-    hover: str = ""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points under one name; a dashed line for what stands for comparison."""
+    """Points under one name; a dashed line is for comparison."""
 
     name: str
     points: Sequence[Point]
@@ -78,15 +77,12 @@ class Axis:
     show: Callable[[float], str] = lambda value: f"{value:g}"
     log: bool = False
     ticks: Sequence[float] | None = None
-    low: float | None = None
-    high: float | None = None
 
     def scale(
         self, values: Sequence[float], start: float, end: float
     ) -> tuple[Scale, Sequence[float]]:
-        """Where a value stands between two pixels, and the ticks."""
-        low = min(values, default=0.0) if self.low is None else self.low
-        high = max(values, default=1.0) if self.high is None else self.high
+        """The position of a value between two pixels, and the ticks."""
+        low, high = min(values, default=0.0), max(values, default=1.0)
         if self.log:
             low, high = math.log10(max(low, 1e-9)), math.log10(max(high, 1e-9))
         if high - low < 1e-9:
@@ -94,15 +90,11 @@ class Axis:
         ticks = self.ticks
         if ticks is None:
             ticks = _log_ticks(low, high) if self.log else _ticks(low, high)
-            if not self.log and self.low is None:
-                low = min(low, ticks[0])
-            if not self.log and self.high is None:
-                high = max(high, ticks[-1])
+            if not self.log:
+                low, high = min(low, ticks[0]), max(high, ticks[-1])
 
         def place(value: float) -> float:
             position = math.log10(max(value, 1e-9)) if self.log else value
-            # An interval may go on outside of what the axis can show, such as a share above 1.
-            position = min(high, max(low, position))
             return round(start + (end - start) * (position - low) / (high - low), 1)
 
         return place, ticks
@@ -131,7 +123,7 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str
                 at = across(point.x)
                 marks.append(_line("bar", at, up(point.low), at, up(point.high)))
             text = f"{one.name}, {x.title} {x.show(point.x)}: {point.y:.3f}"
-            hover = point.hover or _with_interval(text, point.low, point.high)
+            hover = _with_interval(text, point.low, point.high)
             marks.append(_marker(number, across(point.x), up(point.y), hover))
         parts.append(_group("series", one.name, marks))
     return _chart(parts, label, HEIGHT)
@@ -150,9 +142,8 @@ def _group(kind: str, series: str, marks: Sequence[str]) -> str:
     return f'<g class="{kind} {series_class(series)}" data-series="{name}">{"".join(marks)}</g>'
 
 
-def _text(kind: str, x: float, y: float, text: str, whole: str = "") -> str:
-    title = f"<title>{escape(whole)}</title>" if whole not in ("", text) else ""
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}{title}</text>'
+def _text(kind: str, x: float, y: float, text: str) -> str:
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}</text>'
 
 
 def _write_upright(kind: str, x: float, y: float, text: str) -> str:

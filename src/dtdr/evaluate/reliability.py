@@ -1,4 +1,4 @@
-"""Do a run's probabilities mean something? Calibration error, coverage and unfamiliar queries."""
+"""How reliable a run's probabilities are: calibration, coverage and unfamiliar queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from dtdr.errors import InputError, check_at_least
 from dtdr.evaluate.metrics import top1
 from dtdr.evaluate.run_log import COVERAGES, RunLog
-from dtdr.evaluate.statistics import wilson_interval
 
 BINS = 15
 """Of equal width, as in Guo et al. 2017."""
@@ -34,10 +33,6 @@ class Bin:
     confidence: float
     accuracy: float
     steps: int
-
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the accuracy, each step counted as an observation."""
-        return wilson_interval(self.accuracy, self.steps)
 
 
 def confidence_bins(
@@ -74,7 +69,7 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
     """Mean distance of accuracy from confidence over bins, weighted by their steps.
 
     Args:
-        bins: what ``confidence_bins`` gave.
+        bins: from ``confidence_bins``.
 
     Returns:
         From 0 to 1, 0 is best; NaN without steps.
@@ -134,7 +129,7 @@ class Reliability:
 
     Attributes:
         bins: steps by confidence.
-        ece: expected calibration error of ``Ranking.confidence``; None where the log holds no
+        ece: expected calibration error of ``Ranking.confidence``; None if the log has no
             confidence.
         coverages: of the prediction sets, one a target; empty where the retriever was not
             calibrated.

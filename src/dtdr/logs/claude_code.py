@@ -67,7 +67,6 @@ class ClaudeCode(TraceFormat):
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The session, with sub-agents nested in their calls."""
         session = _Session([json_codec.loads(payload) for payload in payloads])
-        self.counts["searches for tools"] += len(session.searches)
         for trace in session.traces(key):
             trace.group = key
             yield trace
@@ -140,8 +139,8 @@ class _Session:
         if isinstance(name, str):
             position = self._positions.setdefault(name, position)
         agent = first_of(line.get("toolUseResult"), "agentId")
-        told = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
-        for item in items_of(told):
+        message = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
+        for item in items_of(message):
             if isinstance(item, ToolCallRequest) and item.tool == _SEARCH:
                 self.searches.add(item.id)
             if getattr(item, "id", None) in self.searches:

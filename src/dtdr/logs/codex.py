@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import Trace, TraceFormat, as_list, as_mapping
-from dtdr.logs.messages import conversation
-from dtdr.logs.openai_responses import positioned_items
+from dtdr.logs.messages import conversation, positioned
+from dtdr.logs.openai_responses import response_items
 
 _LINES = ("session_meta", "response_item", "turn_context", "event_msg")
 _CLOCK = "Wall time: "
@@ -41,13 +41,11 @@ class Codex(TraceFormat):
         if not isinstance(payload, dict):
             raise InputError("not a line of a Codex session: it has no 'payload'")
         kind = payload.get("type")
-        if kind == "tool_search_call":
-            self.counts["searches for tools"] += 1
-        elif kind == "tool_search_output":
+        if kind == "tool_search_output":
             for tool in as_list(payload.get("tools")):
                 inner = as_list(as_mapping(tool).get("tools")) or [tool]
                 self.tools.add([_named(item, as_mapping(tool).get("name")) for item in inner])
-        elif record.get("type") in ("response_item", "session_meta"):
+        elif kind != "tool_search_call" and record.get("type") in ("response_item", "session_meta"):
             self.window.append(str(place[0]), raw, place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
@@ -59,7 +57,7 @@ class Codex(TraceFormat):
                 key = str(line["payload"].get("id"))
             else:
                 items.append(_item({"timestamp": line.get("timestamp"), **line["payload"]}))
-        trace = conversation(positioned_items(items))
+        trace = conversation(positioned(map(response_items, items)))
         trace.id = trace.group = key
         yield trace
 

@@ -27,7 +27,7 @@ from dtdr.logs.turns import Cutter
 UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
 
 _NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
-    cut_outputs unmatched_results truncated_streams""".split()  # noqa: SIM905  # as prose
+    cut_outputs unmatched_results""".split()  # noqa: SIM905  # as prose
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,7 @@ class MCP(TraceFormat):
 
     def decode(self, line: bytes) -> Any:
         """The message of a line; None for other output of the servers."""
-        record = read_line(line)
-        self.counts["other lines"] += record is None
-        return record
+        return read_line(line)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a message with its session; see ``TraceFormat.add``."""

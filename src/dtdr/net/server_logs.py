@@ -39,10 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event with its fields."""
-    if logger.isEnabledFor(level):
-        # Skips the search for the line that logs.
-        record = logger.makeRecord(NAME, level, "", 0, event, (), None, extra={"fields": fields})
-        logger.handle(record)
+    logger.log(level, event, extra={"fields": fields})
 
 
 class Tally:

@@ -74,7 +74,7 @@ class Ranker(ABC):
             def probabilities(self, prepared, run):
                 return self.counts
 
-    Attributes may have any name but those of this class. ``fit`` replaces what an attribute holds
+    Attributes may have any name but those of this class. ``fit`` replaces the value of an attribute
     and never changes it in place, since other threads may rank with it. Whatever it sets that is a
     numpy array is saved; with anything else, ``arrays`` and ``restore`` are overridden. Constructor
     keywords are the parameters of the model, and are saved as JSON.

@@ -1,4 +1,4 @@
-"""Why a tool has its rank: what speaks for it, against the next best tool."""
+"""Why a tool has its rank, compared with the next best tool."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ChainCount:
         cluster: its number; None for all demonstrations.
         demonstrations: how many are in it.
         after: the last calls, oldest first, as far back as they were seen; before the first call
-            stands ``start``.
+            comes ``start``.
         count: how often the tool came next.
         rival_count: how often its rival did.
         total: how often anything did, the end of plan included.

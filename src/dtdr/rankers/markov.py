@@ -207,7 +207,7 @@ class MarkovChains:
     # -- saving --------------------------------------------------------------------------------
 
     def state(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save, in the smallest types that hold them."""
+        """The arrays to save, in small types."""
         return {
             f"{prefix}shape": np.array([self.groups, self.order, self.tools], np.int64),
             f"{prefix}keys": self.keys,

@@ -1,7 +1,7 @@
 """A model is a folder: ``config.json`` and ``model.safetensors``. No pickle, anywhere.
 
-A folder may come from a stranger, so that nothing in it is believed: files are regular and of
-bounded size before they are read, and what they hold is checked before it is used.
+A folder may come from a stranger, so nothing in it is trusted: files are regular and of
+bounded size before they are read, and their content is checked before it is used.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class NameRanker(Ranker):
         return {name: given[name] if name in given else getattr(self, name) for name in names}
 
     def _choose_encoder(self, encoder: str | Encoder) -> Encoder:
-        """An encoder from its name, or the encoder itself; ``get_params`` tells what was given."""
+        """An encoder by name, or the encoder itself; ``get_params`` returns what was given."""
         self._given_encoder = encoder
         return encoders.create(encoder) if isinstance(encoder, str) else encoder
 

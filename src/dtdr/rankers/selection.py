@@ -72,7 +72,7 @@ class Selection:
         token_budget: as many tools as fit into this many prompt tokens.
         fallback: when the query is unlike the demonstrations, ``threshold`` and ``coverage`` are
             set aside and all tools are shown (paper, Limitations); ``top_k`` and ``token_budget``
-            hold all the same.
+            still apply.
 
     Raises:
         InputError: a value is out of its range.

@@ -80,7 +80,7 @@ def fingerprint(demonstration: Demonstration) -> bytes:
     plan = demonstration.plan
     calls = [(call.tool, call.references()) for call in plan.calls]
     record: list[Any] = [demonstration.query, calls, plan.links]
-    # What tells names only keeps the hash that it had before runs were learned from.
+    # A demonstration of names alone keeps the hash that it had before runs were learned from.
     details = [_run_fingerprint(call) for call in plan.calls]
     if demonstration.before or any(each != [None, "unknown", None] for each in details):
         before = [

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dtdr.data.demonstration_files import read_tools
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.tools import Tool
@@ -34,8 +33,6 @@ class DataLocation:
 
     name: str
     file: str | None = None
-    tools: str | None = None
-    data_dir: str | None = None
     skip_bad: bool = False
     only_known_tools: bool = False
 
@@ -54,7 +51,7 @@ def load(location: DataLocation) -> Dataset:
 def _read(location: DataLocation) -> Dataset:
     bad = BadRecords() if location.skip_bad else None
     if location.file is None:
-        return datasets.load(location.name, data_dir=location.data_dir, bad=bad)
+        return datasets.load(location.name, bad=bad)
     path = Path(location.file)
     stream = open_demonstrations(_files(path), bad=bad)
     demonstrations = list(stream)
@@ -62,7 +59,7 @@ def _read(location: DataLocation) -> Dataset:
         name=location.name,
         title=path.name,
         demonstrations=demonstrations,
-        tools=read_tools(location.tools) if location.tools else stream.tools,
+        tools=stream.tools,
         synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
         source=path.name,
         licence="",
@@ -89,7 +86,7 @@ def content_sha256(dataset: Dataset) -> str:
 
 
 def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
-    """What a report says about a set, as JSON, so that it needs no data."""
+    """The facts about a set in a report, as JSON, so that a report needs no data."""
     source = datasets.SOURCES.get(dataset.name)
     statistics = measure(
         dataset.demonstrations,

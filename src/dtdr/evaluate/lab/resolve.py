@@ -1,4 +1,4 @@
-"""From suites and a user's options to runs: what is there, what is left out, and why."""
+"""From suites and a user's options to runs, and what is left out with the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAPER_ENCODER = "sentence-transformers"
 """Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
 
 NEAREST_ENCODERS = ("minilm", encoders.DEFAULT)
-"""What stands in its place where it is not here."""
+"""Replacements, if it is not installed."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Options:
     Attributes:
         quick: the suites' small form.
         file: a demonstrations.jsonl file that replaces every data set.
-        tools: its tools.
-        data_dir: the folder of published sets.
         datasets: names of published sets.
         seeds: how many splits.
         retrievers: names, or ``module:Class``.
@@ -57,8 +55,6 @@ class Options:
 
     quick: bool = False
     file: Path | None = None
-    tools: Path | None = None
-    data_dir: Path | None = None
     datasets: Sequence[str] | None = None
     seeds: int | None = None
     retrievers: Sequence[str] | None = None
@@ -100,7 +96,7 @@ class DataLibrary:
         """A set; None where a suite names one that is not there.
 
         Raises:
-            InputError: the set was asked for by name, or cannot be read.
+            InputError: the user named the set and it is missing, or it cannot be read.
         """
         name = self.name_of(name)
         if name in self.missing:
@@ -108,18 +104,13 @@ class DataLibrary:
         if name in self.locations:
             return data.load(self.locations[name])
         options = self._options
-        folder = None if options.data_dir is None else str(options.data_dir)
-        location = DataLocation(name, data_dir=folder)
-        if options.file is not None and name == own_name(options.file):
-            tools = None if options.tools is None else str(options.tools)
-            location = DataLocation(name, str(options.file), tools)
-        elif name not in datasets.NAMES and not datasets.has_plugin(name):
+        is_own = options.file is not None and name == own_name(options.file)
+        if not is_own and name not in datasets.NAMES and not datasets.has_plugin(name):
             raise unknown_choice("dataset", name, datasets.NAMES)
-        location = replace(
-            location, skip_bad=options.skip_bad, only_known_tools=options.only_known_tools
-        )
+        file = str(options.file) if is_own else None
+        location = DataLocation(name, file, options.skip_bad, options.only_known_tools)
         source = datasets.SOURCES.get(name)
-        if options.full and source is not None and source.hub and not is_here(source, folder):
+        if options.full and source is not None and source.hub and not is_here(source):
             download(source)
         try:
             dataset = data.load(location)
@@ -133,12 +124,12 @@ class DataLibrary:
         return dataset
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Plans and tools of the sets that ``get`` gave."""
+        """Numbers of plans and tools of the sets read so far."""
         loaded = {name: data.load(location) for name, location in self.locations.items()}
         return {name: (len(dataset), len(dataset.tools)) for name, dataset in loaded.items()}
 
     def sha256(self, name: str) -> str:
-        """Content hash of a set that ``get`` gave."""
+        """Content hash of a set that ``get`` has read."""
         name = self.name_of(name)
         if name not in self._hashes:
             self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
@@ -154,7 +145,7 @@ def own_name(file: Path) -> str:
 def resolve_suites(
     asked: Sequence[str], options: Options, library: DataLibrary
 ) -> list[ResolvedSuite]:
-    """The suites that were asked for, with their runs.
+    """The chosen suites, with their runs.
 
     Raises:
         InputError: a name is unknown, or nothing is left to run.
@@ -290,7 +281,7 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     complete["data"] = library.sha256(spec["dataset"])
     chosen = retriever_class(spec["retriever"])
     if not chosen.uses_encoder or spec.get("encoder") == encoders.DEFAULT:
-        # One and the same run, whichever suite it is asked for in.
+        # The same run in every suite.
         complete.pop("encoder", None)
     if not complete.get("parameters"):
         complete.pop("parameters", None)

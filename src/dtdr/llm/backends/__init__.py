@@ -36,8 +36,8 @@ def create(name: str, **parameters: Any) -> LLM:
     """A backend from its name: ``gguf:``, ``openai:`` or ``hf:`` and the rest.
 
     Args:
-        name: kind and model; of ``hf:``, ``?dtype=float16`` or ``?device=cpu`` may follow.
-        parameters: the backend's own, such as ``context`` or ``timeout``.
+        name: kind and model; after ``hf:NAME``, ``?dtype=float16`` or ``?device=cpu`` may follow.
+        parameters: of the backend, such as ``context`` or ``timeout``.
 
     Raises:
         InputError: the name is not of that form, or the backend does not take a parameter.

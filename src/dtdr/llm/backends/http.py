@@ -1,4 +1,4 @@
-"""JSON over HTTP to an LLM server; what it refuses or fails at, as errors without the key."""
+"""JSON over HTTP to an LLM server; errors do not contain the key."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class JsonClient:
     Args:
         url: the server's address.
         key: sent as a bearer token; kept out of every message. Default: the environment variable
-            ``DTDR_LLM_API_KEY``, or ``OPENAI_API_KEY`` where the server is api.openai.com.
+            ``DTDR_LLM_API_KEY``, or ``OPENAI_API_KEY`` for api.openai.com.
         timeout: seconds for one try, from connecting to the last byte.
-        tries: how often one request is sent at most.
+        tries: limit of tries per request.
         pause: seconds before the second try; see ``RetryPolicy``.
 
     Raises:
-        InputError: the address is not an http or https URL, or holds a user name; or the key holds
-            characters that no header may hold.
+        InputError: the address is not an http or https URL, or contains a user name; or the key
+            contains characters that no header can have.
         MissingExtraError: httpx2 or tenacity is not installed.
     """
 

@@ -17,20 +17,20 @@ class LlamaCpp(OpenAIServer):
     """A GGUF model run by llama.cpp (package xllamacpp), its prompt prefix cached between calls.
 
     The library runs llama.cpp's server inside this process; it listens on a free loopback port
-    and answers only to a random key that this object holds.
+    and requires a random key that only this object has.
 
     Args:
         path: the model file.
         context: tokens of prompt and answer together, for each of ``concurrency`` calls.
         threads: processor threads. Default: half of the processors, since two hardware threads
             share one core's arithmetic.
-        concurrency: how many calls run at a time, each with its own cached prefix.
+        concurrency: limit of calls at a time, each with its own cached prefix.
         timeout: seconds for one call.
 
     Raises:
         MissingExtraError: xllamacpp is not installed.
         InputError: there is no such file, or it is not GGUF.
-        LLMError: the file is truncated or of a kind that this llama.cpp does not know.
+        LLMError: the file is truncated, or this llama.cpp does not support it.
     """
 
     kind: ClassVar[str] = "gguf"
@@ -86,7 +86,7 @@ class LlamaCpp(OpenAIServer):
 
 
 def check_gguf(path: Path) -> None:
-    """Raise InputError where the path is not a GGUF file."""
+    """Raise InputError if the path is not a GGUF file."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)

@@ -1,4 +1,4 @@
-"""``openai:name@url``: any OpenAI-compatible server; llama.cpp's own requests where it is one."""
+"""``openai:name@url``: any OpenAI-compatible server; llama.cpp's server by its own requests."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from dtdr.rankers.selection import count_tokens
 class OpenAIServer(LLM):
     """A server with OpenAI's chat completions API.
 
-    A choice among given names, and the form of other answers, is fixed by a grammar on llama.cpp's
-    server and by a JSON schema elsewhere.
+    A grammar on llama.cpp's server, and a JSON schema elsewhere, limits answers to a choice among
+    names, or to a form.
 
     Args:
         model: the model's name on the server.
         url: the server's address up to ``/v1``.
         key: a bearer token. Default: the environment variable ``DTDR_LLM_API_KEY``, or
-            ``OPENAI_API_KEY`` where the server is api.openai.com.
-        concurrency: how many requests are sent at a time.
+            ``OPENAI_API_KEY`` for api.openai.com.
+        concurrency: limit of requests at a time.
         timeout: seconds for one try of one request, from connecting to the last byte.
-        tries: how often one request is sent at most.
+        tries: limit of tries per request.
         pause: seconds before the second try; doubled each time.
 
     Raises:
-        InputError: the address is not a URL, the key has characters that no key has, or a number is
-            out of range.
+        InputError: the address is not a URL, the key has impossible characters, or a number is out
+            of range.
         MissingExtraError: httpx2 or tenacity is not installed.
     """
 
@@ -60,7 +60,7 @@ class OpenAIServer(LLM):
         self._turns = threading.BoundedSemaphore(concurrency)
         self._reuse = True
         self._takes_schemas = True
-        self._may_think = self._client.host == OPENAI_HOST  # takes no field that it does not know
+        self._may_think = self._client.host == OPENAI_HOST  # refuses unknown fields
 
     def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
         if not self.is_llama_cpp:
@@ -80,7 +80,7 @@ class OpenAIServer(LLM):
         )
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of a text; estimated from its bytes where the server has no tokenizer to ask."""
+        """Tokens of a text; estimated from its bytes if the server does not count them."""
         if not self.is_llama_cpp:
             return count_tokens(text)
         options = {"content": text, "add_special": False, "parse_special": False}
@@ -100,7 +100,7 @@ class OpenAIServer(LLM):
 
     @property
     def is_llama_cpp(self) -> bool:
-        """Whether the server is llama.cpp's, which takes grammars and counts tokens; asked once."""
+        """Whether this is llama.cpp's server, with grammars and a token counter; asked once."""
         with self._dialect_lock:
             if self._dialect is None:
                 try:
@@ -124,7 +124,7 @@ class OpenAIServer(LLM):
     def _apply_template(self, prompt: Prompt) -> str:
         """The prompt in the model's own chat template; plain text for a model without one."""
         try:
-            # Models that think first, such as Qwen3, are told not to: an answer is one name.
+            # No thinking, which models such as Qwen3 do first: an answer is one name.
             answer = self._post_root(
                 "/apply-template",
                 {
@@ -161,7 +161,7 @@ class OpenAIServer(LLM):
             is_of_schema = decoding.form is not None and "response_format" in body
             if not is_of_schema or error.status not in (400, 422):
                 raise
-            # Not every server knows schemas, and an answer without one is read as well.
+            # Not every server supports schemas, and answers without one can be read.
             self._takes_schemas = False
             return self._chat(prompt, decoding)
         try:
@@ -179,7 +179,7 @@ class OpenAIServer(LLM):
         )
 
     def _post_chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a chat; models that think first are told not to, where that is taken."""
+        """The answer to a chat, without thinking if the server accepts that field."""
         address = f"{self._client.url}/chat/completions"
         with self._turns:
             if not self._may_think:
@@ -191,25 +191,25 @@ class OpenAIServer(LLM):
                     if error.status not in (400, 422):
                         raise
             answer = self._client.post(address, body)
-            self._may_think = True  # it was the field that was refused
+            self._may_think = True  # the server refused the field
             return answer
 
 
 def _says_nothing(error: LLMError) -> bool:
-    """Whether a failure leaves open which server it is: it may answer later, or to another key."""
+    """Whether a failure leaves open which server this is: it may answer later, or another key."""
     if isinstance(error, GaveUpError):
         return error.is_passing
-    # llama.cpp's server guards the address that tells with its key.
+    # llama.cpp's server protects this address with its key.
     return isinstance(error, RefusedError) and error.status == 401
 
 
 def _longest(choices: Sequence[str]) -> int:
-    """Tokens that the longest choice takes at most: one a byte, and the end."""
+    """Limit of tokens of the longest choice: one per byte, and the end."""
     return max(len(choice.encode("utf-8", "replace")) for choice in choices) + 2
 
 
 def _text(value: object) -> str:
-    """The text that a server sent; half a character, where it cut one, becomes a question mark."""
+    """The text from a server; half a character becomes a question mark."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
@@ -244,7 +244,7 @@ def json_schema(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_name(text: str) -> str:
-    """The name inside ``{"function": name}``; the text itself where a server ignored the schema."""
+    """The name inside ``{"function": name}``; the text itself if a server ignored the schema."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

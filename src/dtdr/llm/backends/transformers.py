@@ -16,13 +16,13 @@ from dtdr.llm.prompting import Prompt
 class TransformersLLM(LLM):
     """A model run by the package transformers; weights are read from safetensors only.
 
-    A choice among given names is the most probable of them as a whole answer.
+    A choice among names is the most probable of them as a whole answer.
 
     Args:
         model: a name on the hub, or a folder.
-        device: such as ``cuda`` or ``cpu``. Default: cuda where there is one.
+        device: such as ``cuda`` or ``cpu``. Default: cuda if available.
         dtype: ``bfloat16``, ``float16`` or ``float32``. Default: bfloat16 on cuda, else float32.
-        batch_size: texts that are scored at once.
+        batch_size: texts scored at once.
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
@@ -125,7 +125,7 @@ class TransformersLLM(LLM):
                 use_cache=False,
                 **({"logits_to_keep": longest + 1} if self._keeps_few else {}),
             ).logits
-            # The logits before each answer token tell that token's probability.
+            # The logits before each answer token give that token's probability.
             before = logits[:, -longest - 1 : -1].float().log_softmax(-1)
             wanted = torch.tensor([row[len(ids) :] for row in rows], device=self._device)
             chosen = before.gather(2, wanted.unsqueeze(2)).squeeze(2).cpu().tolist()
@@ -142,7 +142,7 @@ class TransformersLLM(LLM):
             return prompt.text
         forms = [prompt.messages]
         if prompt.messages[0]["role"] == "system" and len(prompt.messages) > 1:
-            # Some templates, such as Gemma's, know no system role: the user says it then.
+            # Some templates, such as Gemma's, have no system role: the user message contains it.
             first, second, *others = prompt.messages
             merged = {**second, "content": f"{first['content']}\n\n{second['content']}"}
             forms.append([merged, *others])
@@ -151,7 +151,7 @@ class TransformersLLM(LLM):
                 text: str = self._tokenizer.apply_chat_template(
                     messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
                 )
-            except Exception:  # noqa: BLE001, S112  # templates raise what they like
+            except Exception:  # noqa: BLE001, S112  # templates raise anything
                 continue
             return text
         return prompt.text

@@ -1,4 +1,4 @@
-"""Filling the parameters of a selected function: what was learned, an LLM for the rest, or both."""
+"""Filling the parameters of a selected function: by learned values, an LLM, or both."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.session import NO_ARGUMENTS
 
 MAX_TOKENS = 768
-"""Tokens of an answer at most: the arguments of one call have up to 479 bytes in TinyAgent and
-2,631 in 99.9 % of T-Eval, which are some 120 and 660 tokens."""
+"""Limit of tokens in an answer: the arguments of one call have up to 479 bytes in TinyAgent and
+2,631 in 99.9 % of T-Eval, about 120 and 660 tokens."""
 
 METHODS = ("both", "learned", "llm", "none")
 
 MIN_PROBABILITY = 0.5
-"""Learned values of TinyAgent below this are right in 39 % of the cases, those above in 88 % (a
-fifth of the training side held out)."""
+"""Learned values of TinyAgent are right in 39 % of the cases below this, and in 88 % above (a fifth
+of the training side held out)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class FilledParameters:
     """Arguments of one call.
 
     Attributes:
-        arguments: those that are known.
+        arguments: the known ones.
         problems: one sentence for each that could not be read, after the repair round.
-        answers: what the LLM wrote: none where it was not asked, two after a repair.
-        prompt_tokens: of all prompts together, as the backend counts them; None where not told.
-        unknown: parameters that somebody else has to write.
+        answers: of the LLM: none if it was not asked, two after a repair.
+        prompt_tokens: of all prompts together, as the backend counts them; None if it does not.
+        unknown: parameters that you have to write.
         sources: where learned values come from, by parameter.
     """
 
@@ -71,20 +71,19 @@ class FilledParameters:
 class Filler:
     """Fills the parameters of calls with one of the methods.
 
-    - ``learned``: the values that the model predicts; what it cannot know is ``unknown``.
-    - ``llm`` (the paper): the LLM is asked for all parameters of each call.
-    - ``both``: values that the model predicts with at least ``min_probability``; the LLM is asked
-      for the others alone, and sees what is known. Where it gives no usable value, a less probable
-      one that the model predicts stands in.
+    - ``learned``: the values that the model predicts; the others are ``unknown``.
+    - ``llm`` (the paper): the LLM fills all parameters of each call.
+    - ``both``: the model fills values with at least ``min_probability``; the LLM sees these and
+      fills the others. If its value is unusable, a less probable predicted one replaces it.
     - ``none``: no parameter is filled.
 
     Args:
         tools: every tool, with its parameters.
-        method: its name; None for the fullest that the LLM and the model allow.
-        llm: asked for what has to be written.
-        prompts: writes the questions.
+        method: its name; None: the most complete one that the LLM and the model allow.
+        llm: fills what the model does not.
+        prompts: writes the prompts.
         is_learned: whether the model learned arguments.
-        min_probability: of a value that is taken over without asking; in [0, 1].
+        min_probability: of a learned value that is taken without asking; in [0, 1].
 
     Raises:
         InputError: there is no such method, or the LLM or the arguments that it needs are missing.
@@ -134,7 +133,7 @@ class Filler:
             query: what the user asked for.
             calls: the plan so far.
             tool: its name.
-            prediction: the call as it was learned, where ``uses_learned``.
+            prediction: the predicted call, if ``uses_learned``.
 
         Raises:
             LLMError: the LLM gave no answer.
@@ -179,13 +178,13 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """What of a call is taken over, and what the LLM is asked for."""
+    """Which values of a call are taken, and which parameters the LLM fills."""
 
     sure: dict[str, Any]
     asked: tuple[Parameter, ...]
 
     def join(self, prediction: CallPrediction, made: FilledParameters) -> FilledParameters:
-        """The whole call; a less probable value stands in where the LLM gave none."""
+        """The whole call; less probable values replace those that the LLM did not give."""
         given = {*self.sure, *made.arguments}
         left = {name: item for name, item in prediction.arguments.items() if name not in given}
         arguments = {**self.sure, **made.arguments, **left}
@@ -208,7 +207,7 @@ def _take_over(prediction: CallPrediction) -> FilledParameters:
 
 
 def _without_nulls(read: ReadArguments) -> ReadArguments:
-    """A schema has every key, and null for what is left out."""
+    """Drop nulls: with a schema, an answer has every key."""
     given = {name: item for name, item in read.arguments.items() if item is not None}
     return replace(read, arguments=given)
 
@@ -227,19 +226,19 @@ def fill(
     tool: Tool,
     known: Mapping[str, Any] | None = None,
 ) -> FilledParameters:
-    """Ask for the arguments of ``tool``; once more where the answer cannot be used.
+    """Ask for the arguments of ``tool``, and once more if the answer is unusable.
 
     Args:
-        llm: who is asked.
-        prompts: writes the question.
+        llm: to ask.
+        prompts: writes the prompt.
         query: what the user asked for.
         calls: the plan so far.
-        tool: its parameters are those asked for.
-        known: arguments that are known already. With them, the form of the answer is held by a
-            grammar or a schema where the backend has one.
+        tool: whose parameters to fill.
+        known: arguments that are already known. With them, a grammar or a schema fixes the form of
+            the answer if the backend has one.
 
     Returns:
-        The arguments that were asked for, without the known ones.
+        The arguments without the known ones.
 
     Raises:
         LLMError: the LLM gave no answer.
@@ -261,8 +260,8 @@ def fill(
                 best.arguments, (*best.problems, "prompt too long"), tuple(answers)
             )
         answers.append(answer.text)
-        told = answer.prompt_tokens
-        tokens = None if tokens is None or told is None else tokens + told
+        read = answer.prompt_tokens
+        tokens = None if tokens is None or read is None else tokens + read
         again = read_arguments(answer.text, tool, calls)
         if form is not None:
             again = _without_nulls(again)

@@ -1,4 +1,4 @@
-"""The agent of the paper: retrieve, select the next function, fill its parameters, go on."""
+"""The agent of the paper: retrieve, select the next function, fill its parameters, repeat."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
 
 MAX_STEPS = 20
-"""Calls of one plan at most; the longest of TinyAgent, T-Eval, TRAJECT-Bench and UltraTool has
+"""Limit of calls in a plan. The longest of TinyAgent, T-Eval, TRAJECT-Bench and UltraTool has
 19."""
 
 MAX_REPEATS = 4
-"""This many calls of one function with the same arguments are a loop: the same published plans hold
-three of them in 0.2 % of the cases, and four in none. Where parameters are not filled, calls
-of one function look alike, and 6 % of the plans of T-Eval have four: nothing is a loop then."""
+"""Equal calls that make a loop. Of the same published plans, 0.2 % have three equal calls and none
+has four. Without parameters, calls of one function look equal, and 6 % of the plans of T-Eval have
+four: then nothing counts as a loop."""
 
 
 class Planner:
     """Plans how to answer a query; no tool is executed.
 
     Args:
-        retriever: fitted; its tools are the tools there are.
-        llm: may be None: then the retriever selects, and parameters are filled as learned.
-            With ``select="plan"`` it is asked once, for what is unknown in the whole plan.
-        icl: how the ranking is written into the prompt; see ``dtdr.llm.prompting.METHODS``.
+        retriever: fitted; it defines the tools.
+        llm: None: the retriever selects, and fills parameters as learned. With ``select="plan"``,
+            the LLM only fills what the model cannot.
+        icl: how the prompt shows the ranking; see ``dtdr.llm.prompting.METHODS``.
         layout: of the prompts; see ``dtdr.llm.prompting.LAYOUTS``.
-        select: a selection method's name. Default: ``constrained`` with an LLM,
-            without one ``plan`` where whole plans were learned, else ``retriever``.
+        select: name of a selection method. Default: ``constrained`` with an LLM; without one,
+            ``plan`` if the model learned whole plans, else ``retriever``.
         mask: which tools count as retrieved.
         demonstrations: for the example in each prompt; without them there is none.
         fill: who fills parameters, one of ``dtdr.llm.planning.filling.METHODS``; see ``Filler``.
-            Default: ``both`` where arguments were learned and there is an LLM, ``learned`` or
-            ``llm`` where there is one of them, ``none`` without either.
-        min_probability: of a learned value that ``both`` takes over without asking the LLM.
-        max_steps: calls of one plan at most.
+            Default: ``both`` with learned arguments and an LLM, ``learned`` or ``llm`` with only
+            one of them, ``none`` with neither.
+        min_probability: of a learned value that ``both`` takes without asking the LLM.
+        max_steps: limit of calls in a plan.
         seed: of the choice of the example.
 
     Raises:
@@ -97,7 +97,7 @@ class Planner:
         self.mask = mask or Selection()
         self.layout = layout
         self.max_steps = max_steps
-        retriever.index(END)  # says so where the retriever is not fitted
+        retriever.index(END)  # raises if the retriever is not fitted
         tools = retriever.tools_
         self.examples = Examples(demonstrations, seed=seed)
         self.prompts = SelectionPrompts(tools, icl=icl, examples=self.examples, layout=layout)
@@ -115,13 +115,12 @@ class Planner:
         """Plan until the end of plan, or until something else stops it; see ``PlanResult``.
 
         Args:
-            query: what the user asked for, or a run with what came before and was called and
-                returned so far: the plan goes on after it, and its calls are the plan's first.
-            cancelled: asked before each step; True stops with the plan as it is.
+            query: what the user asked for, or a run to continue: its calls are the first of the
+                plan.
+            cancelled: called before each step; True stops with the plan so far.
 
         Raises:
-            LLMError: the LLM could not be asked; nothing of the plan is lost to a caller of
-                ``iter_steps``.
+            LLMError: the LLM could not be asked; callers of ``iter_steps`` keep the steps so far.
         """
         run = _Run(self, query)
         while not run.stopped:
@@ -132,10 +131,10 @@ class Planner:
         return run.result()
 
     def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
-        """As ``plan``, but every step goes on after the given calls, not after the plan's own.
+        """Like ``plan``, but every step continues after the gold calls, not after its own.
 
         This is the loop of the paper's Algorithms 1 and 2, which give each step the gold history;
-        ``plan`` is that of its Section 4. There are at most as many steps as calls, and one for the
+        ``plan`` is that of Section 4. There are at most as many steps as calls, and one for the
         end.
 
         Args:
@@ -157,20 +156,20 @@ class Planner:
             yield self._step(run)
 
     async def aplan(self, query: str | Run) -> PlanResult:
-        """As ``plan``, without blocking the event loop; cancel the task to stop."""
+        """Like ``plan``, without blocking the event loop; cancel the task to stop."""
         run = _Run(self, query)
         while not run.stopped:
             await asyncio.to_thread(self._step, run)
         return run.result()
 
     async def aiter_steps(self, query: str | Run) -> AsyncIterator[PlannedStep]:
-        """As ``iter_steps``, without blocking the event loop."""
+        """Like ``iter_steps``, without blocking the event loop."""
         run = _Run(self, query)
         while not run.stopped:
             yield await asyncio.to_thread(self._step, run)
 
     def result_of(self, query: str | Run, steps: Iterable[PlannedStep]) -> PlanResult:
-        """The result that the steps of ``iter_steps`` amount to."""
+        """The result of the steps of ``iter_steps``."""
         run = _Run(self, query)
         for step in steps:
             run.add(step, self.max_steps)
@@ -230,7 +229,7 @@ class Planner:
     def _follow_plan(
         self, run: _Run, ranking: Ranking, seconds: dict[str, float]
     ) -> PlannedStep | None:
-        """The next step of the whole plan; None where the run is to go on by steps."""
+        """The next step of the whole plan; None if the run continues step by step."""
         if run.planned is None:
             started = time.perf_counter()
             run.planned = self._plan_ahead(run)
@@ -243,7 +242,7 @@ class Planner:
         return PlannedStep(ranking, (tool,), selected, call, filled, 0, 0, seconds)
 
     def _plan_ahead(self, run: _Run) -> list[tuple[ToolCall, FilledParameters]]:
-        """The calls of the most probable plan, filled; none where there is no such plan."""
+        """The filled calls of the most probable plan; none if there is no plan."""
         plan = self._find_plan(run)
         if plan is None:
             run.goes_by_steps = True
@@ -259,7 +258,7 @@ class Planner:
 
     def _find_plan(self, run: _Run) -> PlanPrediction | None:
         """The most probable plan; None if the last call contradicts it."""
-        # A plan takes for granted that its calls return what is needed.
+        # A plan assumes that its calls return what it needs.
         if run.calls and run.calls[-1].status in ("error", "empty"):
             return None
         return next(iter(run.session.plans(1)), None)
@@ -272,7 +271,7 @@ class Planner:
 
 @dataclass
 class _Run:
-    """A plan in the making."""
+    """A plan under way."""
 
     planner: Planner
     asked: str | Run
@@ -294,14 +293,14 @@ class _Run:
 
     @property
     def free_id(self) -> str:
-        """Names the next call: its number in the plan, or the next that is free."""
+        """The id of the next call: its number in the plan, or the next free number."""
         number = len(self.calls) + 1
         while str(number) in self._ids:
             number += 1
         return str(number)
 
     def add(self, step: PlannedStep, max_steps: int) -> None:
-        """Append a step, and decide whether the plan goes on."""
+        """Append a step, and decide whether the plan continues."""
         self.steps.append(step)
         if step.call is None:
             if step.selected.tool == END:
@@ -320,12 +319,12 @@ class _Run:
             self.stopped = "step limit"
 
     def _follow(self, call: ToolCall) -> None:
-        """The next step goes on after this call."""
+        """Continue after this call."""
         self.calls.append(call)
         self._ids.add(call.id)
         if self.planner.filler.uses_learned:
             self.session.call(call.tool, call.arguments, id=call.id)
-        else:  # rankings, and with them recorded prompts, stay those by names
+        else:  # rankings, and so recorded prompts, use names alone
             self.session.call(call.tool)
 
     def result(self) -> PlanResult:
@@ -339,7 +338,7 @@ class _Run:
 
 @dataclass
 class _GoldRun(_Run):
-    """A plan in the making whose history is the gold plan's."""
+    """A plan under way whose history is the gold plan."""
 
     gold: Sequence[ToolCall] = ()
 
@@ -348,14 +347,14 @@ class _GoldRun(_Run):
         self._planned: list[ToolCall] = []
 
     def add(self, step: PlannedStep, max_steps: int) -> None:
-        """Keep what was planned, and go on after the gold call that stands in its place."""
+        """Keep the planned call, and continue after the gold call in its place."""
         if step.call is None:
             super().add(step, max_steps)
             return
         self.steps.append(step)
         self._planned.append(step.call)
         if len(self.calls) == len(self.gold):
-            self.stopped = "step limit"  # it went on where the gold plan ends
+            self.stopped = "step limit"  # it continued after the end of the gold plan
             return
         gold = self.gold[len(self.calls)]
         self._follow(gold)

@@ -1,4 +1,4 @@
-"""What the planner gives: its steps, and the plan that they amount to."""
+"""The steps of the planner, and the plan that they make."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PlannedStep:
 
     Attributes:
         ranking: every tool with its probability.
-        shown: names of the tools that were retrieved for the prompt.
-        selected: what was selected, and how it came about.
-        call: the call that was added to the plan; None at the end, or without a usable answer.
+        shown: names of the tools retrieved for the prompt.
+        selected: the selection, and how it came about.
+        call: added to the plan; None at the end, or without a usable answer.
         filled: how its parameters were filled.
         constant_tokens: tokens of the selection prompt that are the same at each step.
-        variable_tokens: the others; 0 where the LLM was not asked.
+        variable_tokens: the others; 0 if the LLM was not asked.
         seconds: ``rank``, ``select`` and ``fill``.
     """
 

@@ -29,9 +29,8 @@ Outcome = Literal[
     "plan",
     "too long",
 ]
-"""How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), that
-there was but one candidate, that the retriever or a whole plan of its decided, or that the prompt
-exceeded the context."""
+"""How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), a single
+candidate, the retriever or its whole plan, or a prompt that exceeded the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,12 @@ class Selected:
     """One selection.
 
     Attributes:
-        tool: the selected tool, end of plan included; None where the answer cannot be used.
+        tool: the selected tool, end of plan included; None if the answer is unusable.
         outcome: how it came about.
         answer: what the LLM wrote, or an empty text.
         candidates: names it could choose from.
-        llm_calls: selections for which the LLM was asked: 0 or 1.
-        prompt_tokens: tokens of the prompt as the backend counts them; None where not told.
+        llm_calls: requests to the LLM: 0 or 1.
+        prompt_tokens: tokens of the prompt as the backend counts them; None if it does not.
     """
 
     tool: str | None
@@ -58,14 +57,14 @@ class Selected:
 class Selector:
     """Selects the next function with one of the methods.
 
-    - ``greedy`` (the paper): the LLM writes freely, at most as long as the longest tool name; a
-      name that is not listed is wrong.
+    - ``greedy`` (the paper): the LLM writes freely, up to the length of the longest tool name; an
+      unlisted name is wrong.
     - ``constrained``: the answer is always a listed tool.
     - ``retriever``: the best of the ranking; the LLM is not asked.
     - ``plan``: the calls of the most probable whole plan, one after the other (the planner follows
-      it); as ``retriever`` at single steps.
+      it); like ``retriever`` at single steps.
 
-    Where only one tool may be chosen, only ``greedy`` asks the LLM.
+    If there is only one candidate, only ``greedy`` asks the LLM.
 
     Args:
         method: its name.
@@ -96,15 +95,15 @@ class Selector:
         """Select the next function.
 
         Args:
-            llm: may be None where it is not asked.
+            llm: None if the method does not ask it.
             prompts: the writer of the prompt, for its names.
-            prompt: what the LLM reads.
+            prompt: for the LLM.
             ranking: every tool.
             shown: the tools that the prompt shows as retrieved.
 
         Raises:
             InputError: the LLM is needed and there is none.
-            LLMError: the LLM gave no usable answer at all.
+            LLMError: the LLM gave no usable answer.
         """
         if not self.asks:
             return Selected(ranking.best, "retriever", candidates=shown.tools)

@@ -1,4 +1,4 @@
-"""Prompts: how a ranking is written for an LLM, and how its answers are read."""
+"""Prompts that show a ranking to an LLM, and readers of its answers."""
 
 from dtdr.llm.prompting.answer_forms import AnswerForm, filling_form
 from dtdr.llm.prompting.examples import Examples

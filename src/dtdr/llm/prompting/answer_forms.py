@@ -1,4 +1,4 @@
-"""What a filling answer may look like: a grammar for llama.cpp, a JSON schema for other servers."""
+"""The form of a filling answer: a grammar for llama.cpp, a JSON schema for other servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ list ::= "[" (item (", " item)*)? "]"
 object ::= "{" (text ": " item (", " text ": " item)*)? "}"
 item ::= text | number | boolean | list | object
 """.strip()
-"""GBNF rules of what a value is made of."""
+"""GBNF rules of a value."""
 
 _SCHEMA_TYPES = {
     "text": "string",
@@ -32,7 +32,7 @@ _SCHEMA_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """What an answer must look like.
+    """The form of an answer.
 
     Attributes:
         grammar: GBNF of ``name='value', other=out_1``.
@@ -46,18 +46,18 @@ class AnswerForm:
 def filling_form(parameters: Sequence[Parameter], outputs: int) -> AnswerForm:
     """The form of an answer that fills parameters, each with a value of its type.
 
-    Optional ones may be left out; any value may be the output of a call.
+    Optional parameters may be left out; any value may be the output of a call.
 
     Args:
-        parameters: those that are asked for, at least one.
-        outputs: how many calls there are to refer to.
+        parameters: to fill, at least one.
+        outputs: number of calls to refer to.
     """
     rules = [*_value_rules(outputs), *_pair_rules(parameters, outputs), "root ::= first-0"]
     return AnswerForm("\n".join(rules), _schema(parameters))
 
 
 def _value_rules(outputs: int) -> list[str]:
-    # A brace in a text begins an output that there is, or anything but the name of one.
+    # A brace in a text begins an existing output, or anything but the name of an output.
     part = r'part ::= "\\" [^\n] | "{" [^o{"\x27\\\n]'
     if not outputs:
         return [_VALUES, part]
@@ -75,7 +75,7 @@ def _pair_rules(parameters: Sequence[Parameter], outputs: int) -> list[str]:
         value = f"({kind}{' | output' if outputs else ''})" if kind else "item"
         pair, following = f"pair-{number}", f"later-{number + 1}"
         rules.append(f"{pair} ::= {name} {value}")
-        # What may follow where nothing stands before, and where something does.
+        # What may follow if this is the first pair, and if it is not.
         first, later = f"{pair} {following}", f'", " {pair} {following}'
         if not parameter.required:
             first, later = f"{first} | first-{number + 1}", f"{later} | {following}"
@@ -85,7 +85,7 @@ def _pair_rules(parameters: Sequence[Parameter], outputs: int) -> list[str]:
 
 
 def _schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """An object that a strict server takes: it wants every key, so what is left out is null."""
+    """An object for strict servers, which require every key: a value left out is null."""
     properties = {safe(item.name): _value_schema(item) for item in parameters}
     return {
         "type": "object",

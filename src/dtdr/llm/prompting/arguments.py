@@ -30,13 +30,13 @@ class ReadArguments:
 def read_arguments(answer: str, tool: Tool, calls: Sequence[ToolCall]) -> ReadArguments:
     """Read ``name='value', other=out_1``.
 
-    Also understood: the pairs inside ``tool(…)``, a JSON object, a code fence around either, bare
-    values with commas, lists. A value ``out_n`` is a reference, ``{out_n}`` inside text is a
-    text around a reference, and what is optional may be missing or empty.
+    It also reads pairs inside ``tool(…)``, a JSON object, a code fence around either, bare values
+    with commas, and lists. A value ``out_n`` is a reference, ``{out_n}`` inside text is a text
+    around a reference, and optional parameters may be missing or empty.
 
     Args:
         answer: what the LLM wrote.
-        tool: whose parameters they are.
+        tool: whose parameters to read.
         calls: the plan so far, for references.
     """
     problems: list[str] = []
@@ -118,7 +118,7 @@ def _pairs(text: str, names: Sequence[str]) -> list[tuple[str, Any]]:
         value, end = read_nested(text, 0)
         if isinstance(value, dict) and not text[end:].strip():
             return list(value.items())
-    # Longer names first, so that a name that begins another does not win.
+    # Longer names first, so that a prefix of another name does not win.
     listed = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     name = rf"(?:{listed}|[^\W\d][\w.\-]*)" if listed else r"[^\W\d][\w.\-]*"
     key = re.compile(rf"\s*({name})\s*=(?!=)\s*")

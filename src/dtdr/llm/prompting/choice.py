@@ -1,4 +1,4 @@
-"""Reads which function an LLM named, and says how clearly it did."""
+"""Reads which function an LLM named, and how clearly."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 
 Clarity = Literal["exact", "cleaned", "embedded", "unlisted", "invalid", "empty"]
 """``exact``: a listed name and nothing else. ``cleaned``: the same in quotes, in another case, or
-with punctuation. ``embedded``: one listed name inside other text. ``unlisted``: a tool that exists,
-but that was masked. ``invalid``: none of these. ``empty``: no text at all."""
+with punctuation. ``embedded``: one listed name inside other text. ``unlisted``: an existing tool
+that was masked. ``invalid``: none of these. ``empty``: no text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A function that an LLM named; ``name`` is None where the answer cannot be used."""
+    """A function that an LLM named; ``name`` is None if the answer is unusable."""
 
     name: str | None
     clarity: Clarity
@@ -30,7 +30,7 @@ def read_choice(answer: str, listed: Sequence[str], known: Sequence[str] = ()) -
     Args:
         answer: what the LLM wrote.
         listed: names it could choose from, as they were shown.
-        known: names of all tools, to tell a masked tool from an invented one.
+        known: names of all tools, to distinguish a masked tool from an invented one.
     """
     if answer.strip() in listed:
         return Choice(answer.strip(), "exact")
@@ -40,7 +40,7 @@ def read_choice(answer: str, listed: Sequence[str], known: Sequence[str] = ()) -
         name = _find_equal(candidate, listed)
         if name is not None:
             return Choice(name, "cleaned")
-        if _find_equal(candidate, known) is not None:  # which may hold a listed one as a word
+        if _find_equal(candidate, known) is not None:  # which may contain a listed one as a word
             return Choice(None, "unlisted")
     if len(inside := _names_in(answer, listed)) == 1:
         return Choice(inside[0], "embedded")
@@ -57,6 +57,6 @@ def _find_equal(text: str, names: Sequence[str]) -> str | None:
 
 
 def _names_in(text: str, names: Sequence[str]) -> list[str]:
-    """Names that stand in the text as words of their own; a name inside a longer one is not."""
+    """Names that are whole words of the text; a name inside a longer one does not count."""
     words = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
     return [name for name in words if not any(name != other and name in other for other in words)]

@@ -62,8 +62,8 @@ class Examples:
     def task(self) -> Example | None:
         """The one demonstration that shows the task (paper, Section Experimental Setup).
 
-        A plan of two calls or more where there is one, shown after its first call, so that the
-        example shows what a history looks like.
+        If possible, this is a plan of at least two calls after its first call, so that the example
+        shows what a history looks like.
         """
         for item in self._demonstrations:
             if len(item.plan) > 1:
@@ -74,7 +74,7 @@ class Examples:
         return Example(item.query, (), item.plan.calls[0])
 
     def with_tools(self, tools: Sequence[str], limit: int = 5) -> list[Demonstration]:
-        """Demonstrations whose plans use most of the tools; fewer where fewer use any of them."""
+        """Demonstrations whose plans use most of the tools, up to a limit."""
         used: dict[int, int] = defaultdict(int)
         for tool in tools:
             for position in self._with_tool.get(tool, ()):
@@ -85,10 +85,11 @@ class Examples:
     def example_for(
         self, tool: str, *, query: str = "", before: Sequence[str] = ()
     ) -> Example | None:
-        """The most similar step at which the tool was called, with arguments where there is one.
+        """The most similar step at which the tool was called, with arguments if possible.
 
-        Small models copy from their example, the numbers of outputs too. So it is one before which
-        the same tools were called at the same places; of several, one whose query shares words.
+        Small models copy from their example, even the numbers of outputs. So the example is a step
+        before which the same tools were called at the same places; of several, one whose query
+        shares words.
 
         Args:
             tool: its name.
@@ -114,7 +115,7 @@ class Examples:
 
 
 def _similarity(left: Sequence[str], right: Sequence[str]) -> float:
-    """Share of the places at which two sequences have the same tool; 1 for equal ones."""
+    """Share of the places at which two sequences have the same tool; 1 if they are equal."""
     if not left and not right:
         return 1.0
     same = sum(one == other for one, other in zip(left, right, strict=False))

@@ -34,7 +34,7 @@ class FillingPrompts:
 
     Args:
         tools: every tool, with its parameters.
-        examples: where the example of the same function comes from.
+        examples: for the example of the same function.
         layout: one of ``LAYOUTS`` of the selection prompts.
     """
 
@@ -62,9 +62,8 @@ class FillingPrompts:
         Args:
             query: what the user asked for.
             calls: the plan so far.
-            tool: its parameters are those asked for.
-            known: arguments that are written already, to be read and not asked for. The example
-                has its own values of those parameters there.
+            tool: whose parameters to fill.
+            known: arguments that are already filled. The example shows its own values of these.
         """
         known = known or {}
         before = [call.tool for call in calls]
@@ -107,9 +106,9 @@ class FillingPrompts:
 
 
 def signature_line(parameter: Parameter) -> str:
-    """A parameter on one line: name, type, whether it is optional, description.
+    """A parameter on one line: name, type, whether it is required, description.
 
-    It looks like no answer: small models copied parameters that were written as JSON objects.
+    It does not look like an answer: small models copied parameters written as JSON objects.
     """
     kind = safe(parameter.type) or "any type"
     needed = "required" if parameter.required else "optional"

@@ -1,4 +1,4 @@
-"""A prompt: what stays the same from step to step first, then what varies."""
+"""A prompt: first the part that is the same at every step, then the part that varies."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent to an LLM.
+    """The input of an LLM.
 
     Attributes:
-        guidelines: what to do; the system's message in a chat.
-        variable: what belongs to this step.
+        guidelines: what to do; the system message in a chat.
+        variable: the part of this step.
         cue: the last line, which the answer follows, as it does in the example.
         example: another task of this kind and its answer: a separate exchange in a chat, where
             small models follow its form far better than inside one message.
-        listing: what the task begins with at every step, such as all functions.
-        example_varies: the example is chosen for the step, so it does not count as constant.
+        listing: the start of the task at every step, such as all functions.
+        example_varies: whether the example is chosen for the step, and so is not constant.
         is_one_message: in a chat, everything is one message of the user, as in the paper.
     """
 
@@ -30,7 +30,7 @@ class Prompt:
 
     @property
     def constant(self) -> str:
-        """What every step begins with, as one plain text: a server keeps it cached."""
+        """The start of every step as one plain text, which a server keeps cached."""
         if self.example_varies:
             return self.guidelines
         return _paragraphs(self.guidelines, self._example_text, self.listing)
@@ -61,7 +61,7 @@ class Prompt:
         return [*messages, {"role": "user", "content": task}]
 
     def add_remark(self, answer: str, remark: str) -> Prompt:
-        """The prompt for another try, after an answer that could not be used."""
+        """The prompt for another try after an unusable answer."""
         return replace(self, variable=f"{self.variable}\n\nYour answer was: {answer}\n{remark}")
 
     @property

@@ -1,4 +1,4 @@
-"""Text of others made safe to stand in a prompt: names, descriptions, queries, values, plans."""
+"""Untrusted text made safe for a prompt: names, descriptions, queries, values, plans."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dtdr.data.json_codec import safe
 from dtdr.data.tools import Tool
 
 PLAIN_POINTER = re.compile(r"(?:/[A-Za-z0-9_.~-]+)*")
-"""A JSON Pointer that may stand in a prompt, and in an answer, without quotes."""
+"""A JSON Pointer that needs no quotes in prompts and answers."""
 
 
 class ShownNames:
     """Tool names as a prompt shows them, and the way back.
 
-    Almost always a name is shown as it is. One that holds line breaks or control tokens is shown
-    made safe, and numbered where two names would look the same.
+    Most names are shown unchanged. A name with line breaks or control tokens is made safe, and
+    numbered if it looks like another one then.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._shown: dict[str, str] = {}
         self._name: dict[str, str] = {}
-        # Names that need no change come first, so that they are never the ones numbered.
+        # Names that need no change come first, so that they are never numbered.
         for name in sorted(dict.fromkeys(names), key=lambda item: safe(item).strip() != item):
             shown = plain = safe(name).strip() or "unnamed"
             number = 1
@@ -36,18 +36,18 @@ class ShownNames:
             self._name[shown] = name
 
     def show(self, name: str) -> str:
-        """The name as the prompt has it; one that is not known is made safe."""
+        """The name in the prompt; an unknown name is made safe."""
         return self._shown.get(name) or safe(name).strip() or "unnamed"
 
     def name(self, shown: str) -> str:
-        """The tool's own name, for a name that the prompt showed."""
+        """The tool's name, for a name in the prompt."""
         return self._name.get(shown, shown)
 
 
 def tool_list(
     tools: Sequence[Tool], names: ShownNames, probabilities: Mapping[str, float] | None = None
 ) -> str:
-    """One JSON object a line, so that no description can end its entry or begin another."""
+    """One JSON object per line, so that no description can end its entry or begin another."""
     lines: list[str] = []
     for tool in tools:
         record: dict[str, Any] = {"function": names.show(tool.name)}
@@ -63,13 +63,13 @@ def value_text(value: Any, outputs: Mapping[str, str], *, nested: bool = True) -
     """A JSON value as a plan shows it.
 
     References are bare ``out_n``, or ``out_n/rooms/0/id`` for a part of the output; a text around
-    references has them in braces: ``'Notes: {out_2}'``. A part whose keys hold other characters
-    than words do is shown as the whole output.
+    references has them in braces: ``'Notes: {out_2}'``. A path with other characters than words
+    have is shown as the whole output.
 
     Args:
         value: any JSON value, references included.
         outputs: output variable of each call id.
-        nested: whether text is quoted; top-level text of an answer may stand bare.
+        nested: whether text is quoted; top-level text of an answer needs no quotes.
     """
     if is_reference(value):
         path = str(value.get("path", ""))

@@ -1,4 +1,4 @@
-"""Values as an LLM writes them, read and converted to the types of parameters."""
+"""Reads values that an LLM wrote, and converts them to the types of parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d{1,3})?")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _DEPTH = 20
-"""Nesting that no tool's argument needs; deeper text is an answer gone wrong."""
+"""Limit of nesting: no argument needs more, so a deeper answer is wrong."""
 
 Resolve = Callable[[str], Any]
 
@@ -46,13 +46,13 @@ _KINDS = {
 
 
 class Bare(str):
-    """Text that stood without quotes; its type follows from the parameter's."""
+    """Text without quotes; its type follows from the parameter."""
 
     __slots__ = ()
 
 
 def bare_value(text: str) -> Any:
-    """The value that a bare word stands for: a constant, a number, or ``Bare`` text."""
+    """The value of a bare word: a constant, a number, or ``Bare`` text."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
@@ -63,7 +63,7 @@ def bare_value(text: str) -> Any:
 
 
 def unescape(text: str) -> str:
-    """Text between quotes with its backslash escapes undone; an unknown escape stays as it is."""
+    """Text between quotes without its backslash escapes; unknown escapes stay."""
     return re.sub(
         r"\\(.)",
         lambda escape: _ESCAPES.get(escape[1], escape[1] if escape[1] in "'\"\\" else escape[0]),
@@ -75,7 +75,7 @@ def unescape(text: str) -> str:
 def read_nested(text: str, start: int) -> tuple[Any, int]:
     """The list or object that begins at ``start``, and the position after it.
 
-    What stands in it without quotes is ``Bare``.
+    Text in it without quotes is ``Bare``.
 
     Raises:
         InputError: it does not end, or an object's key has no value.
@@ -177,11 +177,11 @@ class _NestedReader:
 def convert_value(value: Any, declared: str, resolve: Resolve) -> Any:
     """Convert a value to its parameter's type, with references resolved.
 
-    A reference fits every type, since nothing is executed and its type is not known; so does
-    null. A type that is not known, such as ``image``, takes any value.
+    A reference has every type, since nothing is executed and its type is unknown; so has null. An
+    unknown type, such as ``image``, takes any value.
 
     Args:
-        value: as the LLM wrote it.
+        value: from the LLM.
         declared: a JSON-schema type, or a Python one such as ``list[str]``.
         resolve: from text to itself or to a reference.
 
@@ -208,7 +208,7 @@ def convert_value(value: Any, declared: str, resolve: Resolve) -> Any:
 
 
 def _from_text(value: str, kind: str, declared: str) -> Any:
-    """The value that a text stands for, if only by its parameter's type: 007 may be a text."""
+    """The value of a text by its parameter's type: 007 may be a text."""
     plain = bare_value(value.strip())
     if plain is None and (isinstance(value, Bare) or kind not in ("text", "")):
         return None
@@ -230,7 +230,7 @@ def _from_text(value: str, kind: str, declared: str) -> Any:
 
 
 def kind_of_type(declared: str) -> str:
-    """``text``, ``integer``, ``number``, ``boolean``, ``list``, ``object``; empty if not known.
+    """``text``, ``integer``, ``number``, ``boolean``, ``list``, ``object``; empty if unknown.
 
     Args:
         declared: a JSON-schema type, or a Python one such as ``list[str]``.

@@ -14,32 +14,32 @@ from dtdr.rankers.base import StepState
 Floats = npt.NDArray[np.float64]
 
 MOST_CALLS = 64
-"""No plan is longer."""
+"""Limit of calls in a plan."""
 KEPT = 28
-"""Plans that are kept of those found."""
+"""Plans that a search keeps."""
 RANKINGS = 32
-"""Steps that are ranked beyond those of the best tools. A beam of ten plans ranked 65 steps a query
-of TinyAgent instead of 38; on inner folds the right plan came first as often (.465 and .485,
-T-Eval .319 and .312) and was among five less often (.685 and .660, .549 and .535)."""
+"""Steps to rank in addition to those of the best tools. A beam of ten plans ranked 65 steps per
+query of TinyAgent instead of 38. On inner folds it had the right plan first in .465 (.485), T-Eval
+.319 (.312), and among five in .685 (.660) and .549 (.535)."""
 _BONUS = 0.4
-"""For each call, so that long plans are continued; 0.2 and 0.6 were no better, 1.5 worse."""
+"""Bonus per call, to continue long plans; 0.2 and 0.6 were no better, 1.5 worse."""
 _BRANCHES = 7
-"""Tools that are tried after each call."""
+"""Limit of tools to try after each call."""
 _LEAST = math.log(3e-3)
-"""A tool less likely than this is not tried."""
+"""Log probability below which a tool is not tried."""
 _LEAST_END = math.log(1e-7)
 
 Multiset = tuple[int, ...]
-"""The tools of a plan, sorted: which ones, and each how often."""
+"""The tools of a plan, sorted, each as often as it is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan that the search found.
+    """A plan.
 
     Attributes:
-        tools: of the calls still to be made, in their most probable order.
-        total: logarithm of the probability, summed over the orders that were found.
+        tools: of the remaining calls, in their most probable order.
+        total: logarithm of the probability, summed over the orders found.
     """
 
     tools: tuple[int, ...]
@@ -47,13 +47,13 @@ class Candidate:
 
 
 class PlanSearch:
-    """All plans of one query worth a second look.
+    """Searches the probable plans of one query.
 
     Args:
         state: of the query and the calls made so far; it is not changed.
-        longest: calls that a plan may have, those made so far left out.
-        may_be_empty: whether nothing may be left to do.
-        allowed: shape (tools,): whether each can be called, end of plan included; None for all.
+        longest: limit of remaining calls.
+        may_be_empty: whether no call may remain.
+        allowed: shape (tools,): whether each can be called, end of plan included; None: all.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PlanSearch:
         self._at: tuple[tuple[int, ...], StepState] = (), state.copy()
 
     def follow_best(self) -> Candidate | None:
-        """The best tool of each step until the end; None where that does not come."""
+        """The best tool of each step until the end; None if it does not end."""
         tools: tuple[int, ...] = ()
         total = 0.0
         while True:
@@ -84,9 +84,9 @@ class PlanSearch:
             tools = (*tools, best)
 
     def run(self) -> dict[Multiset, Candidate]:
-        """The plans found, by their tools in the order of the vocabulary; most probable first.
+        """The plans by their sorted tools, most probable first.
 
-        Time and memory are bounded by ``RANKINGS``; a plan that would not end by then is left out.
+        ``RANKINGS`` bounds time and memory; plans that would end later are left out.
         """
         most = len(self._ranked) + RANKINGS
         totals: dict[Multiset, float] = {(): 0.0}
@@ -134,7 +134,7 @@ class PlanSearch:
 
 
 def _likely(logs: Floats) -> list[int]:
-    """The tools that are tried, without the end of plan."""
+    """The tools to try, without the end of plan."""
     tools = np.flatnonzero(logs[:-1] > _LEAST)
     if len(tools) > _BRANCHES:
         tools = tools[np.argsort(-logs[tools], kind="stable")[:_BRANCHES]]

@@ -1,4 +1,4 @@
-"""A predicted plan, and how its calls are written."""
+"""A predicted plan, and the writer of its calls."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.best_first import MOST_CALLS
-from dtdr.predict.plans.links import Links
 
 Written: TypeAlias = tuple[tuple[CallPrediction, ...], tuple[tuple[int, int], ...]]
-"""The calls of a plan, and (earlier, later) places of those that depend on one another."""
+"""The calls of a plan, and pairs (earlier, later) of dependent calls."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlanPrediction:
-    """A predicted plan, or what is left of it after the calls already made.
+    """A predicted plan, or the rest of it after the calls already made.
 
-    Its arguments are filled when they are looked at first; another plan of the same query that
-    begins with the same calls has them then too.
+    Arguments are filled when you first read them, for all plans of the query that begin with the
+    same calls.
 
     Attributes:
         tools: names of the tools, in the order of the calls.
-        ids: of the calls, which references of later calls name.
-        probability: how likely exactly these tools are called, each as often as here, calibrated on
-            held-out plans.
-        write: gives the calls, and (earlier, later) places of those that depend on one another.
-        has_arguments: whether the model knows arguments; where it does not, those of the calls are
-            empty.
+        ids: of the calls, for references from later calls.
+        probability: that exactly these tools are called, each this often; calibrated on held-out
+            plans.
+        write: returns the calls, and pairs (earlier, later) of dependent calls.
+        has_arguments: whether the model learned arguments; otherwise those of the calls are empty.
     """
 
     tools: tuple[str, ...]
@@ -51,12 +49,12 @@ class PlanPrediction:
 
     @property
     def calls(self) -> tuple[CallPrediction, ...]:
-        """Still to be made, in order; their probabilities are those of their arguments."""
+        """The remaining calls in order; their probabilities are those of their arguments."""
         return self._written[0]
 
     @property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """(earlier, later) places of calls that depend on one another, references included."""
+        """Pairs (earlier, later) of dependent calls, references included."""
         return self._written[1]
 
     def __eq__(self, other: object) -> bool:
@@ -69,7 +67,7 @@ class PlanPrediction:
 
     @property
     def unknown(self) -> tuple[tuple[str, str], ...]:
-        """What has to be written: the id of a call and the name of a parameter, in their order."""
+        """Arguments that you have to write: ids of calls and names of parameters, in order."""
         return tuple(
             (id, name)
             for id, call in zip(self.ids, self.calls, strict=True)
@@ -78,15 +76,15 @@ class PlanPrediction:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every argument is known: nothing has to be written."""
+        """Whether every argument is known."""
         return self.has_arguments and not self.unknown
 
     @property
     def exact_probability(self) -> float | None:
-        """How likely every argument is right too; None where the model knows no arguments.
+        """The probability that every argument is right, too; None without learned arguments.
 
-        The probability of the tools times that of each call, as if one call said nothing of
-        another; 0 where something has to be written.
+        It is the product of the probabilities of the tools and of each call; 0 if an argument is
+        unknown.
         """
         if not self.has_arguments:
             return None
@@ -96,7 +94,7 @@ class PlanPrediction:
     def to_plan(self) -> Plan:
         """The calls as a ``Plan``.
 
-        Arguments that are unknown, and references to calls already made, are left out.
+        It has no unknown arguments and no references to calls already made.
         """
         known = {*self.ids}
         calls = [
@@ -116,7 +114,7 @@ class PlanPrediction:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> PlanPrediction:
-        """A prediction from the JSON object that ``to_dict`` gives."""
+        """A prediction from its ``to_dict``."""
         ids = tuple(str(call["id"]) for call in record["calls"])
         place = {id: number for number, id in enumerate(ids)}
         has_arguments = all("arguments" in call for call in record["calls"])
@@ -136,7 +134,7 @@ class PlanPrediction:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object, which ``from_dict`` reads back."""
+        """A JSON object for ``from_dict``."""
         return {
             "calls": [
                 {"id": id} | (call.to_dict() if self.has_arguments else {"tool": call.tool})
@@ -148,23 +146,21 @@ class PlanPrediction:
 
 
 class PlanWriter:
-    """Writes the calls of several plans of one run; calls that begin two plans are filled once.
+    """Writes the calls of several plans of one run, and fills common first calls once.
 
     Args:
         run: the query and the calls made so far; it may change later.
         arguments: fills the calls; None leaves them empty.
-        dependencies: of calls where no argument tells.
+        is_chain: whether each call depends on the one before it, references aside.
     """
 
-    def __init__(self, run: Run, arguments: ArgumentModel | None, dependencies: Links) -> None:
-        self._run, self._arguments, self._dependencies = run.copy(), arguments, dependencies
-        self._by_pairs = arguments is None or dependencies.by_reference < 0.5
-        self._made = list(run.history)
+    def __init__(self, run: Run, arguments: ArgumentModel | None, *, is_chain: bool) -> None:
+        self._run, self._arguments, self._is_chain = run.copy(), arguments, is_chain
         taken = {call.id for call in (*run.earlier, *run.calls)}
         first = len(run.calls) + 1
         free = (str(number) for number in range(first, first + MOST_CALLS + len(taken) + 1))
         self._ids = tuple(id for id in free if id not in taken)
-        self._start: RunState | None = None  # what follows from the query is worked out once
+        self._start: RunState | None = None  # keeps what was computed from the query
         self._filled: dict[tuple[str, ...], tuple[CallPrediction, RunState]] = {}
         self._lock = Lock()  # plans may be read from several threads
 
@@ -180,19 +176,16 @@ class PlanWriter:
         )
 
     def _write(self, names: tuple[str, ...]) -> Written:
-        """The calls of a plan, and which of them depend on which."""
-        made = len(self._made)
-        tools = [*self._made, *names]
-        links = set(self._dependencies.of(tools)) if self._by_pairs else set()
+        """The calls of a plan, and pairs of dependent calls."""
+        links = {(later - 1, later) for later in range(1, len(names)) if self._is_chain}
         if self._arguments is None:
             calls = [CallPrediction(name, {}, {}, 1.0) for name in names]
         else:
             calls = self._fill(names, self._arguments)
-            place = {id: made + number for number, id in enumerate(self._ids)}
-            for later, call in enumerate(calls, made):
-                links |= {(place[one], later) for one in call.outputs if one in place}
-        left = [(one - made, other - made) for one, other in links if one >= made]
-        return tuple(calls), tuple(sorted(left))
+            place = {id: number for number, id in enumerate(self._ids)}
+            for later, call in enumerate(calls):
+                links |= {(place[id], later) for id in call.outputs if id in place}
+        return tuple(calls), tuple(sorted(links))
 
     def _fill(self, names: tuple[str, ...], arguments: ArgumentModel) -> list[CallPrediction]:
         calls: list[CallPrediction] = []

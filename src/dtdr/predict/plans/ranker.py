@@ -1,4 +1,4 @@
-"""A log-linear ranker of whole plans: a softmax over the plans found for a query."""
+"""A log-linear ranker of whole plans: a softmax over the plans of a query."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ _BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
 @dataclass(frozen=True, eq=False)
 class PlanRanker:
-    """Weights of what a ``PlanSet`` says of its plans.
+    """Weights of the features of a ``PlanSet``.
 
-    A weight has the sign of its feature or is 0, so that what the ranker learned from seldom is
-    never held against the right plan.
+    A weight has the sign of its feature or is 0, so that a rare feature never counts against the
+    right plan.
 
     Attributes:
         dense: shape (len(SIGNS),).
         by_tool: shape (tools, BY_TOOL).
-        greedy_first: whether the plan of the best tool of each step comes first whatever its
-            weight.
+        greedy_first: whether the plan of the best tool of each step always comes first.
     """
 
     dense: Floats
@@ -45,13 +44,13 @@ class PlanRanker:
         """Learn from the plans found for queries.
 
         Args:
-            queries: features of the plans of each.
-            targets: of each, the weights of the plans to choose; shape (n,).
-            tools: how many there are.
+            queries: the plans of each query.
+            targets: for each query, the weights of the plans to choose; shape (n,).
+            tools: number of tools.
         """
         from scipy.optimize import minimize
 
-        if not queries:  # by the search alone
+        if not queries:  # the probabilities of the search alone
             order = [float(name == "log_probability") for name in SIGNS]
             return cls(np.array(order), np.zeros((tools, BY_TOOL)))
         sizes = [len(one.plans) for one in queries]
@@ -86,7 +85,7 @@ class PlanRanker:
         return cls(weights[: len(SIGNS)] / scale, weights[len(SIGNS) :].reshape(tools, BY_TOOL))
 
     def probabilities(self, query: PlanSet) -> Floats:
-        """Of each plan; shape (n,), summing to 1."""
+        """The probability of each plan; shape (n,), summing to 1."""
         scores = query.dense @ self.dense
         scores += np.einsum("nmk,mk->n", query.by_tool, self.by_tool[query.tools])
         if self.greedy_first:
@@ -96,17 +95,17 @@ class PlanRanker:
         return shares
 
     def best(self, query: PlanSet) -> int:
-        """The place of the most probable plan."""
+        """The position of the most probable plan."""
         return int(self.probabilities(query).argmax())
 
     def of_tools(self, places: Sequence[int]) -> PlanRanker:
-        """The ranker of other tools: by their places among its own, -1 for one it does not know."""
+        """The ranker of other tools, by their positions among its own, -1 for unknown ones."""
         rows = np.vstack([self.by_tool, np.zeros((1, BY_TOOL))])
         return replace(self, by_tool=rows[list(places)])
 
 
 def _by_tool(queries: Sequence[PlanSet], tools: int) -> csr_array:
-    """What weights of single tools see; shape (plans, tools * BY_TOOL)."""
+    """The features of single tools; shape (plans, tools * BY_TOOL)."""
     rows, columns, values = [], [], []
     start = 0
     for one in queries:

@@ -1,8 +1,8 @@
 """Which tools a query's names, quotations and numbers are meant for.
 
-"Mail John, Lisa and Emma" takes three addresses and one mail. How often a plan calls a tool follows
-from how many spans of the query stand among the arguments of its calls, so each span gets, for each
-tool, the probability that some call of it is given this span.
+"Mail John, Lisa and Emma" takes three addresses and one mail: the number of calls of a tool depends
+on how many spans of the query are arguments of it. So each span gets, for each tool, the
+probability that one of its calls has this argument.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from dtdr.text.encoders.base import MAX_CHARACTERS
 Floats = npt.NDArray[np.float64]
 
 MAX_SPANS = 48
-"""Spans of a query that are looked at, the first ones."""
+"""Limit of spans per query."""
 MOST_COUNTED = 8
-"""More spans that a tool is given count as this many."""
+"""More spans for one tool count as this many."""
 BUCKETS = 2_048
-"""That features are hashed to; 8,192 found as many right plans on an inner fold of TinyAgent."""
+"""For hashed features; 8,192 found as many right plans on an inner fold of TinyAgent."""
 _NEAR, _SENTENCE = 3, 25
-"""Words on each side of a span whose places count; words of its sentence before it."""
+"""Words on each side of a span by position; words of its sentence before it."""
 _MOST = 4_000
-"""Demonstrations whose spans are learned, of more."""
+"""Limit of demonstrations to learn from."""
 _LEAST_SPANS = 5
-"""A tool that fewer spans are meant for is not learned."""
+"""Spans of a tool below which it is not learned."""
 _LITTLE = 1e-3
 _PENALTY = 1.0
 _ITERATIONS = 40
 
 _CAPITAL = "[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]"
-# What can be long is bounded, so that matching stays linear.
+# Long repetitions are bounded, so that matching stays linear.
 _SPANS = re.compile(
     r"(?P<quoted>\"[^\"]{1,500}\"|“[^”]{1,500}”|(?<!\w)'[^']{1,500}'(?!\w))|(?<!\w)(?:"
     r"(?P<address>[\w.+-]{1,64}@[\w.-]{1,190}\w)|(?P<number>\d[\w:/-]*(?:\.\w+)*)|"
@@ -56,7 +56,7 @@ class Span(NamedTuple):
 
 
 def read_spans(query: str) -> list[Span]:
-    """The quotations, names, numbers and addresses of a query, the first ones of many."""
+    """The first quotations, names, numbers and addresses of a query."""
     query = query[:MAX_CHARACTERS]
     words, forms, places = list[str](), list[str](), list[int]()
     end = 0
@@ -64,7 +64,7 @@ def read_spans(query: str) -> list[Span]:
         kind, start = str(match.lastgroup), match.start()
         form = match[kind][1:-1] if kind == "quoted" else match[kind]
         if kind == "name" and query[:start].rstrip()[-1:] in ("", ".", "!", "?", ":"):
-            # The word that begins a sentence is no name: "Mail Ann" has the name Ann.
+            # The first word of a sentence is not a name: "Mail Ann" has the name Ann.
             first, _, form = form.partition(" ")
             start += len(first) + 1
             if not form:
@@ -102,7 +102,7 @@ def _canonical(value: str | float) -> str:
 
 
 def tools_given(demonstration: Demonstration) -> dict[str, set[str]]:
-    """The tools that calls give a value to, by the form of the value."""
+    """The tools that are called with a value, by the form of the value."""
     tools: dict[str, set[str]] = {}
     for call in demonstration.plan.calls:
         for value in call.arguments.values():
@@ -114,10 +114,10 @@ def tools_given(demonstration: Demonstration) -> dict[str, set[str]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanTagger:
-    """Logistic regressions of whether a tool is given a span, one for each tool.
+    """One logistic regression per tool: whether a span is one of its arguments.
 
     Attributes:
-        known: shape (m,): positions of the tools of which something is known.
+        known: shape (m,): positions of the learned tools.
         weights: shape (BUCKETS, m).
     """
 
@@ -126,10 +126,10 @@ class SpanTagger:
 
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], index: Mapping[str, int]) -> Self:
-        """Learn from the arguments of demonstrations; without any, nothing is known.
+        """Learn from the arguments of demonstrations.
 
         Args:
-            demonstrations: of tools that are known; of many, some are read, evenly spaced.
+            demonstrations: of known tools; of many, evenly spaced ones are read.
             index: positions of the tools.
         """
         from scipy.optimize import minimize
@@ -166,13 +166,13 @@ class SpanTagger:
         return cls(known, found.x.reshape(BUCKETS, -1))
 
     def count_scores(self, spans: Sequence[Span], tools: int) -> Floats:
-        """Log odds of how many spans each tool is given, against none.
+        """Log odds of each number of spans per tool, against none.
 
-        A value that is said twice counts once, with the higher probability. The counts are those of
-        independent spans (a Poisson-binomial distribution).
+        A repeated value counts once, with the higher probability. Spans are independent, so that
+        their number has a Poisson-binomial distribution.
 
         Returns:
-            Shape (MOST_COUNTED + 1, tools); 0 for tools of which nothing is known.
+            Shape (MOST_COUNTED + 1, tools); 0 for tools that are not learned.
         """
         shares: dict[str, Floats] = {}
         for span in spans:

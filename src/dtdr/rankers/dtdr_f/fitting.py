@@ -53,7 +53,7 @@ def fit(
     rest = [np.setdiff1d(everything, part) for part in inside]
     if len(inside) == 1 and not len(rest[0]):
         inside, rest = [], []
-    # The ranker learns what the blocks of a fold say, so all speak as if of its size.
+    # The ranker learns what the blocks of a fold say, so all counts are scaled to its size.
     reference = float(np.mean([encoded.weights[part].sum() for part in rest])) if rest else 0.0
     steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
     share, seen = encoded.new_tool_share, None
@@ -77,7 +77,7 @@ def fit(
             fitted.append(fit_blocks(encoded.subset(others)))
             held.add(fitted[-1], encoded.subset(part), halves[part])
         whole = fit_blocks(encoded)
-    # A tool that nobody called has half a call at least.
+    # Tools without calls have half a call at least.
     learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
     featurizer = whole.training.featurizer
     threshold = fit_threshold(

@@ -38,7 +38,7 @@ def add_reasons(
     if column < 0:
         note = (
             f"With this many tools, a query keeps {view.size} in view, and {names[tool]!r} is not "
-            "one of them: nothing in the query speaks for it."
+            "one of them: nothing in the query asks for it."
         )
         return replace(explanation, similar=similar, note=f"{explanation.note} {note}".strip())
     whole = _log_odds(model.probabilities(step), tool, rival)

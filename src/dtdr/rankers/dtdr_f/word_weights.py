@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array, hstack, vstack
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
@@ -16,6 +16,7 @@ from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import MAX_WORDS
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.vectors import unit
 
 _FOLDS = 2
 """Four instead of two: validation MRR on T-Eval -.0003, TinyAgent +.0002."""
@@ -42,13 +43,14 @@ class WordWeights:
     asks for its tool.
 
     Args:
-        weights: shape (words, 2, seen): for presence and number of calls of the seen tools.
+        weights: shape (inputs, 2, seen): for presence and number of calls of the seen tools.
         mean: shape (2, seen): what a part asks for on average.
-        idf: shape (words,): how much each word counts.
+        scale: shape (inputs,): how much each word counts, and 1 for each number of the vector of a
+            further encoder.
     """
 
-    def __init__(self, weights: npt.NDArray[np.float16], mean: Matrix, idf: Matrix) -> None:
-        self.weights, self.mean, self.idf = weights, mean, idf
+    def __init__(self, weights: npt.NDArray[np.float16], mean: Matrix, scale: Matrix) -> None:
+        self.weights, self.mean, self.scale = weights, mean, scale
 
     @classmethod
     def fit(
@@ -84,6 +86,11 @@ class WordWeights:
             if described
             else parts
         )
+        # Each part has the vector of its query; descriptions have none.
+        further = np.repeat(featurizer.further_vectors[chosen], sizes, axis=0)
+        rows = csr_array(
+            hstack([rows, np.pad(further, ((0, len(described)), (0, 0)))], format="csr")
+        )
         importance = np.append(np.repeat(plans.weights[chosen], sizes), np.ones(len(named)))
         of_plan = np.repeat(_targets(plans.called[chosen], seen), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
@@ -106,14 +113,14 @@ class WordWeights:
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, ridge, above)
         rounded = weights.astype(np.float16).reshape(len(weights), *mean.shape)
-        return cls(rounded, mean, featurizer.words.idf)
+        return cls(rounded, mean, featurizer.scale)
 
     @cached_property
     def _rows(self) -> tuple[Matrix, Matrix]:
         """What each word counts and asks for; the last row is that of unknown words."""
-        scale = np.append(self.idf, np.float32(0))
+        scale = np.append(self.scale, np.float32(0))
         rows = np.zeros((len(scale), *self.mean.shape), np.float32)
-        np.multiply(self.weights, self.idf[:, None, None], out=rows[:-1])
+        np.multiply(self.weights, self.scale[:, None, None], out=rows[:-1])
         return scale, rows
 
     def read(self, query: QueryFeatures) -> tuple[Matrix, Matrix]:
@@ -145,6 +152,8 @@ class WordWeights:
         lengths = np.sqrt(np.add.reduceat(counts, query.parts))
         asked /= np.maximum(lengths, np.float32(1e-9))[:, None, None]
         asked += self.mean
+        if count := len(query.text.vector):
+            asked += np.tensordot(unit(query.text.vector), rows[-1 - count : -1], axes=1)
         np.maximum(asked, 0, out=asked)
         return by_word, asked.swapaxes(0, 1)
 
@@ -153,9 +162,9 @@ class WordWeights:
         return {"asked.weights": self.weights, "asked.mean": self.mean}
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], idf: Matrix) -> Self:
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], scale: Matrix) -> Self:
         """Rebuild from the output of ``arrays``."""
-        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32), idf)
+        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32), scale)
 
 
 def _regress(rows: csr_array, ridge: Matrix, wanted: Matrix) -> Matrix:

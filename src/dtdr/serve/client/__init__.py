@@ -5,15 +5,14 @@
 """
 
 from dtdr.serve.client.answers import (
-    FeedbackResult,
     InvalidRequestError,
     Mask,
     RemoteRanking,
-    ServedModel,
     ServerError,
 )
 from dtdr.serve.client.clients import AsyncClient, Client
 from dtdr.serve.client.sessions import AsyncRemoteSession, RemoteSession
+from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
 
 __all__ = [
     "AsyncClient",
@@ -24,6 +23,5 @@ __all__ = [
     "Mask",
     "RemoteRanking",
     "RemoteSession",
-    "ServedModel",
     "ServerError",
 ]

@@ -9,10 +9,6 @@ from typing import Any, Self
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.serve.server.schemas import FeedbackResponse, ModelResponse
-
-ServedModel = ModelResponse
-FeedbackResult = FeedbackResponse
 
 
 class ServerError(DtdrError):

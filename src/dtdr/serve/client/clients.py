@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
-from urllib.parse import quote
 
 import msgspec
 
@@ -18,10 +17,8 @@ from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
 from dtdr.rankers.selection import AnthropicForm, Bounds, OpenAIForm, Selection
 from dtdr.serve.client.answers import (
-    FeedbackResult,
     Mask,
     RemoteRanking,
-    ServedModel,
     ServerError,
     read_calls,
     read_plans,
@@ -34,12 +31,13 @@ from dtdr.serve.client.sessions import (
     selected,
 )
 from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
+from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
 
 KEY_VARIABLE = "DTDR_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8756"
 
 SLOW_SECONDS = 120.0
-"""For learning, loading and saving."""
+"""For learning."""
 
 Session = TypeVar("Session", RemoteSession, AsyncRemoteSession)
 
@@ -259,22 +257,6 @@ class _Endpoints(Generic[Session]):
         return msgspec.convert(answer, FeedbackResult)
 
     @endpoint
-    async def models(self) -> list[ServedModel]:
-        """The server's models."""
-        answer = await self._connection.ask("GET", "/v1/models")
-        return msgspec.convert(answer["models"], list[ServedModel])
-
-    @endpoint
-    async def reload(self, model: str) -> ServedModel:
-        """Load a model's folder again."""
-        return await self._change(model, "reload")
-
-    @endpoint
-    async def save(self, model: str) -> ServedModel:
-        """Write what a model learned to its folder."""
-        return await self._change(model, "save")
-
-    @endpoint
     async def is_ready(self) -> bool:
         """Whether the server answers and is ready."""
         try:
@@ -309,11 +291,6 @@ class _Endpoints(Generic[Session]):
     ) -> Mask:
         fields = {"request": dict(request), **options}
         return Mask.read(request, await self._post(f"mask/{provider}", model, fields))
-
-    async def _change(self, model: str, action: str) -> ServedModel:
-        path = f"/v1/models/{quote(model, safe='')}/{action}"
-        answer = await self._connection.ask("POST", path, seconds=SLOW_SECONDS)
-        return msgspec.convert(answer, ServedModel)
 
     async def _post(
         self, path: str, model: str | None, fields: Mapping[str, Any], **options: Any

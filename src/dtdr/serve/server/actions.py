@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import fields
 from math import isfinite
 from typing import Any
@@ -28,6 +26,7 @@ from dtdr.serve.server.steps import (
     read_run,
     unknown_names,
 )
+from dtdr.serve.server.tracing import note_ranking, ranking_span
 
 _ATTEMPTS = 8
 """To add calls to a session, while others add some at the same moment."""
@@ -36,16 +35,15 @@ _ATTEMPTS = 8
 async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
     """Rank the tools for the next step."""
     service, model = call.service, step.model
+    query = step.query if service.settings.log_queries else None
 
     def answer(snapshot: Snapshot) -> schemas.RankResponse:
         return rank_response(snapshot, step.history, step.rank(snapshot), body)
 
-    with service.tracing.ranking(model.name, model.current.retriever.name) as span:
-        started = time.perf_counter()
+    with ranking_span(call.headers, model.name, model.current.retriever.name) as span:
         response = await step.ask(answer, ranks=True)
-        seconds = time.perf_counter() - started
-        service.metrics.count_ranking(model.name, seconds, familiar=response.familiar)
-        service.tracing.note_ranking(span, step.query, len(step.history), response)
+        service.metrics.count_ranking(model.name, familiar=response.familiar)
+        note_ranking(span, query, len(step.history), response)
     return response
 
 
@@ -69,11 +67,9 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
             for step, ranking in zip(body.steps, rankings, strict=True)
         ]
 
-    started = time.perf_counter()
     responses = await snapshot.run(answer)
-    seconds = (time.perf_counter() - started) / len(responses)
     for response in responses:
-        service.metrics.count_ranking(model.name, seconds, familiar=response.familiar)
+        service.metrics.count_ranking(model.name, familiar=response.familiar)
     return schemas.BatchResponse(rankings=responses)
 
 
@@ -103,15 +99,14 @@ async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> sch
             **snapshot.identity,
         )
 
-    with _timed(call.service.metrics.search_seconds, step):
-        return await step.ask(answer)
+    return await step.ask(answer)
 
 
 async def predict_calls(
     call: Call, step: AskedStep, body: schemas.CallBounds
 ) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
-    model, tool, metrics = step.model, body.tool, call.service.metrics
+    model, tool = step.model, body.tool
     _require(model, model.current.retriever.arguments_, "arguments")
     if tool is not None and model.current.retriever.index(tool) < 0:
         raise HTTPException(
@@ -125,12 +120,7 @@ async def predict_calls(
         unknown = unknown_names(snapshot, step.history)
         return schemas.CallsResponse(calls=calls, unknown_tools=unknown, **snapshot.identity)
 
-    with _timed(metrics.call_seconds, step):
-        response = await step.ask(answer)
-    calls: list[Any] = response.calls
-    for item in calls:
-        metrics.calls.labels(model.name, "no" if item["unknown"] else "yes").inc()
-    return response
+    return await step.ask(answer)
 
 
 async def predict_plans(
@@ -146,8 +136,7 @@ async def predict_plans(
         unknown = unknown_names(snapshot, step.history)
         return schemas.PlansResponse(plans=plans, unknown_tools=unknown, **snapshot.identity)
 
-    with _timed(call.service.metrics.plan_seconds, step):
-        return await step.ask(answer)
+    return await step.ask(answer)
 
 
 async def create_session(
@@ -213,11 +202,6 @@ async def _session_response(
         expires_in=call.service.settings.limits.session_seconds,
         ranking=None if selection is None else await rank(call, session.step, selection),
     )
-
-
-def _timed(histogram: Any, step: AskedStep) -> AbstractContextManager[Any]:
-    timer: AbstractContextManager[Any] = histogram.labels(step.model.name).time()
-    return timer
 
 
 def _require(model: ServedModel, learned: object | None, what: str) -> None:

@@ -71,21 +71,18 @@ class RequestMiddleware:
                 ]
             await send(message)
 
-        tracing = self._service.tracing
-        with tracing.request(scope, headers) as span:
-            try:
-                self._check_host(headers)
-                call.key = self._check_key(scope, headers)
-                client.set(call.owner or (scope.get("client") or ("",))[0])
-                await self._app(scope, receive, send_with_id)
-            except Exception as error:  # noqa: BLE001  # the client always gets an answer
-                if not status:
-                    await refuse(Request(scope), error)(scope, receive, send_with_id)
-                else:
-                    log_failure(call.id)
-            finally:
-                tracing.note_answer(span, scope["method"], call.path, status)
-                self._note(scope, call, status)
+        try:
+            self._check_host(headers)
+            call.key = self._check_key(scope, headers)
+            client.set(call.owner or (scope.get("client") or ("",))[0])
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # noqa: BLE001  # the client always gets an answer
+            if not status:
+                await refuse(Request(scope), error)(scope, receive, send_with_id)
+            else:
+                log_failure(call.id)
+        finally:
+            self._note(scope, call, status)
 
     # -- before --------------------------------------------------------------------------------
 
@@ -175,5 +172,5 @@ def _reason(method: str, error: HTTPException) -> str:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    given = headers.get(b"x-request-id", b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else _NUMBERS.randbytes(8).hex()
+    request_id = headers.get(b"x-request-id", b"").decode("latin-1")
+    return request_id if _REQUEST_ID.fullmatch(request_id) else _NUMBERS.randbytes(8).hex()

@@ -1,4 +1,4 @@
-"""A log that is dropped on the page: received in parts, read, learned from, and shown."""
+"""A log that is dropped on the page: received in parts, learned and shown."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dtdr.net.server_logs import logger
 
 MOST_BYTES = 2_000_000_000
 _HELD_OUT = 0.2
-"""Share of the runs that the model does not learn from, so that its mistakes on them tell."""
+"""Share of the runs that judge the model."""
 _FEWEST = 10
-"""Runs below which a held-out fifth says nothing."""
+"""Groups; of fewer, all are learned."""
 
 
 class LearnedLog(NamedTuple):
-    """What came of a log: its runs, which of them were held out, and the folder of a model."""
+    """A learned log: its runs, the held-out ones among them, and the folder of the model."""
 
     name: str
     runs: Sequence[Demonstration]
@@ -33,14 +33,14 @@ class LearnedLog(NamedTuple):
 
 
 class DroppedLog:
-    """One log at a time, in a temporary folder that goes with the process.
+    """One log at a time, in a temporary folder of the process.
 
     Args:
-        show: is called in a thread with what was learned.
+        show: takes the learned log, in a thread.
 
     Attributes:
-        stage: what is being done, or was done last; a sentence.
-        is_working: whether a log is being read or learned from.
+        stage: the present or last stage, as a sentence.
+        is_working: whether a log is being learned.
     """
 
     def __init__(self, show: Callable[[LearnedLog], None]) -> None:
@@ -52,11 +52,11 @@ class DroppedLog:
         self._lock = threading.Lock()
 
     def receive(self, name: str, content: bytes, offset: int, *, is_last: bool) -> None:
-        """Take the next part of a log; the last one starts the work.
+        """Take the next part of a log; the last one starts the learning.
 
         Raises:
-            InputError: a log is being learned from, the part is not the next one, or the log is
-                too large.
+            InputError: a log is being learned, the part is not the next one, or the log is too
+                large.
         """
         with self._lock:
             if self.is_working:
@@ -99,14 +99,14 @@ class DroppedLog:
 
 
 def model_name(file: str) -> str:
-    """The name of a model that was learned from a file."""
+    """The name of a file's model."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(file).stem).strip("-")[:60] or "log"
 
 
 def _hold_out(
     runs: Sequence[Demonstration],
 ) -> tuple[Sequence[Demonstration], Sequence[Demonstration]]:
-    """What to learn from, and a fifth by group to judge by; of few runs, all are learned."""
+    """Runs to learn, and a fifth of the groups to judge by; of few groups, all are learned."""
     groups = {run.group or run.id for run in runs}
     if len(groups) < _FEWEST:
         return runs, ()

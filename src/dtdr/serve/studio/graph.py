@@ -1,4 +1,4 @@
-"""The tools of many runs as a graph: how often each is called, and what comes after what."""
+"""The tools of many runs as a graph: calls, order and dependencies."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def new_node(name: str, kind: Kind = "tool") -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What follows what.
+    """Two nodes, one after the other.
 
     Attributes:
         source: position among the nodes.
         target: position among the nodes; the same one for a tool that follows itself.
         order: how often the target was called next after the source.
-        probability: the share of that in all that came next after the source.
-        dependency: how often a call of the target used what a call of the source returned.
+        probability: the share of that in all calls next after the source.
+        dependency: how often a call of the target used an output of the source.
     """
 
     source: int
@@ -75,6 +75,10 @@ class Edge:
     order: int
     probability: float
     dependency: int
+
+    def weight(self) -> int:
+        """Of the line between the nodes."""
+        return self.order + self.dependency
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class ToolGraph:
             raise KeyError(tool)
         return self.names.index(tool, 2)
 
-    # -- what is shown -------------------------------------------------------------------------
+    # -- to be drawn ---------------------------------------------------------------------------
 
     @cached_property
     def edges(self) -> list[Edge]:
@@ -187,13 +191,9 @@ class ToolGraph:
             KeyError: no run calls it.
         """
         centre = self.find(tool)
-        before: Counter[int] = Counter()
-        after: Counter[int] = Counter()
-        for edge in self.edges:
-            if edge.target == centre != edge.source:
-                before[edge.source] += edge.order + edge.dependency
-            elif edge.source == centre != edge.target:
-                after[edge.target] += edge.order + edge.dependency
+        others = [edge for edge in self.edges if edge.source != edge.target]
+        before = Counter({edge.source: edge.weight() for edge in others if edge.target == centre})
+        after = Counter({edge.target: edge.weight() for edge in others if edge.source == centre})
         columns: list[list[int]] = [[], [centre], []]
         strongest = sorted(
             before.keys() | after.keys(), key=lambda at: (-before[at] - after[at], at)
@@ -211,7 +211,7 @@ class ToolGraph:
     def _place(self, columns: list[list[int]]) -> tuple[list[Node], list[Edge]]:
         chosen = {at for column in columns for at in column}
         edges = [edge for edge in self.edges if edge.source in chosen and edge.target in chosen]
-        weights = {(edge.source, edge.target): edge.order + edge.dependency for edge in edges}
+        weights = {(edge.source, edge.target): edge.weight() for edge in edges}
         places = place_in_columns(columns, weights)
         order = {at: number for number, at in enumerate(places)}
         nodes = [
@@ -222,13 +222,13 @@ class ToolGraph:
         ]
 
     def followers(self) -> dict[str, tuple[str | None, float]]:
-        """By tool, what mostly comes next and how often; None stands for the end of the run."""
-        found: dict[str, tuple[str | None, float]] = {}
+        """By tool, the most frequent next one and its share; None for the end of the run."""
+        followers: dict[str, tuple[str | None, float]] = {}
         for edge in sorted(self.edges, key=lambda edge: -edge.order):
             if edge.source >= 2:
                 name = self.names[edge.target] if edge.target >= 2 else None
-                found.setdefault(self.names[edge.source], (name, edge.probability))
-        return found
+                followers.setdefault(self.names[edge.source], (name, edge.probability))
+        return followers
 
     def loops(self) -> list[Loop]:
         """The most frequent ways from a tool back to itself."""
@@ -241,7 +241,7 @@ class ToolGraph:
 
 
 def _transitions(run: Demonstration, calls: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """What follows what; calls of one step are parallel, and all of them follow the step before."""
+    """Pairs of nodes; the calls of one step all follow those of the step before."""
     steps: list[list[int]] = [[START]]
     last: int | None = None
     for node, call in zip(calls, run.plan.calls, strict=True):

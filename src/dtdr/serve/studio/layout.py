@@ -1,4 +1,4 @@
-"""Where the nodes of a graph are drawn: in columns from left to right."""
+"""The layout of a graph: columns from left to right."""
 
 from __future__ import annotations
 

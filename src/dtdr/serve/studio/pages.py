@@ -1,4 +1,4 @@
-"""The page of the studio and what it loads: files of the package, as they are."""
+"""The page of the studio, from files of the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'"
 )
-"""Nothing from other hosts, no script or style in the page itself, and no other page around it."""
+"""Nothing from other hosts, no inline script or style, and no other page around it."""
 
 _HEADERS = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
@@ -30,7 +30,7 @@ _FILES = {
 
 
 def pages() -> list[Endpoint]:
-    """One endpoint a file; they say nothing about models and need no key."""
+    """One endpoint for each file; they need no key."""
     return [
         Endpoint("GET", path, _send(name, kind), is_described=False, role=None)
         for path, (name, kind) in _FILES.items()
@@ -38,7 +38,7 @@ def pages() -> list[Endpoint]:
 
 
 async def lead_to_studio(call: Call) -> RedirectResponse:
-    """Whoever opens the server's address in a browser gets the studio."""
+    """Open the studio at the server's address."""
     return RedirectResponse("/studio")
 
 

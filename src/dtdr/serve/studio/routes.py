@@ -11,7 +11,6 @@ import msgspec
 from anyio import to_thread
 from starlette.exceptions import HTTPException
 
-import dtdr
 from dtdr.agents import ToolPolicy
 from dtdr.data.calls import renumber_calls
 from dtdr.data.demonstrations import Demonstration
@@ -101,7 +100,6 @@ class Studio:
         service = call.service
         runs = self._runs
         return schemas.StudioAbout(
-            version=dtdr.__version__,
             models=[
                 _describe(name, item.current.retriever) for name, item in service.models.items()
             ],
@@ -242,7 +240,7 @@ class Studio:
 
     @in_thread
     def tools(self, call: Call, body: schemas.ModelRequest) -> schemas.ToolsResponse:
-        """All tools: how often the runs call them, what fails, what follows, what they cost."""
+        """All tools: calls, failures, followers and tokens."""
         model = call.service.models.find(body.model)
         known = {tool.name: tool for tool in model.current.retriever.tools_[:-1]}
         graph = self._of(model).graph(RunSelection())
@@ -321,7 +319,7 @@ class Studio:
         )
 
     def _show(self, service: Service, learned: LearnedLog) -> None:
-        """Serve the model of a log, and show its runs; those held out are scored."""
+        """Serve the model of a log, show its runs, and score the held-out ones."""
         models = service.models
         models[learned.name] = ServedModel(learned.name, learned.model, service.settings.limits)
         self._runs, self._name = Runs(learned.runs), learned.name
@@ -346,7 +344,6 @@ def _describe(name: str, model: Model) -> schemas.StudioModel:
         tools=len(model.vocabulary) - 1,
         demonstrations=model.training_.demonstrations,
         has_arguments=model.arguments_ is not None,
-        can_learn=model.can_update,
     )
 
 

@@ -24,7 +24,7 @@ _NEIGHBOURS = 20
 
 
 class RunSelection(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Which runs are looked at; what is left out filters nothing."""
+    """A filter of runs."""
 
     text: Annotated[
         str, Meta(max_length=1_000, description="The query contains it; case is ignored.")
@@ -37,10 +37,10 @@ class RunSelection(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     until: Annotated[date | None, Meta(description="Last day, in UTC.")] = None
 
     def matches(self, run: Demonstration) -> bool:
-        """Whether a run is looked at.
+        """Whether a run passes.
 
         Raises:
-            InputError: the text is not a regular expression and should be one.
+            InputError: the text should be a regular expression, and is not.
         """
         return (
             (not self.group or run.group == self.group)
@@ -79,7 +79,7 @@ class Neighbour:
     Attributes:
         tool: its name; None for the start or end of a run.
         count: how often.
-        share: of all that came there.
+        share: of all tools there.
     """
 
     tool: str | None
@@ -112,7 +112,8 @@ class Runs:
 
     def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
         self.demonstrations = tuple(demonstrations)
-        self._graph = lru_cache(_FILTERS)(self._count)
+        self.graph = lru_cache(_FILTERS)(self._count)
+        """The graph of the runs that match a filter."""
 
     @cached_property
     def groups(self) -> list[str]:
@@ -131,10 +132,6 @@ class Runs:
             return list(range(len(self.demonstrations)))
         return [at for at, run in enumerate(self.demonstrations) if chosen.matches(run)]
 
-    def graph(self, chosen: RunSelection) -> ToolGraph:
-        """The graph of the runs that match."""
-        return self._graph(chosen)
-
     def _count(self, chosen: RunSelection) -> ToolGraph:
         return ToolGraph(self.demonstrations[at] for at in self.find_matching(chosen))
 
@@ -148,14 +145,9 @@ class Runs:
         """
         graph = self.graph(chosen)
         centre = graph.find(tool)
-        before: Counter[int] = Counter()
-        after: Counter[int] = Counter()
-        for edge in graph.edges:
-            if edge.target == centre:
-                before[edge.source] += edge.order
-            if edge.source == centre:
-                after[edge.target] += edge.order
-        return _neighbours(before, graph), _neighbours(after, graph)
+        before = {edge.source: edge.order for edge in graph.edges if edge.target == centre}
+        after = {edge.target: edge.order for edge in graph.edges if edge.source == centre}
+        return _neighbours(Counter(before), graph), _neighbours(Counter(after), graph)
 
     def arguments(self, tool: str, chosen: RunSelection) -> list[ArgumentUse]:
         """Where the arguments of a tool come from, in the matching runs."""

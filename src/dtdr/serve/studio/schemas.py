@@ -23,13 +23,11 @@ class StudioModel(Response, kw_only=True):
     tools: Annotated[int, says("End of plan not counted.")]
     demonstrations: int
     has_arguments: Annotated[bool, says("Whether it predicts arguments.")]
-    can_learn: bool
 
 
 class StudioAbout(Response, kw_only=True):
     """What the studio shows."""
 
-    version: str
     models: list[StudioModel]
     data: Annotated[str, says("Name of the file of runs; empty without one.")]
     runs: int

@@ -22,7 +22,7 @@ from dtdr.predict.model import Model
 
 MISTAKES = 50
 _KEPT = 4
-"""Models whose scores are kept."""
+"""Models with scores."""
 CONFUSIONS = 20
 METRICS = ("mrr", "top1", "recall@5", "log_top1")
 
@@ -34,7 +34,7 @@ class RunScore:
     Attributes:
         steps: how many there are.
         right: at how many of them the best tool is right.
-        lowest: the lowest rank of a first right tool; None if the model knows none of a step's.
+        lowest: the lowest rank of a first right tool; None if the model lacks a step's tools.
     """
 
     steps: int
@@ -50,7 +50,7 @@ class StepScore:
         called: what the run called, or ``end``.
         predicted: the best tool of the ranking.
         probability: of the best tool.
-        rank: of the first right tool; None if the model knows none.
+        rank: of the first right tool; None if the model lacks it.
         cause: why the call was not first; see ``dtdr.evaluate.next_calls.CAUSES``.
     """
 
@@ -77,7 +77,7 @@ class Confusion:
 
 
 class Scores:
-    """A run log over the runs that did not fail, and what the studio reads from it."""
+    """The figures of a run log over the runs that did not fail."""
 
     def __init__(self, log: RunLog, demonstrations: Sequence[Demonstration]) -> None:
         self.log = log
@@ -130,7 +130,7 @@ class Scores:
 
     @cached_property
     def causes(self) -> dict[str, int]:
-        """At how many steps the next call of the log was first, or missed for which cause."""
+        """Steps at which the next call of the log was first, or missed, by cause."""
         found = Counter(self._causes)
         return {cause: found[cause] for cause in CAUSES if found[cause]}
 
@@ -141,7 +141,7 @@ class Scores:
 
     @cached_property
     def confusions(self) -> list[Confusion]:
-        """Tools that were predicted in the place of others, most frequent pair first."""
+        """Tools that were predicted instead of others, most frequent pair first."""
         wrong = (self.log.first_rank != 1) & (self.log.called >= 0)
         pairs = zip(self.log.head[wrong, 0].tolist(), self.log.called[wrong].tolist(), strict=True)
         names = self.log.names
@@ -160,12 +160,12 @@ class Scorer:
 
     def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
         self._demonstrations = list(demonstrations)
-        # The model is kept with its scores, so that no other one gets its number.
+        # With the model, so that no other one gets its id.
         self._scores: dict[int, tuple[Model, Scores | str | float]] = {}
         self._lock = threading.Lock()
 
     def of(self, model: Model) -> Scores | str | float:
-        """The scores; a sentence that says why there are none; or the share that is done."""
+        """The scores; why there are none, as a sentence; or the share that is done."""
         with self._lock:
             if id(model) not in self._scores:
                 while len(self._scores) >= _KEPT:
@@ -188,7 +188,7 @@ class Scorer:
             scores = Scores(score_model(model, dataset, report), runs)
         except DtdrError as error:
             scores = str(error)
-        except Exception as error:  # noqa: BLE001  # another's ranker raises what it likes
+        except Exception as error:  # noqa: BLE001  # a ranker from outside may raise anything
             scores = f"the model cannot rank these runs ({type(error).__name__})"
         with self._lock:
             self._scores[id(model)] = model, scores

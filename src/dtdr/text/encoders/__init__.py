@@ -39,13 +39,12 @@ def encoder_class(name: str) -> type[Encoder]:
 
 
 def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
-    """An encoder with the given options.
+    """Create an encoder.
 
     Args:
         name: one of ``NAMES``, or ``endpoint:MODEL@URL``, or ``static:FOLDER``.
-        cache: keep the vectors of encoders that are trained already on disk, see
-            ``dtdr.text.encoders.cache``. Makes no difference to ``lexical``.
-        options: the encoder's own.
+        cache: keep the vectors of pretrained encoders on disk, see ``dtdr.text.encoders.cache``.
+        options: of the encoder.
 
     Raises:
         InputError: no encoder has that name, or it does not take an option.
@@ -83,14 +82,14 @@ def restore(
     """The encoder that a model folder describes.
 
     Args:
-        config: as ``Encoder.config`` gave it.
-        arrays: as ``Encoder.arrays`` gave them.
+        config: from ``Encoder.config``.
+        arrays: from ``Encoder.arrays``.
         cache: see ``create``.
-        allow_endpoint: hosts that the encoder ``endpoint`` may ask, see there.
+        allow_endpoint: hosts that the encoder ``endpoint`` may ask.
 
     Raises:
         InputError: no encoder has that name, or it would ask a host that is not allowed.
-        ModelError: the folder does not hold what the encoder needs.
+        ModelError: the folder lacks something that the encoder needs.
     """
     name = str(config.get("name"))
     chosen: Any = encoder_class(name)

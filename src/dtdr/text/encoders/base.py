@@ -1,4 +1,4 @@
-"""What an encoder is: text in, one vector a text out."""
+"""The base class of encoders: texts in, one vector per text out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MAX_CHARACTERS = READ_LENGTH
 """Longer texts are cut before encoding."""
 
 LONG_LIST = 2_000
-"""More texts than this are encoded with a progress bar, when on a terminal."""
+"""Number of texts above which a terminal shows a progress bar."""
 
 
 class VectorCache(Protocol):
     """Vectors by encoder and text."""
 
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Vectors:
-        """What ``encoder.compute`` gives for texts, of which some may be known."""
+        """The result of ``encoder.compute``, with known vectors from the cache."""
         ...
 
 
@@ -40,10 +40,10 @@ class Encoder(ABC):
 
     name: ClassVar[str]
     learned: ClassVar[bool] = False
-    """Whether ``fit`` changes what the encoder does, so that it travels inside a model folder."""
+    """Whether ``fit`` changes the encoder, so that a model folder contains it."""
 
     cache: VectorCache | None = None
-    """Where vectors are looked up before they are computed; see ``dtdr.text.encoders.cache``."""
+    """A cache of computed vectors; see ``dtdr.text.encoders.cache``."""
 
     @property
     @abstractmethod
@@ -51,18 +51,18 @@ class Encoder(ABC):
         """Number of columns of what ``encode`` returns."""
 
     def fit(self, texts: Sequence[str]) -> Self:
-        """Learn a vocabulary from training texts; encoders that are trained already ignore it."""
+        """Learn a vocabulary from training texts; pretrained encoders ignore it."""
         return self
 
     @abstractmethod
     def _encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of texts that are cut to ``MAX_CHARACTERS``."""
+        """Vectors of texts, which are already cut to ``MAX_CHARACTERS``."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors of texts; shape (texts, dimension), float32, rows of length 1 or 0.
 
         Raises:
-            InputError: one text was given instead of a list of texts.
+            InputError: the argument is one text instead of a list of texts.
             EncoderError: the encoder gave another shape, or a value that is not finite.
         """
         if isinstance(texts, str):
@@ -71,7 +71,7 @@ class Encoder(ABC):
         return self.compute(texts) if self.cache is None else self.cache.encode(self, texts)
 
     def compute(self, texts: Sequence[str]) -> Vectors:
-        """As ``encode`` of texts that are cut already, without the cache."""
+        """Like ``encode``, for texts that are already cut, without the cache."""
         vectors = self._encode(texts)
         if vectors.shape != (len(texts), self.dimension):
             raise EncoderError(
@@ -87,18 +87,18 @@ class Encoder(ABC):
         return vectors
 
     def fingerprint(self) -> str | None:
-        """What the vectors depend on beside the text, for the cache; None: they are never cached.
+        """Everything but the text that the vectors depend on; None: they are never cached.
 
-        Two encoders with one fingerprint give the same vectors, today and on another day.
+        Two encoders with the same fingerprint give the same vectors.
         """
         return None
 
     def config(self) -> dict[str, Any]:
-        """What ``encoders.restore`` needs beside the arrays; JSON only, with the key ``name``."""
+        """What ``encoders.restore`` needs in addition to the arrays; JSON with the key ``name``."""
         return {"name": self.name}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What was learned, to be kept in a model folder."""
+        """The learned arrays, for a model folder."""
         return {}
 
     @classmethod
@@ -108,7 +108,7 @@ class Encoder(ABC):
 
 
 def encodable(text: str) -> str:
-    """The text with halves of surrogate pairs, which are not UTF-8, replaced by question marks."""
+    """The text with question marks for halves of surrogate pairs, which are not UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -120,5 +120,5 @@ def length_one(vectors: npt.NDArray[Any]) -> Floats32:
 
 
 def with_progress(batches: Iterable[Item], texts: int, encoder: str, total: int) -> Iterable[Item]:
-    """The batches, with a progress bar when there are many texts and a terminal to show it on."""
+    """The batches, with a progress bar on a terminal if there are many texts."""
     return track(batches, f"encoding ({encoder})", total) if texts > LONG_LIST else batches

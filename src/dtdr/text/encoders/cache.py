@@ -1,12 +1,12 @@
-"""Vectors kept on disk, so that no text is encoded twice by the same model.
+"""A cache of vectors on disk, so that a model encodes each text once.
 
 One table in one SQLite file, ``embeddings/vectors.db`` under ``$DTDR_CACHE`` or ``~/.cache/dtdr``.
 SQLite's locks let several processes use it, and a process that dies leaves no half-written entry.
-An entry is found by the SHA-256 of the encoder's fingerprint and the text, and ends with a
-checksum; texts themselves are not stored.
+The key of an entry is the SHA-256 of the encoder's fingerprint and the text. An entry ends with a
+checksum. The cache contains no texts.
 
-A cache never fails: a damaged file is started again, and one that cannot be used is passed over,
-both with a ``CacheWarning``.
+A cache never fails. It starts a damaged file again, and does without one that cannot be used, both
+with a ``CacheWarning``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dtdr.text.encoders.base import Encoder, Floats32, Vectors, with_progress
 Result = TypeVar("Result")
 
 DEFAULT_MAX_BYTES = 2**30
-"""1 GiB holds about 600,000 vectors of 384 dimensions."""
+"""1 GiB, about 600,000 vectors of 384 dimensions."""
 
 _BLOCK = 512  # texts encoded between two writes: what an interrupted run loses at most
 _LOOKUP = 500  # keys in one SELECT; SQLite allows 999 at least
@@ -44,10 +44,10 @@ class CacheWarning(UserWarning):
 
 
 def clear(folder: str | Path | None = None) -> None:
-    """Forget every cached vector; safe while other processes use the cache.
+    """Delete every cached vector; safe while other processes use the cache.
 
     Args:
-        folder: the cache's; by default ``cache_folder()``.
+        folder: of the cache; by default ``cache_folder()``.
     """
     VectorCache(folder).clear()
 
@@ -55,12 +55,12 @@ def clear(folder: str | Path | None = None) -> None:
 class VectorCache:
     """The SQLite file; the same vectors as without it, to the last bit.
 
-    Each method opens the file for itself: that costs 43 µs of the 5 ms that MiniLM takes for a
-    text, and leaves nothing to share between threads and forked processes.
+    Each method opens the file again: that takes 43 µs of the 5 ms of MiniLM for a text, and threads
+    and forked processes share nothing.
 
     Args:
         folder: of the cache; by default ``cache_folder()``.
-        max_bytes: when the cache grows past it, the oldest quarter is dropped; None: no limit.
+        max_bytes: above this limit, the oldest quarter is deleted; None: no limit.
 
     Raises:
         InputError: ``max_bytes`` is below 1.
@@ -79,14 +79,14 @@ class VectorCache:
         """Vectors of texts; an encoder without a fingerprint computes them all.
 
         Args:
-            encoder: gives dense vectors.
-            texts: cut already.
+            encoder: of dense vectors.
+            texts: already cut.
 
         Returns:
             Shape (texts, dimension).
 
         Raises:
-            EncoderError: vectors that are there have another length than those just computed.
+            EncoderError: cached vectors have another length than computed ones.
         """
         fingerprint = encoder.fingerprint()
         if fingerprint is None or not texts:
@@ -110,7 +110,7 @@ class VectorCache:
         return np.stack(rows)
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Floats32]:
-        """The vectors that are there; shape (dimension,) each."""
+        """The cached vectors; shape (dimension,) each."""
         distinct = list(dict.fromkeys(keys))
 
         def select(connection: sqlite3.Connection) -> dict[bytes, Floats32]:
@@ -139,7 +139,7 @@ class VectorCache:
         self._run(insert)
 
     def clear(self) -> None:
-        """Drop every vector."""
+        """Delete every vector."""
         if self._path.exists():
             self._run(lambda connection: connection.executescript("DELETE FROM vectors; VACUUM"))
 

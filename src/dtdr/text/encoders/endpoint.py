@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlunsplit
 
 import numpy as np
@@ -26,38 +24,32 @@ from dtdr.net.http_requests import (
 )
 from dtdr.text.encoders.base import Encoder, Floats32, encodable, length_one, with_progress
 
-Encoding = Literal["float", "base64"]
-
 KEY_VARIABLE = "DTDR_ENCODER_API_KEY"
 OPENAI_VARIABLE = "OPENAI_API_KEY"
 ALLOW_VARIABLE = "DTDR_ALLOW_ENDPOINT"
 
+_OPTIONS = ("url", "model", "batch_size", "timeout", "retries", "backoff")
 _SECRETS = frozenset({"key", "api_key", "api-key", "apikey", "token", "access_token", "sig"})
 
 
 class EndpointEncoder(Encoder):
     """Vectors from a server with OpenAI's embeddings API, normalised.
 
-    Blank texts are not sent, and get rows of zeros. Redirects are not followed, so that the key
-    goes to no other server.
+    Blank texts get rows of zeros and are not sent. Redirects are not followed, so that the key
+    goes to no other server. The key is in the environment variable ``DTDR_ENCODER_API_KEY``, or
+    ``OPENAI_API_KEY`` for https://api.openai.com. It is never stored.
 
     Args:
-        url: such as ``"http://localhost:8080/v1"``; ``/embeddings`` is added when it is missing.
-        model: the name that the server knows the model by.
-        key_variable: environment variable that holds the key; no key is sent when it is unset.
-            Neither the key nor this name is stored, so that a loaded model takes the default:
-            ``DTDR_ENCODER_API_KEY``, or ``OPENAI_API_KEY`` for https://api.openai.com.
+        url: such as ``"http://localhost:8080/v1"``; ``/embeddings`` is added if it is missing.
+        model: its name on the server.
         dimension: of the vectors; None asks the server for one vector to find out.
-        shorten: ask the server for vectors of ``dimension`` (some models can shorten theirs).
-        batch_size: texts in one request.
-        encoding: how vectors travel; ``"base64"`` is about a quarter of the size of ``"float"``,
-            but not every server knows it.
+        batch_size: texts per request.
         timeout: seconds for one try of a request, from connecting to the last byte.
-        retries: how often a request is sent again after a passing failure.
+        retries: limit of further tries after a passing failure.
         backoff: seconds before the first retry; see ``RetryPolicy``.
 
     Raises:
-        InputError: an option is out of range, or the URL is none or holds a secret.
+        InputError: an option is out of range, or the URL is not valid or contains a secret.
         MissingExtraError: httpx2 or tenacity is not installed.
     """
 
@@ -68,18 +60,13 @@ class EndpointEncoder(Encoder):
         *,
         url: str,
         model: str,
-        key_variable: str | None = None,
         dimension: int | None = None,
-        shorten: bool = False,
         batch_size: int = 64,
-        encoding: Encoding = "float",
         timeout: float = 60.0,
         retries: int = 5,
         backoff: float = 0.5,
     ) -> None:
         self.url = _check_url(url)
-        if encoding not in get_args(Encoding):
-            raise InputError(f"encoding is {encoding!r}; it must be 'float' or 'base64'")
         if batch_size < 1 or (dimension is not None and dimension < 1):
             raise InputError(
                 f"batch_size is {batch_size} and dimension {dimension}; they must be at least 1"
@@ -89,13 +76,8 @@ class EndpointEncoder(Encoder):
                 f"timeout is {timeout}, retries {retries} and backoff {backoff}; the first must "
                 "be above 0 and the others at least 0"
             )
-        if shorten and dimension is None:
-            raise InputError("shorten=True needs the dimension to shorten to")
         self.model = model
-        self.key_variable = key_variable
-        self.shorten = shorten
         self.batch_size = batch_size
-        self.encoding: Encoding = encoding
         self.timeout = timeout
         self.retries = retries
         self.backoff = backoff
@@ -108,7 +90,7 @@ class EndpointEncoder(Encoder):
 
     @property
     def dimension(self) -> int:
-        """As given, or as the server's first answer shows.
+        """The given dimension, or that of the server's first answer.
 
         Raises:
             EncoderError: it was not given and the server does not answer.
@@ -130,13 +112,7 @@ class EndpointEncoder(Encoder):
         return vectors
 
     def _request(self, texts: Sequence[str]) -> Floats32:
-        body: dict[str, Any] = {
-            "model": self.model,
-            "input": list(texts),
-            "encoding_format": self.encoding,
-        }
-        if self.shorten:
-            body["dimensions"] = self._dimension
+        body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         vectors = self._vectors(self._post(body), len(texts))
         if self._dimension is None:
             self._dimension = vectors.shape[1]
@@ -166,8 +142,9 @@ class EndpointEncoder(Encoder):
         raise EncoderError(f"{self.url} {reason}; {remedy}")
 
     def find_key(self) -> tuple[str, str]:
-        """The environment variable of the key, and the key; an empty one where none is set."""
-        names = (self.key_variable,) if self.key_variable else _default_variables(self.url)
+        """The environment variable of the key, and the key; empty if none is set."""
+        is_openai = self.url.startswith("https://api.openai.com/")
+        names = (KEY_VARIABLE, OPENAI_VARIABLE) if is_openai else (KEY_VARIABLE,)
         for name in names:
             if key := os.environ.get(name, ""):
                 return name, key
@@ -201,24 +178,13 @@ class EndpointEncoder(Encoder):
         return vectors
 
     def fingerprint(self) -> str:
-        """URL, model and shortened dimension: what is behind them is taken not to change."""
-        size = self._dimension if self.shorten else None
-        return f"endpoint {self.url} {self.model} {size} {self.encoding}"
+        """URL and model; the model on the server is assumed not to change."""
+        return f"endpoint {self.url} {self.model}"
 
     def config(self) -> dict[str, Any]:
-        """The options; nothing of the key, which a model folder does not choose."""
-        return {
-            "name": self.name,
-            "url": self.url,
-            "model": self.model,
-            "dimension": self._dimension,
-            "shorten": self.shorten,
-            "batch_size": self.batch_size,
-            "encoding": self.encoding,
-            "timeout": self.timeout,
-            "retries": self.retries,
-            "backoff": self.backoff,
-        }
+        """The options, without the key."""
+        options = {option: getattr(self, option) for option in _OPTIONS}
+        return {"name": self.name, **options, "dimension": self._dimension}
 
     @classmethod
     def restore(
@@ -228,29 +194,30 @@ class EndpointEncoder(Encoder):
         *,
         allow_endpoint: str | Iterable[str] = (),
     ) -> Self:
-        """The encoder that asks the same server for the same model, where the user allows it.
+        """The same encoder, if the user allows its host.
 
-        Whoever wrote a model folder must not choose where queries and secrets go.
+        The author of a model folder must not choose where queries and secrets go.
 
         Args:
-            config: what ``config`` gave.
+            config: from ``config``.
             arrays: not used.
-            allow_endpoint: hosts that may be asked, such as ``"localhost"`` or
-                ``"localhost:8080"``; those that ``DTDR_ALLOW_ENDPOINT`` lists may be, too.
+            allow_endpoint: allowed hosts, such as ``"localhost"`` or ``"localhost:8080"``, in
+                addition to those in ``DTDR_ALLOW_ENDPOINT``.
 
         Raises:
             InputError: the host is not allowed.
         """
-        # A variable that the folder names could hold any secret: the key is that of the default.
-        options = {key: config[key] for key in config if key not in ("name", "key_variable")}
         _check_allowed(config["url"], allow_endpoint)
+        options = {option: config[option] for option in (*_OPTIONS, "dimension")}
         return cls(**options)
 
 
 def _check_allowed(url: object, allowed: str | Iterable[str]) -> None:
     parts = parse_address(url)
     if parts is None:
-        raise InputError(f"the model's encoder names no server's address but {url!r}; fit it again")
+        raise InputError(
+            f"the model's encoder has {url!r} for the address of a server; fit it again"
+        )
     given = [allowed] if isinstance(allowed, str) else [*allowed]
     given += os.environ.get(ALLOW_VARIABLE, "").split(",")
     host = parts.hostname or ""
@@ -262,11 +229,6 @@ def _check_allowed(url: object, allowed: str | Iterable[str]) -> None:
         )
 
 
-def _default_variables(url: str) -> tuple[str, ...]:
-    is_openai = url.startswith("https://api.openai.com/")
-    return (KEY_VARIABLE, OPENAI_VARIABLE) if is_openai else (KEY_VARIABLE,)
-
-
 def _check_url(url: str) -> str:
     parts = parse_address(url)
     if parts is None:
@@ -274,8 +236,8 @@ def _check_url(url: str) -> str:
     named = {name.lower() for name, _ in parse_qsl(parts.query)}
     if parts.username or parts.password or named & _SECRETS:
         raise InputError(
-            f"the url of {parts.hostname} has a password or key; put the key into an environment "
-            "variable and name that in key_variable"
+            f"the url of {parts.hostname} has a password or key; put the key into the environment "
+            f"variable {KEY_VARIABLE}"
         )
     path = parts.path.rstrip("/")
     if not path.endswith("/embeddings"):
@@ -289,14 +251,5 @@ def _sort_by_index(data: Sequence[Mapping[str, Any]]) -> list[Any]:
         index = item.get("index", place)
         if not 0 <= index < len(rows) or rows[index] is not None:
             raise ValueError(f"index {index} is given twice or out of range")
-        rows[index] = _numbers(item["embedding"])
+        rows[index] = item["embedding"]
     return rows
-
-
-def _numbers(embedding: Any) -> Any:
-    if not isinstance(embedding, str):
-        return embedding
-    try:
-        return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
-    except binascii.Error as error:
-        raise ValueError(f"an embedding is not base64: {error}") from error

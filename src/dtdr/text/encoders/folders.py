@@ -1,6 +1,6 @@
-"""Which folders of encoders the user fitted with, by the checksum of their files.
+"""The folders of encoders that the user fitted with, by the checksum of their files.
 
-A model folder names no folder: whoever wrote it would choose which files of this machine are read.
+A model folder does not name them: its author would choose which files of this machine are read.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dtdr.errors import OutputError
 
 _CHECKSUM = re.compile("[0-9a-f]{64}")
 _MAX_BYTES = 10_000
-"""Of a path."""
+"""Limit of a path."""
 
 
 def remember(checksum: str, folder: str | Path) -> None:
-    """Keep where the files with a checksum are, for ``recall``; nothing where no file can be kept.
+    """Record the folder of files with a checksum for ``recall``, if the cache can be written.
 
     Args:
         checksum: SHA-256 of the encoder's files, in hexadecimal.
-        folder: where they are.
+        folder: of the files.
     """
     with contextlib.suppress(OutputError), replace_file(_record(checksum)) as stream:
         stream.write(str(Path(folder).resolve()))
 
 
 def recall(checksum: object) -> Path | None:
-    """The folder that this user fitted with; None where there was none, or it is gone.
+    """The folder that this user fitted with; None if there is none, or it is gone.
 
     Args:
-        checksum: what a model folder says; anything.
+        checksum: from a model folder; any value.
     """
     if not isinstance(checksum, str) or not _CHECKSUM.fullmatch(checksum):
         return None

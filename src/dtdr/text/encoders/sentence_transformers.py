@@ -26,7 +26,7 @@ class SentenceTransformersEncoder(Encoder):
         revision: branch, tag or commit of the hub's model.
         device: such as ``"cpu"`` or ``"cuda"``; None lets the library choose.
         batch_size: texts encoded at once.
-        weights_sha256: what the model's weights must be (as ``config`` gives it); None accepts any.
+        weights_sha256: of the weights, from ``config``; None accepts any.
 
     Raises:
         MissingExtraError: sentence-transformers is not installed.
@@ -83,7 +83,7 @@ class SentenceTransformersEncoder(Encoder):
 
     @property
     def dimension(self) -> int:
-        """The model's."""
+        """The dimension of the model."""
         model = self._load()
         # Renamed in version 5.
         ask = getattr(model, "get_embedding_dimension", None)
@@ -92,7 +92,7 @@ class SentenceTransformersEncoder(Encoder):
     def _encode(self, texts: Sequence[str]) -> Floats32:
         model = self._load()
         vectors = np.zeros((len(texts), self.dimension), np.float32)
-        # By length, so that little is padded.
+        # By length, to pad little.
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         starts = range(0, len(order), self.batch_size)
         for start in with_progress(starts, len(texts), self.name, len(starts)):
@@ -107,12 +107,12 @@ class SentenceTransformersEncoder(Encoder):
         return vectors
 
     def fingerprint(self) -> str:
-        """Hash of the weights, whatever name they were loaded by."""
+        """Name of the model and hash of its weights."""
         self._load()
         return f"sentence-transformers {self.model} {self.weights_sha256}"
 
     def config(self) -> dict[str, Any]:
-        """The name of the hub's model, and the hash of its weights; a folder is remembered here."""
+        """The name on the hub, and the hash of the weights; only this machine records a folder."""
         self._load()
         is_folder = Path(self.model).exists()
         if is_folder and self.weights_sha256 is not None:
@@ -129,8 +129,8 @@ class SentenceTransformersEncoder(Encoder):
         """The encoder with the same weights.
 
         Raises:
-            EncoderError: they are of a folder that this user did not fit with.
-            ModelError: on first use, if the weights found are not those recorded.
+            EncoderError: they are in a folder that this user did not fit with.
+            ModelError: on first use, if the weights are other ones.
         """
         model = config["model"]
         if model is None or Path(str(model)).exists():

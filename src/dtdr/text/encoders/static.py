@@ -1,9 +1,9 @@
-"""``static``: the mean of one vector a token, from a folder such as model2vec writes.
+"""``static``: the mean of one vector per token, from a folder that model2vec saved.
 
-The folder holds ``model.safetensors`` with the tensor ``embeddings`` (tokens, dimension),
-``tokenizer.json``, and a ``config.json`` that may say ``"normalize": false``. Two further tensors
-are read where they are there: ``weights`` (tokens,), how much each token counts, and ``mapping``
-(tokens,), the row of each. No network, no download; a text takes some 20 microseconds.
+The folder contains ``model.safetensors`` with the tensor ``embeddings`` (tokens, dimension),
+``tokenizer.json``, and a ``config.json`` that may contain ``"normalize": false``. Two further
+tensors are optional: ``weights`` (tokens,), and ``mapping`` (tokens,), the row of each token. No
+network, no download; a text takes about 20 microseconds.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class StaticEncoder(Encoder):
     """Static embeddings of tokens, averaged; loaded when first used.
 
     Args:
-        folder: what holds the model.
-        sha256: what its two files must be, as ``config`` gives it; None accepts them as they are.
+        folder: of the model.
+        sha256: of its two files, from ``config``; None accepts any.
 
     Raises:
-        InputError: no folder was named.
+        InputError: there is no folder.
         MissingExtraError: tokenizers is not installed.
         EncoderError: the folder lacks a file.
     """
@@ -107,13 +107,13 @@ class StaticEncoder(Encoder):
         if self._expected not in (None, self._hash):
             raise EncoderError(
                 f"the static embeddings of {self.folder} have SHA-256 {self._hash}, expected "
-                f"{self._expected}; use the folder that was fitted with, or fit again"
+                f"{self._expected}; use the folder of the fit, or fit again"
             )
         return self._hash
 
     @property
     def dimension(self) -> int:
-        """The model's."""
+        """The dimension of the model."""
         return int(self._load()[0].shape[1])
 
     def _encode(self, texts: Sequence[str]) -> Floats32:
@@ -130,7 +130,7 @@ class StaticEncoder(Encoder):
         return f"static {self._check()}"
 
     def config(self) -> dict[str, Any]:
-        """The hash of the folder's files; where they are is remembered on this machine alone."""
+        """The hash of the files; only this machine records their folder."""
         checksum = self._check()
         folders.remember(checksum, self.folder)
         return {"name": self.name, "sha256": checksum}
@@ -139,15 +139,15 @@ class StaticEncoder(Encoder):
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
         """The encoder with the same files.
 
-        They are looked for in ``$DTDR_STATIC_DIR``, or where this user fitted with them.
+        They are in ``$DTDR_STATIC_DIR``, or in the folder that this user fitted with.
 
         Raises:
-            EncoderError: they are not known here, or, on first use, the folder holds other files.
+            EncoderError: the folder is unknown, or, on first use, contains other files.
         """
         folder = os.environ.get(FOLDER_VARIABLE) or folders.recall(config["sha256"])
         if not folder:
             raise EncoderError(
-                "the model was fitted with static embeddings whose folder is not known here; name "
+                "the model was fitted with static embeddings whose folder is unknown here; name "
                 f"it in the environment variable {FOLDER_VARIABLE}"
             )
         return cls(folder=folder, sha256=config["sha256"])

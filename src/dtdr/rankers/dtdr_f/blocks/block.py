@@ -189,7 +189,7 @@ class Block(ABC):
         """
 
     def relevance(self, query: QueryFeatures) -> Matrix | None:
-        """How much a query speaks for each tool, on the scale of a log probability.
+        """How relevant each tool is to a query, on the scale of a log probability.
 
         What is in view among many tools is chosen by the sum over blocks; None says nothing.
         """

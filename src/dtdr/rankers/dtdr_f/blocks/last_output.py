@@ -173,10 +173,9 @@ class LastOutput(Block):
         steps = len(rows)
         smoothing, epochs = (_SMOOTHING, _EPOCHS // 2) if steps > _FEW_STEPS else (0.0, _EPOCHS)
         epochs = max(epochs, _LEAST_UPDATES * _BATCH // steps)
-        block.weights, _ = fit_softmax(
+        block.weights = fit_softmax(
             inputs,
             wanted,
-            np.arange(steps),
             data.weights[owner],
             outputs,
             smoothing=smoothing,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.dtdr_f.text import MAX_WORDS
 from dtdr.rankers.dtdr_f.tool_texts import DENSE_VALUES
 from dtdr.rankers.nn import Indices, Matrix
@@ -45,11 +47,11 @@ _PRODUCTS = len(_WORDS) + len(_SENTENCES)
 class Position(Block):
     """What each part of the query asks for, and the probabilities of which part is served next.
 
-    A word speaks for a tool by its weight in ``WordWeights``, and by the descriptions with its
-    stem, which count the less the more demonstrations a tool has. Words and
+    A word asks for a tool by its weight in ``WordWeights``, and by the descriptions with its
+    stem, which count less the more demonstrations a tool has. Words and
     tools are aligned as in a hidden Markov model (Vogel, Ney and Tillmann, 1996): the states are
     parts of the query and its end, a call moves on by the length of the query over the mean number
-    of calls, and a part names a tool by the share of what its words say that speaks for that tool.
+    of calls, and a part names a tool by the share of its words' weight that is for that tool.
     What whole sentences and clauses ask for is read at the same place.
     """
 
@@ -63,9 +65,11 @@ class Position(Block):
         *("end_at_end", "end_best_ahead", "asked_ahead_at_end", "asked_left_at_end"),
     )
     text_features = ("described_here", "described_ahead")
+    prior: ClassVar = {"named_here": 0.5}
+    shortlist: ClassVar = {"named_here": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        self._asked = training.asked
+        self._asked, self._seen = training.asked, training.seen
         plans = training.data
         length = float(np.average(plans.lengths, weights=plans.weights))
         self._moves = _moves(PARTS / min(max(length, 1.0), _LONGEST))
@@ -78,6 +82,13 @@ class Position(Block):
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
         calls = max(float(training.frequency.sum()), 1e-9)
         self._frequent: Matrix = training.frequency * np.float32(_UNSAID * _FREQUENT / calls)
+
+    def relevance(self, query: QueryFeatures) -> Matrix:
+        """How much the part that asks most for each tool does."""
+        _, asked = self._asked.read(query)
+        relevance = np.full(len(self._trust), math.log(_SHARE), np.float32)
+        relevance[self._seen] = np.log(asked[0].max(axis=0) + np.float32(_SHARE))
+        return relevance
 
     def start(self, query: Query, out: Matrix) -> Begin | None:
         """Before the first call the plan is at the beginning of the query."""

@@ -1,4 +1,4 @@
-"""What the planning benchmarks share: options, the two sides of the data, and the LLM."""
+"""What the benchmarks with an LLM share: options, the two sides of the data, and the LLM."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
@@ -14,16 +15,33 @@ from dtdr.evaluate.datasets.splits import default_split
 from dtdr.evaluate.statistics import Proportion
 from dtdr.evaluate.tables import Column
 from dtdr.llm import backends
-from dtdr.llm.backends import LLM
+from dtdr.llm.backends import LLM, Completion, Decoding
+from dtdr.llm.prompting import Prompt
 from dtdr.rankers.selection import Selection
 
+SMOKE_PLANS = 60
 
-def parser(
-    about: str | None, *, retriever: str | None = None, needs_llm: bool = True
-) -> argparse.ArgumentParser:
-    """Options that every planning benchmark has; one retriever where a default is given."""
+
+class FirstChoice(LLM):
+    """The LLM of ``--smoke``: it answers the first choice."""
+
+    kind: ClassVar[str] = "smoke"
+    name = "smoke:first"
+
+    def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
+        text = decoding.choices[0] if decoding.choices else ""
+        return Completion(text, self.count_tokens(prompt.text), 0, 1)
+
+    def count_tokens(self, text: str) -> int:
+        """Words."""
+        return len(text.split())
+
+
+def parser(about: str | None, *, retriever: str | None = None) -> argparse.ArgumentParser:
+    """Options that every such benchmark has; one retriever if a default is given."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
-    made.add_argument("--llm", required=needs_llm)
+    made.add_argument("--llm")
+    made.add_argument("--smoke", action="store_true", help="a quick check that it runs")
     made.add_argument("--threads", type=int, default=1, help="of a model in this process")
     made.add_argument("--dataset", default="tinyagent")
     made.add_argument("--data-dir", type=Path)
@@ -49,11 +67,11 @@ class Sides:
 
 def sides(given: argparse.Namespace) -> Sides:
     """What is learned from and what is tested."""
-    dataset = load(given.dataset, data_dir=given.data_dir)
+    dataset = load("bundled" if given.smoke else given.dataset, data_dir=given.data_dir)
     split = default_split(dataset, given.data_dir, given.seed)
-    return Sides(
-        split.training(dataset.demonstrations), split.testing(dataset.demonstrations), dataset.tools
-    )
+    sides = [split.training(dataset.demonstrations), split.testing(dataset.demonstrations)]
+    train, test = (side[:SMOKE_PLANS] if given.smoke else side for side in sides)
+    return Sides(train, test, dataset.tools)
 
 
 def mask(given: argparse.Namespace) -> Selection:
@@ -72,14 +90,18 @@ def mask_text(given: argparse.Namespace) -> str:
 
 def create_llm(given: argparse.Namespace, context: int = 4096) -> LLM:
     """The backend; threads and context are those of a model in this process."""
+    if given.smoke:
+        return FirstChoice()
+    if given.llm is None:
+        raise SystemExit("name an LLM with --llm")
     if not given.llm.startswith("gguf:"):
         return backends.create(given.llm)
     return backends.create(given.llm, threads=given.threads, context=context)
 
 
-def short_name(llm: str) -> str:
+def short_name(llm: str | None) -> str:
     """The model's name without backend, folder and ending."""
-    return Path(llm.partition(":")[2]).stem
+    return "smoke" if llm is None else Path(llm.partition(":")[2]).stem
 
 
 def columns(texts: Sequence[str], numbers: Sequence[str]) -> list[Column]:

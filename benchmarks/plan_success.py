@@ -1,7 +1,8 @@
 """Success rate of whole plans: ICL x retriever x selection x filling, on one sample of plans.
 
-    python benchmarks/planning/success.py --llm gguf:qwen2.5-coder-0.5b.gguf --plans 40
-    python benchmarks/planning/success.py --cells hard:dtdr-f:plan:learned --plans 1000
+    python benchmarks/plan_success.py --llm gguf:qwen2.5-coder-0.5b.gguf --plans 40
+    python benchmarks/plan_success.py --cells hard:dtdr-f:plan:learned --plans 1000
+    python benchmarks/plan_success.py --smoke
 
 Each cell plans the same queries of the test side from the start, parameters included, and writes
 a run log that an interrupted run continues; a plan that can no longer succeed is given up. Equal
@@ -15,9 +16,9 @@ import argparse
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
-import common
-
+import llm_options as common
 from dtdr.cli.output import console
 from dtdr.evaluate.harness import split_sha256
 from dtdr.evaluate.planning import (
@@ -75,7 +76,7 @@ def main() -> None:
     given = _arguments()
     cells = [Cell(*cell.split(":")) for cell in given.cells.split(",")]
     asks = [cell for cell in cells if cell.asks_llm]
-    if asks and given.llm is None:
+    if asks and given.llm is None and not given.smoke:
         raise SystemExit(f"cell {asks[0]} asks an LLM; name one with --llm")
     if not given.table_only:
         _run(cells, given)
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = common.parser(__doc__, needs_llm=False)
+    parser = common.parser(__doc__)
     parser.add_argument(
         "--cells", default=CELLS, help="ICL:RETRIEVER:SELECT[:FILL], with commas between"
     )
@@ -93,7 +94,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--min-probability", type=float, default=MIN_PROBABILITY)
     parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.smoke:
+        given.cells, given.plans = "hard:dr:retriever:both,none:dr:constrained", 2
+        given.runs = Path(mkdtemp())
+    return given
 
 
 def _model(given: argparse.Namespace) -> str:
@@ -115,7 +120,7 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
         for name in dict.fromkeys(cell.retriever for cell in cells)
     }
     opened: AbstractContextManager[LLM | None] = nullcontext()
-    if given.llm is not None:
+    if given.smoke or given.llm is not None:
         opened = common.create_llm(given)
     with opened as llm:
         for cell in cells:

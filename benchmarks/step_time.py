@@ -1,6 +1,7 @@
 """Seconds of one selection step, cold and warm, for every ICL method, in one run.
 
-    python benchmarks/planning/step_time.py --llm gguf:qwen2.5-coder-0.5b.gguf
+    python benchmarks/step_time.py --llm gguf:qwen2.5-coder-0.5b.gguf
+    python benchmarks/step_time.py --smoke
 
 Cold: nothing is cached. Warm: the step before was of another query with the same method, so that
 the constant part is cached and what varies is read. Next: the plan's step before was cached, as
@@ -14,8 +15,7 @@ import statistics
 import time
 from itertools import islice
 
-import common
-
+import llm_options as common
 from dtdr.cli.output import console
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.planning import choose_steps
@@ -34,6 +34,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="warm and next")
     parser.add_argument("--cold-steps", type=int, default=3)
     given = parser.parse_args()
+    if given.smoke:
+        given.retriever, given.icl, given.steps, given.cold_steps = "dr", "hard,none", 2, 1
 
     data = common.sides(given)
     retriever = create(given.retriever).fit(data.train, data.tools)

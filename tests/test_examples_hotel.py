@@ -6,7 +6,7 @@ import pytest
 from examples.hotel.generate import FORMATS, RUNS, write
 from examples.hotel.tools import TOOLS
 
-from dtdr.logs import ImportOptions, open_demonstrations, read_traces
+from dtdr.logs import open_demonstrations, read_traces
 from dtdr.logs.cut_options import CutOptions
 from tests.conftest import PROJECT
 
@@ -46,7 +46,7 @@ def test_every_format_tells_the_same_runs(fmt, logs):
 
 
 def test_the_runs_are_as_untidy_as_real_ones():
-    runs = list(read_traces("openai-chat", [LOG], ImportOptions(CutOptions(empty=True))))
+    runs = list(read_traces("openai-chat", [LOG], CutOptions(empty=True)))
     called = {name for item in runs for name in item.plan.tools}
     assert len(called) >= 28
     assert any(call.status == "error" for item in runs for call in item.plan.calls)

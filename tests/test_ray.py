@@ -9,8 +9,6 @@ from dtdr.cli import run
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.data.engines import ProcessEngine, RayEngine
 from dtdr.errors import InputError
-from dtdr.logs import ImportOptions, find_format
-from dtdr.logs.writing import import_logs
 from dtdr.predict.counting import draw_sample
 from synthetic_runs import generate, tools
 
@@ -72,22 +70,6 @@ def test_a_node_that_dies_while_it_counts_changes_nothing(cluster, shards):
     assert drawn.counts.to_bytes() == expected.counts.to_bytes()
     assert drawn.counts.total == len(SOME)
     assert drawn.demonstrations == expected.demonstrations
-
-
-def test_a_node_that_dies_while_it_imports_loses_nothing(cluster, tmp_path):
-    logs = [tmp_path / f"{place:02}.jsonl" for place in range(PARTS)]
-    for place, path in enumerate(logs):
-        save_demonstrations(path, SOME[place::PARTS] + SOME[:2])
-    how = find_format("dtdr"), ImportOptions()
-    expected, *_ = import_logs(logs, tmp_path / "here", *how, ProcessEngine(1))
-    engine = DyingEngine(cluster, "Importing")
-    summary, *_ = import_logs(logs, tmp_path / "there", *how, engine)
-    assert engine.label is None
-    assert summary == expected
-    assert summary["kept"] == len(SOME)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()} == {
-        path.name: path.read_bytes() for path in (tmp_path / "there").iterdir()
-    }
 
 
 def test_a_lab_runs_on_ray(tmp_path, capsys):

@@ -81,9 +81,10 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     Messages of OpenAI, Anthropic, LangChain and others, and items of the responses API, as JSON or
     as objects of their packages.
     """
-    from dtdr.logs.openai_responses import positioned_items
+    from dtdr.logs.messages import positioned
+    from dtdr.logs.openai_responses import response_items
 
-    return read_items(positioned_items(map(_read_message, messages)))
+    return read_items(positioned(response_items(_read_message(item)) for item in messages))
 
 
 def _read_message(message: object) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import typer
 from dtdr import logs
 from dtdr.cli import options
 from dtdr.cli.output import note, plural, print_json, print_table, quote
-from dtdr.data import engines
 from dtdr.data.demonstration_files import save_tools
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -25,7 +24,6 @@ from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.log_format import TraceFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
-from dtdr.logs.writing import import_logs
 
 MEGABYTE = 1_000_000
 
@@ -54,9 +52,9 @@ def import_traces(
     outputs: Outputs = Outputs.TEXT,
     redact: bool = False,
     redact_rules: Path | None = None,
-    settings: Annotated[list[str] | None, options.further_settings(_Settings, "empty=true")] = None,
-    workers: Annotated[int | None, typer.Option(min=1)] = None,
-    engine: options.ENGINE = engines.PROCESSES,
+    settings: Annotated[
+        list[str] | None, options.further_settings(_Settings, "empty=true", "traces")
+    ] = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
@@ -71,8 +69,7 @@ def import_traces(
         files (FILES): Log files, plain or gzipped, or - for standard input. You may name the
             format before them: openai-chat, openai-responses, anthropic, otel, openinference,
             langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
-        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. With
-            --workers or --engine ray, a folder of one Parquet file per log.
+        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines.
         tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
             the output.
         turns: Where to cut conversations. split writes one demonstration per user message, with the
@@ -82,9 +79,8 @@ def import_traces(
             the run as failed if the tool did not succeed later.
         outputs: Write the outputs of calls (text) or not (none).
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Redact by these rules, too. The file has names and regular expressions,
-            as a JSON or TOML object.
-        workers (N): Number of processes that read files. A conversation must not span files.
+        redact_rules (FILE): Also redact by these rules: a JSON or TOML object of names and regular
+            expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
     window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
@@ -104,25 +100,14 @@ def import_traces(
         fmt = logs.detect_format(reader)
         note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
     started = time.perf_counter()
-    bad: BadRecords | None
-    if workers is not None or engine != engines.PROCESSES:
-        rules = None if redactor is None else redactor.rules
-        with engines.open_engine(engine, workers=workers) as opened:
-            report, tools, bad = import_logs(
-                paths, output, fmt, choices, opened, rules=rules, skip_bad=skip_bad, force=force
-            )
-        if tools_out is not None:
-            save_tools(tools_out, tools, force=force)
-        folder = output
-    else:
-        bad = BadRecords() if skip_bad else None
-        importer = logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
-        logs.import_traces(importer, output, tools_output=tools_out, force=force)
-        report, tools, folder = importer.summary(), importer.tools(), output.parent
+    bad = BadRecords() if skip_bad else None
+    importer = logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
+    logs.import_traces(importer, output, tools_output=tools_out, force=force)
+    folder = output.parent
     if tools_out is None:
-        tools_out = _save_tools_in(folder, tools, force=force)
+        tools_out = _save_tools_in(folder, importer.tools(), force=force)
     summary = {
-        **report,
+        **importer.summary(),
         "output": str(output),
         "tools_output": None if tools_out is None else str(tools_out),
         "bytes": sum(map(file_size, paths)),

@@ -287,8 +287,7 @@ def _as_demonstration(value: object, position: str) -> Demonstration:
     names = list(tools)
     if not all(isinstance(name, str) and name for name in names):
         raise InputError(f"its tools must be a list of names, not {names!r}")
-    calls = tuple(ToolCall(str(number), name) for number, name in enumerate(names, start=1))
-    return Demonstration(position, query, Plan(in_sequence(calls)))
+    return Demonstration(position, query, Plan(in_sequence(tuple(number_calls(names)))))
 
 
 def before_record(item: object) -> object:

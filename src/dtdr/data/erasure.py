@@ -75,7 +75,7 @@ def _records(file: Path, groups: Collection[str]) -> Iterator[tuple[bool, bytes]
                 record = json_codec.loads(line)
             except (ValueError, RecursionError) as error:
                 raise InputError(
-                    f"{file}:{number}: not a line of JSON, so that nobody can tell whose it is; "
+                    f"{file}:{number}: not a line of JSON, so its group is unknown; "
                     "fix or delete it first"
                 ) from error
             is_kept = not isinstance(record, dict) or str(record.get("group", "")) not in groups

@@ -102,13 +102,26 @@ def iter_json_lines(
     Raises:
         InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
     """
-    for number, line in iter_lines(local_shard(str(path)), bad):
-        try:
-            value = json_codec.parse_line(line)
-        except InputError as error:
-            leave_out(f"{path}:{number}: {error}", bad)
-            continue
+    for number, value, _ in decode_lines(local_shard(str(path)), json_codec.loads, bad):
         yield number, value
+
+
+def decode_lines(
+    shard: Shard, decode: Callable[[bytes], Any], bad: BadRecords | None
+) -> Iterator[tuple[int, Any, bytes]]:
+    """Yield ``(line number from 1, value, line)`` for every non-blank line of a file.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
+    """
+    for number, line in iter_lines(shard, bad):
+        try:
+            value = decode(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"not a line of JSON ({json_codec.explain(error)})"
+            leave_out(f"{shard.name}:{number}: {reason}", bad)
+            continue
+        yield number, value, line
 
 
 def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, bytes]]:

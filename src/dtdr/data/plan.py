@@ -169,8 +169,6 @@ class Plan:
 
         These are its dependencies and, if steps are known, the calls of the step before.
         """
-        if not self.has_order:
-            return self.dependencies
         before: frozenset[int] = frozenset()
         current: list[int] = []
         step, result = None, []
@@ -194,8 +192,6 @@ class Plan:
             done: positions (from 0) of the calls already made.
         """
         finished = frozenset(done)
-        if not self.has_order:
-            return self.acceptable_next(finished)
         ready, current = [], None
         for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True)):
             if index in finished:
@@ -229,11 +225,9 @@ class Plan:
 
     def steps(self) -> Iterator[Step]:
         """The teacher-forced walk: ``len(plan) + 1`` steps, of which the last accepts ``END``."""
-        names = self.tools
-        for index in range(len(names) + 1):
-            acceptable = self.acceptable_next(range(index))
-            targets = self.next_calls(range(index)) if self.has_order else acceptable
-            yield Step(names[:index], acceptable, targets)
+        for index in range(len(self.calls) + 1):
+            done = range(index)
+            yield Step(self.tools[:index], self.acceptable_next(done), self.next_calls(done))
 
     def is_isomorphic(self, other: Plan, *, arguments: bool | ArgumentComparison = False) -> bool:
         """Whether two plans are the same DAG under some renaming of call ids (paper, App. metrics).
@@ -258,14 +252,9 @@ class Plan:
         def same_edge(left: dict[str, Any], right: dict[str, Any]) -> bool:
             return bool(left["paths"] == right["paths"])
 
-        return bool(
-            nx.is_isomorphic(
-                self._graph(nx.DiGraph()),
-                other._graph(nx.DiGraph()),
-                node_match=same_node,
-                edge_match=None if compare is None else same_edge,
-            )
-        )
+        graphs = (plan._graph(nx.DiGraph()) for plan in (self, other))
+        edge_match = None if compare is None else same_edge
+        return bool(nx.is_isomorphic(*graphs, node_match=same_node, edge_match=edge_match))
 
     def _graph(self, graph: Any) -> Any:
         position = {call.id: index for index, call in enumerate(self.calls)}

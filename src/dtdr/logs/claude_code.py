@@ -139,8 +139,8 @@ class _Session:
         if isinstance(name, str):
             position = self._positions.setdefault(name, position)
         agent = first_of(line.get("toolUseResult"), "agentId")
-        told = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
-        for item in items_of(told):
+        message = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
+        for item in items_of(message):
             if isinstance(item, ToolCallRequest) and item.tool == _SEARCH:
                 self.searches.add(item.id)
             if getattr(item, "id", None) in self.searches:

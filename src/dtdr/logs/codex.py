@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import Trace, TraceFormat, as_list, as_mapping
-from dtdr.logs.messages import conversation
-from dtdr.logs.openai_responses import positioned_items
+from dtdr.logs.messages import conversation, positioned
+from dtdr.logs.openai_responses import response_items
 
 _LINES = ("session_meta", "response_item", "turn_context", "event_msg")
 _CLOCK = "Wall time: "
@@ -57,7 +57,7 @@ class Codex(TraceFormat):
                 key = str(line["payload"].get("id"))
             else:
                 items.append(_item({"timestamp": line.get("timestamp"), **line["payload"]}))
-        trace = conversation(positioned_items(items))
+        trace = conversation(positioned(map(response_items, items)))
         trace.id = trace.group = key
         yield trace
 

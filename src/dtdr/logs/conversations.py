@@ -30,8 +30,9 @@ from dtdr.logs.messages import (
     SystemMessage,
     ToolCallRequest,
     ToolResult,
+    conversation,
     items_of,
-    read_conversation,
+    positioned,
 )
 
 _REQUEST_KEYS = ("request", "body", "request_body", "kwargs", "params", "input", "inputs")
@@ -67,7 +68,6 @@ class ConversationFormat(TraceFormat):
         self._inner: set[int] = set()
         self._marks: dict[str, tuple[list[int], int]] = {}
         self._next = 0
-        self._filed = ""
 
     @abstractmethod
     def replies(self, response: Any) -> list[Any]:
@@ -98,32 +98,32 @@ class ConversationFormat(TraceFormat):
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``TraceFormat.add``."""
-        self._filed = ""
+        self._file(record, raw, place)
+
+    def _file(self, record: Any, raw: bytes, place: tuple[int, int]) -> str:
+        """The key of the request's conversation; empty if that has the request already."""
         exchange = self.exchange(record)
         self.tools.add(exchange.tools)
         marks, asked, replies = self._chain(exchange)
         if not marks:
-            return
+            return ""
         if marks[-1] in self._inner or marks[-1] in self._last:
             self.counts["superseded requests"] += 1
-            return
-        key = self._find_continued(marks, asked, replies)
-        if key is None:
-            key = f"{self._next}"
-            self._next += 1
-        else:
-            self.counts["superseded requests"] += 1
-        self._filed = key
+            return ""
+        known = self._find_continued(marks, asked, replies)
+        self.counts["superseded requests"] += known is not None
+        key = self._new_key() if known is None else known
         self._register(key, marks, asked)
         self.window.put(key, [raw], place)
+        return key
+
+    def _new_key(self) -> str:
+        self._next += 1
+        return f"{self._next}"
 
     def items(self, message: Any) -> Iterable[Item]:
-        """What a message says."""
+        """The contents of a message."""
         return items_of(message)
-
-    def conversation(self, messages: list[Any], system: Any) -> Trace:
-        """The trace of a conversation's messages."""
-        return read_conversation(messages, system)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The conversation of the longest request, or of a chain of requests.
@@ -142,7 +142,7 @@ class ConversationFormat(TraceFormat):
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
             offered = self.tools.add(exchange.tools) or offered
-        trace = self.conversation(messages, system)
+        trace = conversation(positioned(map(self.items, messages)), system)
         trace.failed, trace.at = run_failed(as_mapping(record)), exchange.at
         trace.offered = offered
         begin = [

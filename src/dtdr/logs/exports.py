@@ -137,7 +137,7 @@ class Langfuse(SpanFormat):
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether it is an observation, or holds a list of them."""
+        """Whether it is an observation, or has a list of them."""
         if not isinstance(record, dict):
             return False
         is_one = bool(first_of(record, "traceId", "trace_id")) and "type" in record

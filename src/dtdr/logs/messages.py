@@ -183,10 +183,24 @@ def conversation(items: Iterable[tuple[int, Item]], system: Any = None) -> Trace
     return trace
 
 
+def positioned(messages: Iterable[Iterable[Item]]) -> Iterator[tuple[int, Item]]:
+    """The contents of messages with positions; calls in a row have one position."""
+    position, together = 0, False
+    for message in messages:
+        items = list(message)
+        if not items:
+            continue  # reasoning between two calls does not separate them
+        only_call = len(items) == 1 and isinstance(items[0], ToolCallRequest)
+        if not (together and only_call):
+            position += 1
+        together = only_call
+        for item in items:
+            yield position, item
+
+
 def read_conversation(messages: Iterable[Any], system: Any = None) -> Trace:
     """The trace of a conversation's messages."""
-    pairs = ((position, items_of(message)) for position, message in enumerate(messages))
-    return conversation(((position, item) for position, items in pairs for item in items), system)
+    return conversation(positioned(map(items_of, messages)), system)
 
 
 def _take_waiting(waiting: list[TracedCall], answer: ToolResult) -> TracedCall | None:

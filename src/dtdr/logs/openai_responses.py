@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
-from dtdr.logs.log_format import Trace, Window, as_list, as_text, first_of
-from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, conversation, items_of, output_of
+from dtdr.logs.log_format import Window, as_list, as_text, first_of
+from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, items_of, output_of
 
 _ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
 
@@ -49,9 +49,9 @@ class OpenAIResponses(ConversationFormat):
         former, current = self._names(record)
         known = self._heads.get(former)
         if not former or known is None:
-            super().add(record, raw, place)
-            if current and self._filed:
-                self._name(self._filed, [current])
+            filed = self._file(record, raw, place)
+            if current and filed:
+                self._name(filed, [current])
             return
         exchange = self.exchange(record)
         self.tools.add(exchange.tools)
@@ -59,19 +59,14 @@ class OpenAIResponses(ConversationFormat):
         chain = self.window.payloads(key)[: position + 1]
         names = self._responses[key][: position + 1]
         if position + 1 < len(self._responses[key]):
-            key = f"{self._next}"  # a second answer to the same response: another conversation
-            self._next += 1
+            key = self._new_key()  # a second answer to the same response: another conversation
         self.counts["superseded requests"] += 1
         self.window.put(key, [*chain, raw], place)
         self._name(key, [*names, current])
 
     def items(self, message: Any) -> Iterable[Item]:
-        """What an item says."""
-        return _items(message)
-
-    def conversation(self, messages: list[Any], system: Any) -> Trace:
-        """The trace of items."""
-        return conversation(positioned_items(messages), system)
+        """The contents of an item."""
+        return response_items(message)
 
     def _names(self, record: Any) -> tuple[str, str]:
         """Ids of the previous response and of the record's response."""
@@ -95,22 +90,7 @@ class OpenAIResponses(ConversationFormat):
                 del self._heads[name]
 
 
-def positioned_items(records: Iterable[Any]) -> Iterator[tuple[int, Item]]:
-    """The contents of items or messages with positions; calls in a row have one position."""
-    position, together = 0, False
-    for record in records:
-        items = list(_items(record))
-        if not items:
-            continue  # reasoning between two calls does not separate them
-        only_call = len(items) == 1 and isinstance(items[0], ToolCallRequest)
-        if not (together and only_call):
-            position += 1
-        together = only_call
-        for item in items:
-            yield position, item
-
-
-def _items(record: Any) -> Iterator[Item]:
+def response_items(record: Any) -> Iterator[Item]:
     """The contents of an input or output item; built-in tools are calls named after the item."""
     if not isinstance(record, dict):
         return

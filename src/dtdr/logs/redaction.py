@@ -120,14 +120,14 @@ class Redactor:
         if isinstance(value, dict):
             if is_reference(value):
                 return self._reference(value)
-            told = _fields(value) if self._by_field else {}
+            fields = _fields(value) if self._by_field else {}
             scrubbed: dict[str, Any] = {}
             for key, item in value.items():
                 if self._left <= 0:
                     scrubbed[self._find_unused(self._mark_long(), scrubbed)] = None
                     break
                 name = self._find_unused(self._text(key), scrubbed)
-                scrubbed[name] = self._under(self._secrecy(name, item, told), item, key)
+                scrubbed[name] = self._under(self._secrecy(name, item, fields), item, key)
             return scrubbed
         if isinstance(value, list):
             items: list[Any] = []
@@ -143,12 +143,12 @@ class Redactor:
             return value if text == str(value) else text
         return value
 
-    def _secrecy(self, key: str, value: Any, told: Mapping[str, Secrecy]) -> Secrecy:
+    def _secrecy(self, key: str, value: Any, fields: Mapping[str, Secrecy]) -> Secrecy:
         if not self._by_field:
             return Secrecy.NONE
         if isinstance(value, str) and key.casefold() == "pass":
             return Secrecy.SURE
-        return max(secrecy(_PLACEHOLDER.sub("", key)), told.get(key, Secrecy.NONE))
+        return max(secrecy(_PLACEHOLDER.sub("", key)), fields.get(key, Secrecy.NONE))
 
     def _mark_long(self) -> str:
         self.counts[_LONG] += 1
@@ -197,8 +197,8 @@ def _fields(value: Mapping[str, Any]) -> dict[str, Secrecy]:
     if value.get("kind") == "Secret":  # of Kubernetes
         found = dict.fromkeys(("data", "stringData"), Secrecy.SURE)
     labels = [value[key] for key in _LABELS.intersection(value)]
-    told = max((secrecy(label) for label in labels if isinstance(label, str)), default=0)
-    return {**dict.fromkeys(_CONTENTS, Secrecy(told)), **found} if told else found
+    label = max((secrecy(label) for label in labels if isinstance(label, str)), default=0)
+    return {**dict.fromkeys(_CONTENTS, Secrecy(label)), **found} if label else found
 
 
 def _after(items: Sequence[Any], index: int) -> Secrecy:

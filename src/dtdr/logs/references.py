@@ -44,8 +44,8 @@ _TOKEN = re.compile(r"[\w@.+/:#-]*\w")
 _IDENTIFIER = re.compile(r"(?=\S*[\d@/_:#.-])\S{6,}")
 
 
-_Place = tuple[Any, str | int]
-"""Where a part of an output is: the place above it (None at the top), and its key there."""
+_Place = tuple[str | int, ...]
+"""Keys that lead to a part of an output; empty for the whole."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,8 +80,8 @@ class ReferenceFinder:
         # structures and first words lead to the earliest output that contains them.
         self._waiting: list[_Output] = []
         self._outputs: list[_Output] = []
-        self._values: dict[str, tuple[_Output, _Place | None]] = {}
-        self._structures: dict[int, list[tuple[_Output, Any, _Place | None]]] = {}
+        self._values: dict[str, tuple[_Output, _Place]] = {}
+        self._structures: dict[int, list[tuple[_Output, Any, _Place]]] = {}
         self._starts: dict[str, list[tuple[float, int, str]]] = {}
 
     def give(self, text: str) -> None:
@@ -135,14 +135,14 @@ class ReferenceFinder:
     def _index(self, output: _Output) -> None:
         raw = output.value
         value = decode_json(raw.strip() if isinstance(raw, str) else raw)
-        pending: list[tuple[Any, _Place | None]] = [(value, None)]
+        pending: list[tuple[Any, _Place]] = [(value, ())]
         leaves = 0
         texts: list[str] = []
         while pending and leaves < MAX_LEAVES:
             item, place = pending.pop()
             if isinstance(item, (dict, list)):
                 parts = item.items() if isinstance(item, dict) else enumerate(item)
-                pending += [(part, (place, key)) for key, part in parts][::-1]
+                pending += [(part, (*place, key)) for key, part in parts][::-1]
                 if len(item) > 1:
                     self._structures.setdefault(_structure(item), []).append((output, item, place))
             elif item is not None and not isinstance(item, bool):
@@ -178,7 +178,7 @@ class ReferenceFinder:
                 return self._reference(*source)
         return value
 
-    def _source(self, key: str, until: float) -> tuple[_Output, _Place | None] | None:
+    def _source(self, key: str, until: float) -> tuple[_Output, _Place] | None:
         """The earliest output that contains a value as a whole, or as a word in its text."""
         known = self._values.get(key)
         if known is not None and known[0].ended > until:
@@ -188,10 +188,10 @@ class ReferenceFinder:
                 if output.ended > until or (known is not None and output is known[0]):
                     break
                 if _holds_word(output.text, key):
-                    return output, None
+                    return output, ()
         return known
 
-    def _same_structure(self, value: Any, until: float) -> tuple[_Output, _Place | None] | None:
+    def _same_structure(self, value: Any, until: float) -> tuple[_Output, _Place] | None:
         """The output that is, or contains, an object or list equal to the value."""
         for output, known, place in self._structures.get(_structure(value), ()):
             if output.ended <= until and value == known:
@@ -262,22 +262,11 @@ class ReferenceFinder:
             if not (leaf is None or isinstance(leaf, (bool, dict))):
                 self._own.add(_key(leaf))
 
-    def _reference(self, output: _Output, place: _Place | None) -> dict[str, str]:
-        reference = {"$ref": output.id}
-        if place is not None:
-            keys = _keys(place)
-            scrub = self._scrub
-            if scrub is None or all(scrub(str(key)) == str(key) for key in keys):
-                reference["path"] = to_pointer(keys)
-        return reference
-
-
-def _keys(place: _Place | None) -> list[str | int]:
-    keys: list[str | int] = []
-    while place is not None:
-        place, key = place
-        keys.append(key)
-    return keys[::-1]
+    def _reference(self, output: _Output, place: _Place) -> dict[str, str]:
+        scrub = self._scrub
+        if place and (scrub is None or all(scrub(str(key)) == str(key) for key in place)):
+            return {"$ref": output.id, "path": to_pointer(place)}
+        return {"$ref": output.id}
 
 
 def escape(value: Any) -> Any:

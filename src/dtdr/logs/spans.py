@@ -139,16 +139,16 @@ class _Tree:
     """The spans of a trace by run: the trace itself (``""``), or inside a tool or sub-agent."""
 
     def __init__(self, spans: list[Span]) -> None:
-        # Exported twice: the later one is the finished one.
+        # If a span is exported twice, the later one is finished.
         self.by_id = {span.id: span for span in spans}
-        self._places: dict[str, tuple[str, bool]] = {}
+        self._places = self._find_places()
         self.runs: dict[str, list[Span]] = {}
         for span in sorted(self.by_id.values(), key=attrgetter("start")):
-            self.runs.setdefault(self._place(span)[0], []).append(span)
+            self.runs.setdefault(self._places[span.id][0], []).append(span)
 
     def is_sub_agent(self, span: Span) -> bool:
         """Whether an agent ran inside another agent, as one of its calls."""
-        return span.kind == "agent" and self._place(span)[1]
+        return span.kind == "agent" and self._places[span.id][1]
 
     def trace(self) -> Trace:
         """The run of the whole trace, with nested runs."""
@@ -165,27 +165,23 @@ class _Tree:
                 nest(call, trace, f"{span.trace}/{span.id}")
         return call
 
-    def _place(self, span: Span) -> tuple[str, bool]:
-        """The run that a span belongs to, and whether it is inside an agent of that run."""
-        chain, seen = [], set()
-        while span.id not in self._places and span.id not in seen:
-            seen.add(span.id)
-            chain.append(span)
-            above = self.by_id.get(span.parent)
-            if above is None:
-                break
-            span = above
-        for item in reversed(chain):
-            above = self.by_id.get(item.parent)
-            place = self._places.get(item.parent, ("", False))
-            if above is None or item.parent not in self._places:
-                place = ("", False)
-            elif above.kind == "tool":
-                place = (above.id, False)
-            elif above.kind == "agent":
-                place = (above.id, True) if place[1] else (place[0], True)
-            self._places[item.id] = place
-        return self._places[chain[0].id if chain else span.id]
+    def _find_places(self) -> dict[str, tuple[str, bool]]:
+        """The run of each span, and whether the span is inside an agent of that run."""
+        below: dict[str, list[Span]] = {}
+        for span in self.by_id.values():
+            below.setdefault(span.parent, []).append(span)
+        places = dict.fromkeys(self.by_id, ("", False))  # also of spans in a cycle
+        tops = [span for span in self.by_id.values() if span.parent not in self.by_id]
+        pending = [(span, ("", False)) for span in tops]
+        while pending:
+            span, place = pending.pop()
+            places[span.id] = place
+            if span.kind == "tool":
+                place = (span.id, False)
+            elif span.kind == "agent":
+                place = (span.id if place[1] else place[0], True)
+            pending += [(child, place) for child in below.get(span.id, ())]
+        return places
 
 
 class _Assembly:

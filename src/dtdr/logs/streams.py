@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dtdr.data import json_codec
-from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
+from dtdr.data.jsonl import BadRecords, decode_lines
 from dtdr.data.shards import Shard, local_shard
 from dtdr.errors import InputError
 from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
@@ -65,8 +65,10 @@ class LogReader:
                 self._documents.add(number)
                 records = _document_records(shard)
             else:
-                records = _line_records(shard, decode, bad)
+                records = decode_lines(shard, decode, bad)
             for item, record, raw in records:
+                if record is None:
+                    continue
                 self.records += 1
                 self.read_bytes += len(raw)
                 yield record, raw, (number, item)
@@ -88,20 +90,6 @@ class LogReader:
                 shutil.copyfileobj(source, spool)
             spool.flush()
         return local_shard(str(path), Path(self._spools[path].name))
-
-
-def _line_records(
-    shard: Shard, decode: Callable[[bytes], Any], bad: BadRecords | None
-) -> Iterator[tuple[int, Any, bytes]]:
-    for number, line in iter_lines(shard, bad):
-        try:
-            record = decode(line)
-        except (ValueError, RecursionError) as error:
-            reason = f"not a line of JSON ({json_codec.explain(error)})"
-            leave_out(f"{shard.name}:{number}: {reason}", bad)
-            continue
-        if record is not None:
-            yield number, record, line
 
 
 def _document_records(shard: Shard) -> Iterator[tuple[int, Any, bytes]]:

@@ -308,6 +308,16 @@ def test_numbers_keep_their_sign():
     assert not {"-10", "-op", "-x", "-"} & {*values}
 
 
+def test_an_empty_text_that_is_a_constant_is_right_only_where_it_was_given():
+    def save(number):
+        name = NAMES[number % 20] if number % 3 else ""
+        return f"Save it as {name}" if name else "Save it", ToolCall("1", "save", {"name": name})
+
+    model = ArgumentModel.fit(demonstrations(save))
+    assert model.fill("save", Run("Save it as Wanda")).arguments == {"name": "Wanda"}
+    assert model.fill("save", Run("Save it")).arguments == {"name": ""}
+
+
 # -- privacy -----------------------------------------------------------------------------------
 
 

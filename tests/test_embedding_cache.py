@@ -94,19 +94,16 @@ def test_each_distinct_text_is_encoded_once():
     assert encoder.encoded == ["one", "two", "three"]
 
 
-def test_encoders_with_another_fingerprint_share_nothing():
+def test_only_encoders_with_the_same_fingerprint_share_vectors(folder):
+    encoder = cached(Counting(model=None))
+    encoder.encode(["one"])
+    encoder.encode(["one"])
+    assert encoder.encoded == ["one", "one"], "without a fingerprint, nothing is cached"
+    assert not database(folder).exists()
     first = cached(Counting("a")).encode(["one"])
     second = cached(Counting("b"))
     assert not np.array_equal(second.encode(["one"]), first)
     assert second.encoded == ["one"]
-
-
-def test_an_encoder_without_a_fingerprint_is_never_cached(folder):
-    encoder = cached(Counting(model=None))
-    encoder.encode(["one"])
-    encoder.encode(["one"])
-    assert encoder.encoded == ["one", "one"]
-    assert not database(folder).exists()
 
 
 def test_more_texts_than_one_lookup_and_one_block():
@@ -236,19 +233,19 @@ def test_clear_forgets_everything(folder):
     encoder.encode(["one"])
     assert encoder.encoded.count("one") == 2
     assert count(folder) == 1
+    shutil.rmtree(folder / "embeddings")
+    cached(Counting()).encode(["one"])
+    assert count(folder) == 1, "a cache that vanished is made again"
     cache.clear(folder / "nowhere")
     assert not (folder / "nowhere").exists()
 
 
-def test_a_changed_dimension_is_reported():
+def test_a_changed_dimension_and_a_limit_below_1_are_refused():
+    with pytest.raises(InputError, match="max_bytes is 0"):
+        cached(Counting(), max_bytes=0)
     cached(Counting(dimension=5)).encode(["one"])
     with pytest.raises(EncoderError, match=r"another length.*clear"):
         cached(Counting(dimension=6)).encode(["one", "two"])
-
-
-def test_a_limit_below_1_is_refused():
-    with pytest.raises(InputError, match="max_bytes is 0"):
-        cached(Counting(), max_bytes=0)
 
 
 def test_the_default_folder_is_in_the_home_folder(monkeypatch, folder):
@@ -339,12 +336,3 @@ def test_a_process_that_is_killed_while_it_writes_leaves_whole_entries(folder):
         warnings.simplefilter("error")
         np.testing.assert_array_equal(encoder.encode(texts), Counting().encode(texts))
     assert len(encoder.encoded) <= 300 - 30
-
-
-def test_a_cache_that_vanishes_is_made_again(folder):
-    cached(Counting()).encode(["one"])
-    shutil.rmtree(folder / "embeddings")
-    encoder = cached(Counting())
-    encoder.encode(["one"])
-    assert encoder.encoded == ["one"]
-    assert count(folder) == 1

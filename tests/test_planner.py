@@ -96,16 +96,14 @@ def test_an_answer_that_names_no_tool_ends_the_plan_and_keeps_what_there_is(retr
     result = make(retriever, ScriptedLLM(["ping", "fly"]), select="greedy").plan(QUERY)
     assert result.stopped == "no usable answer"
     assert result.plan.tools == ("ping",)
+    assert result.steps[0].llm_calls == 1, "a tool without parameters needs no filling"
     assert result.steps[1].selected.outcome == "invalid"
 
 
-def test_the_same_call_again_and_again_is_a_loop(retriever):
+def test_equal_calls_are_a_loop_if_arguments_are_filled(retriever):
     result = make(retriever, ScriptedLLM(["ping"] * 50)).plan(QUERY)
     assert result.stopped == "loop"
     assert len(result.plan) < 5
-
-
-def test_calls_without_arguments_are_no_loop_where_none_are_filled(retriever):
     llm = ScriptedLLM([*["read_file"] * 6, "end"])
     result = make(retriever, llm, fill="none").plan(QUERY)
     assert (result.stopped, len(result.plan)) == ("end", 6)
@@ -151,24 +149,17 @@ def test_a_malformed_answer_gets_one_repair_round(retriever):
     assert "'file' is no parameter" in repair.variable
 
 
-def test_an_answer_that_stays_malformed_is_told_and_the_plan_goes_on(retriever):
+def test_an_answer_that_stays_malformed_is_reported_and_the_plan_continues(retriever):
     llm = ScriptedLLM(["send_mail", "end"], ["to='Ann'", "to='Ann', text=out_8"])
     result = make(retriever, llm).plan(QUERY)
     assert result.stopped == "end"
     assert result.plan.calls[0].arguments == {"to": "Ann"}
     assert "text" in " ".join(result.steps[0].filled.problems)
     assert result.steps[0].llm_calls == 3
-
-
-def test_an_answer_in_the_plans_own_json_cannot_break_the_plan(retriever):
+    # JSON as in a plan cannot break the plan.
     llm = ScriptedLLM(["read_file", "end"], ['{"name": {"$ref": "77"}}'] * 2)
     result = make(retriever, llm).plan(QUERY)
     assert result.plan.calls[0].arguments == {}
-
-
-def test_a_tool_without_parameters_costs_no_call_for_filling(retriever):
-    result = make(retriever, ScriptedLLM(["ping", "end"])).plan(QUERY)
-    assert result.steps[0].llm_calls == 1
 
 
 def test_the_retriever_alone_needs_no_llm(retriever):

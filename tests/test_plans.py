@@ -24,7 +24,7 @@ from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, sco
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
 from dtdr.predict.plans.features import SIGNS, describe_plans, find_plans
 from dtdr.predict.plans.held_out import Check, HeldOutPlan, targets_of
-from dtdr.predict.plans.links import Links
+from dtdr.predict.plans.model import Dependencies
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import BUCKETS, MAX_SPANS, Span, SpanTagger, read_spans
@@ -539,19 +539,18 @@ def test_a_ranker_learns_from_the_nearest_plan_where_the_right_one_is_missing():
     assert targets_of(plans, (0, 0, 1)).tolist() == [0.5, 0, 0, 0.5]
 
 
-def test_dependencies_that_no_argument_tells_are_counted():
-    chain = Plan(
-        tuple(ToolCall(str(number), tool) for number, tool in enumerate("abc")),
-        (("0", "1"), ("1", "2")),
-    )
-    links = Links.fit([chain] * 5)
-    assert links.by_reference == 0
-    assert links.of("abc") == [(0, 1), (1, 2)]
-    record = json.loads(json.dumps(links.to_dict()))
-    assert Links.from_dict(record).of("abc") == [(0, 1), (1, 2)]
-    assert Links.from_dict(record).rename_tool("b", "d").of("adc") == [(0, 1), (1, 2)]
-    with pytest.raises(ModelError, match="damaged"):
-        Links.from_dict({"counts": [[1]], "by_reference": 0})
+def test_calls_depend_on_the_one_before_where_demonstrated_calls_do():
+    calls = tuple(ToolCall(str(number), tool) for number, tool in enumerate("abc"))
+    chain, free = Plan(calls, (("0", "1"), ("1", "2"))), Plan(calls)
+    assert Dependencies.fit([chain, chain, free]).neighbours == pytest.approx(2 / 3)
+    assert Dependencies.fit([chain, chain, free]).is_chain(has_arguments=True)
+    assert not Dependencies.fit([chain, free]).is_chain(has_arguments=False)
+    assert Dependencies.fit([]) == Dependencies(0, 0)
+    referring = Dependencies.fit(item.plan for item in INVITATIONS)
+    assert referring.by_reference == 1
+    items = [Demonstration(str(number), f"Do abc {number}", chain) for number in range(12)]
+    plan = dtdr.fit(items, retriever="dr", plans=True).plans("Do abc")[0]
+    assert plan.links == ((0, 1), (1, 2))
 
 
 def test_plans_call_only_what_is_offered(model):

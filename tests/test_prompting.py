@@ -74,25 +74,19 @@ def test_in_a_chat_the_example_is_an_exchange_and_says_the_same(icl):
     assert task["content"].startswith(prompt.listing)
 
 
-def test_the_plan_so_far_shows_references_as_output_variables():
-    shown = plan_lines(CALLS, ShownNames(()))
-    assert shown == "out_1 = read_file(name='it\\'s.txt')\nout_2 = summarize(text=out_1)"
-
-
-def test_a_text_around_a_reference_keeps_the_reference():
-    joined = {"$join": ["Notes: ", {"$ref": "x"}]}
-    shown = plan_lines((CALLS[0], ToolCall("z", "send_mail", {"body": joined})), ShownNames(()))
-    assert shown.splitlines()[1] == "out_2 = send_mail(body='Notes: {out_1}')"
-
-
 @pytest.mark.parametrize(
-    ("path", "shown"),
-    [("/rooms/0/id", "out_1/rooms/0/id"), ("/a b", "out_1"), ("/x}, y=", "out_1")],
+    ("body", "shown"),
+    [
+        ({"$ref": "x"}, "out_1"),
+        ({"$join": ["Notes: ", {"$ref": "x"}]}, "'Notes: {out_1}'"),
+        ({"$ref": "x", "path": "/rooms/0/id"}, "out_1/rooms/0/id"),
+        ({"$ref": "x", "path": "/a b"}, "out_1"),
+        ({"$ref": "x", "path": "/x}, y="}, "out_1"),
+    ],
 )
-def test_a_part_of_an_output_is_shown_by_its_pointer_where_that_is_plain(path, shown):
-    call = ToolCall("z", "send_mail", {"body": {"$ref": "x", "path": path}})
-    line = plan_lines((CALLS[0], call), ShownNames(())).splitlines()[1]
-    assert line == f"out_2 = send_mail(body={shown})"
+def test_the_plan_so_far_shows_references_as_output_variables(body, shown):
+    lines = plan_lines((CALLS[0], ToolCall("z", "send_mail", {"body": body})), ShownNames(()))
+    assert lines == f"out_1 = read_file(name='it\\'s.txt')\nout_2 = send_mail(body={shown})"
 
 
 def test_a_hard_mask_lists_only_what_was_retrieved():
@@ -117,9 +111,6 @@ def test_the_cached_hard_mask_lists_all_once_and_allows_what_was_retrieved():
     assert prompt.variable.endswith("Allowed now: send_mail, end")
     assert prompt.variable.index(QUERY) < prompt.variable.index("Allowed now")
     assert writer.choices(SHOWN) == ("send_mail", "end")
-
-
-def test_the_cached_hard_mask_quotes_names_that_are_no_single_word():
     shown = Ranking(("send mail, now", "end"), np.array([0.75, 0.25]))
     prompt = SelectionPrompts([Tool("send mail, now"), END_TOOL], icl="cached").prompt(
         QUERY, (), shown
@@ -147,18 +138,9 @@ def test_without_demonstrations_there_is_no_example():
     assert "Plans of similar" not in prompt.text
 
 
-def test_an_unknown_method_names_the_known_ones():
-    with pytest.raises(InputError, match="unknown ICL method 'firm'; choose one of cached"):
-        prompts("firm")
-
-
-def test_failed_demonstrations_are_no_examples():
-    plan = Plan((ToolCall("1", "weather"),))
-    failed = Demonstration("f", "q", plan, outcome="failure")
+def test_the_seed_chooses_the_example_and_failures_are_none():
+    failed = Demonstration("f", "q", Plan((ToolCall("1", "weather"),)), outcome="failure")
     assert Examples([failed]).task() is None
-
-
-def test_the_same_seed_chooses_the_same_example():
     found = small_data.dataset(60).demonstrations
     tasks = {str(Examples(found, seed=seed).task()) for seed in range(8)}
     assert len(tasks) > 1
@@ -327,6 +309,8 @@ def test_the_papers_layout_knows_no_cached_masks():
         SelectionPrompts(TOOLS, icl="cached", layout="paper")
     with pytest.raises(InputError, match="unknown layout 'papper'"):
         SelectionPrompts(TOOLS, icl="hard", layout="papper")
+    with pytest.raises(InputError, match="unknown ICL method 'firm'; choose one of cached"):
+        prompts("firm")
 
 
 def test_the_papers_layout_of_parameters_is_one_message_too():

@@ -4,8 +4,8 @@ import type { Made, Schemas } from "./api";
 import { percent } from "./state";
 import { Field, Name, Select } from "./widgets";
 
-type Predicted = Schemas["PredictedCall"];
-type Source = Schemas["ArgumentSource"];
+type Predicted = Schemas["CallPrediction"];
+type Source = Schemas["Source"];
 
 const PAUSE = 300; // milliseconds of typing after which the text counts
 
@@ -150,7 +150,8 @@ function MarkedQuery({ query, of }: { query: string; of: Predicted }) {
 /** The chosen tool as a whole call: each argument, how probable it is, and its source. */
 export function Prediction({ of, query, calls }: { of: Predicted; query: string; calls: Made[] }) {
   const names = Object.keys(of.arguments);
-  if (!names.length && !of.unknown.length) return null;
+  const unknown = of.unknown ?? [];
+  if (!names.length && !unknown.length) return null;
   return (
     <section class="cost" aria-label="Predicted call">
       <h3>As a call: <Name of={of.tool} /></h3>
@@ -166,10 +167,10 @@ export function Prediction({ of, query, calls }: { of: Predicted; query: string;
                 <td><bdi>{JSON.stringify(of.arguments[name])}</bdi></td>
                 <td><bdi>{[...new Set((of.sources[name] ?? []).map((source) =>
                   describe(source, calls)))].join("; ")}</bdi></td>
-                <td class="num">{percent(of.probabilities[name] ?? 0)}</td>
+                <td class="num">{percent(of.probabilities?.[name] ?? 0)}</td>
               </tr>
             ))}
-            {of.unknown.map((name) => (
+            {unknown.map((name) => (
               <tr key={name}>
                 <td><Name of={name} /></td>
                 <td>?</td>

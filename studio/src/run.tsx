@@ -55,7 +55,7 @@ function PolicyForm() {
   );
 }
 
-function Trace({ of, at, call }: { of: Step; at: number; call: Schemas["PredictedCall"] | null }) {
+function Trace({ of, at, call }: { of: Step; at: number; call: Schemas["CallPrediction"] | null }) {
   const used = pathsInOutputs(call);
   const change = (number: number) => (call: Made | null) =>
     setCalls(of.calls.map((item, place) => (place === number && call ? call : item)), at);

@@ -1,5 +1,4 @@
 import json
-import threading
 
 import pytest
 
@@ -90,19 +89,3 @@ def test_a_manifest_of_another_version_is_refused(store):
         store.manifests("mine")
     assert "format version 9" in str(caught.value)
     assert "dtdr lab run retrieval" in str(caught.value)
-
-
-def test_a_key_is_held_by_one_at_a_time(store):
-    held = []
-
-    def hold():
-        with Store(store.folder).claim(KEY):
-            held.append("second")
-
-    with store.claim(KEY):
-        other = threading.Thread(target=hold)
-        other.start()
-        other.join(0.2)
-        held.append("first")
-    other.join()
-    assert held == ["first", "second"]

@@ -1,7 +1,7 @@
 """The description of the server, and Schemathesis against it."""
 
+import re
 from collections import Counter
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -92,33 +92,16 @@ def test_every_endpoint_is_described_with_its_refusals(served):
     } <= document["paths"].keys()
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def test_the_page_shows_every_endpoint_and_loads_nothing(served):
     leading = served.get("/")
     assert (leading.status_code, leading.headers["location"]) == (307, "/docs")
     answer = served.get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
-    page = _Links()
-    page.feed(answer.text)
-    assert "script" not in page.tags
-    assert page.links == ["openapi.json"]
-    text = " ".join(page.text)
+    page = answer.text
+    assert "<script" not in page
+    assert re.findall(r"(?:href|src)=([^ >]+)", page) == ["openapi.json"]
     for path, found in served.get("/openapi.json").json()["paths"].items():
         for method in found:
-            assert f"{method.upper()} {path}" in text
-    assert "threshold" in text
+            assert f"{method.upper()} {path}" in page
+    assert "threshold" in page

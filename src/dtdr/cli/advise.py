@@ -37,17 +37,17 @@ def advise(
     split: options.SPLIT = None,
     top: options.TOP = None,
     settings: Annotated[
-        list[str] | None, options.further_settings(_Settings, "system_tokens=2000")
+        list[str] | None, options.further_settings(_Settings, "system_tokens=2000", "evaluate")
     ] = None,
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare ways to show tools on your own runs: tokens, cache hits, recall.
+    """Count the tokens of each way to show tools on your runs.
 
-    The command also lists the tools that no run calls. Give runs that the model did not learn from,
-    or the --split that it was fitted with: then only the test side counts. Cold: each run starts
-    with an empty prompt cache. Warm: the cache keeps the prompts of earlier runs. Output tokens do
-    not count. Without tool_tokens, dtdr counts the tokens of each tool's definition.
+    Give runs that the model did not learn from. Or give the --split that it was fitted with, and
+    only the test side counts. Cold: each run starts with an empty prompt cache. Warm: the cache
+    keeps the prompts of earlier runs. Output tokens do not count. The command also lists the tools
+    that no run calls.
 
     Example: dtdr advise model demonstrations.jsonl --top 5
 

@@ -21,7 +21,7 @@ def compare(
     metric: str = "mrr",
     as_json: options.JSON = False,
 ) -> None:
-    """Compare two run logs: the difference, its 95 % interval, a permutation test.
+    """Test whether two run logs differ by more than chance.
 
     Example: dtdr compare runs/dr.npz runs/dtdr-c.npz --metric f1
 

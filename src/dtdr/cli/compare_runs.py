@@ -33,20 +33,20 @@ def compare_runs(
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare two sets of an agent's runs: tools, order, arguments, failures, cost.
+    """Compare an agent's runs before and after a change.
 
-    Runs with the same ids and queries are compared one by one.
+    It compares tools, order, arguments, failures and cost, in pairs of runs if both sides have the
+    same ids and queries.
 
     Example: dtdr compare-runs main.jsonl branch.jsonl --limit calls=10% --limit tool_mix=0.1
 
     Args:
         before (BEFORE): Runs before the change (JSON lines).
         after (AFTER): Runs after the change.
-        limit (MEASURE=X): Exit with 1 if a measure changed significantly and by more than X, which
-            may be a percentage; repeatable. Means per run: calls, tokens, failed_calls,
-            failed_runs. Distances from 0 (the same) to 1: tool_mix, transitions, sources.
-        alpha (P): A change is significant if its corrected p-value is below P. With 1, every change
-            is significant.
+        limit (MEASURE=X): Exit with 1 if a measure changed significantly and by more than X, such
+            as 10%; repeatable. Means per run: calls, tokens, failed_calls, failed_runs. Distances
+            from 0 (the same) to 1: tool_mix, transitions, sources.
+        alpha (P): A change is significant if its corrected p-value is below P; with 1, always.
         permutations (N): Number of permutations per test.
     """
     if not 0 < alpha <= 1:

@@ -97,7 +97,9 @@ def stats(
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Count plans, tools, calls and dependencies, with the published figures.
+    """Count plans, tools, calls and dependencies.
+
+    Published sets also show their published figures.
 
     Args:
         sources (SET|FILE): Names of sets, or files of demonstrations or logs; default: all sets.
@@ -195,13 +197,13 @@ def convert(
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Check demonstrations and write them to one file, as JSON lines or Parquet.
+    """Check demonstrations and write them to one file.
 
     Example: dtdr data convert demonstrations.jsonl -o demonstrations.parquet
 
     Args:
         source (SET|FILE): Name of a set; or a file, folder, pattern or URL of demonstrations.
-        output (FILE): File to write; .parquet for Parquet.
+        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines.
         tools_out (FILE): Also write the tools to this file, such as tools.json.
     """
     options.check_two_files(tools_out, output)

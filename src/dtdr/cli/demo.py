@@ -30,7 +30,7 @@ def demo(
     *,
     retriever: str = DEFAULT,
 ) -> None:
-    """Learn, rank and evaluate on bundled synthetic demonstrations, without download.
+    """Learn, rank and evaluate on bundled synthetic runs.
 
     Args:
         retriever (NAME): The retriever that ranks the example queries.

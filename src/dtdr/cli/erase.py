@@ -21,17 +21,17 @@ def erase(
     dry_run: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Delete the demonstrations of a group from files; all others stay as they are.
+    """Delete all demonstrations of a group from files.
 
-    Models keep what they learned. Name them with --model to mark them: dtdr inspect and dtdr serve
-    then warn until you fit them again.
+    Models keep what they learned. dtdr inspect and dtdr serve warn about models that you name with
+    --model, until you fit them again.
 
     Example: dtdr erase runs/ --group user-42 --model model
 
     Args:
         data (DATA): Files of demonstrations: .jsonl, .parquet, folders, patterns.
-        group (GROUP): Group whose demonstrations to delete; repeatable.
-        model (MODEL): Mark this model, which learned from them; repeatable.
+        group (GROUP): A group to delete; repeatable.
+        model (MODEL): A model that learned from the group; repeatable.
         dry_run: Only count.
     """
     if "" in group:

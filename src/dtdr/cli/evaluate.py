@@ -24,7 +24,6 @@ from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.evaluate.harness import run_folds, score_model
 from dtdr.evaluate.mistakes import find_mistakes
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
-from dtdr.evaluate.run_log_file import read_run_log
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.model import Model
@@ -52,27 +51,26 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers or a fitted model rank the next tools of runs.
+    """Measure how well retrievers or a model rank steps.
 
-    Without --model, the command fits each retriever to one side of a split and tests it on the
-    other. With --model, it tests the model on all runs and lists its most confident mistakes.
+    Without --model, each retriever learns from one side of a split and ranks the steps of the
+    other. With --model, the model ranks all steps, and its most confident mistakes are listed.
 
     Example: dtdr evaluate demonstrations.jsonl --retriever all --runs runs
 
     A model: dtdr evaluate new-runs.jsonl --model model
 
     Args:
-        data (DATA): Demonstrations or an agent's logs; or run logs (.npz) to show again.
+        data (DATA): Demonstrations or an agent's logs.
         model (MODEL): Test the model in this folder; fit nothing.
-        folds (N): Cut the data into N folds and test each fold with a retriever that is fitted to
-            the others. The demonstrations of a group stay in one fold.
-        retriever (NAME): Retriever to evaluate; repeatable. Default: all that can run.
-        metric (NAME): Metric to show; repeatable. mrr, f1, top1, recall@k and hit@k count every
-            acceptable tool as right; log_top1 and log_mrr only the tool that the log called next.
-            Default: all but hit@k, with k = 5.
-        show (TABLE): Also show this table; repeatable. step and plan-length break the first metric
-            down; calibration tests the probabilities; calls counts calls whose arguments are all
-            right; plans counts whole plans that are right.
+        folds (N): Test each of N folds after learning from the others. Groups stay together.
+        retriever (NAME): Retriever to evaluate; repeatable. Default: all that need no LLM.
+        metric (NAME): Metric to show; repeatable. For mrr, f1, top1, recall@k and hit@k, every
+            acceptable tool is right; for log_top1 and log_mrr, only the tool that the log called
+            next. Default: all but hit@k, with k = 5.
+        show (TABLE): Also show a table; repeatable. step, plan-length: the first metric by step or
+            by length of the plan. calibration: whether the probabilities are right. calls, plans:
+            how many calls, or whole plans, are right.
         runs (FOLDER): Write run logs to this folder, for dtdr compare.
         markdown: Print the tables as Markdown.
     """
@@ -83,17 +81,12 @@ def evaluate(
         raise InputError("--folds makes its own splits; leave out --split")
     shown = frozenset(show or ())
     fitting = {"--retriever": retriever, "--set": settings, "--folds": folds, "--runs": runs}
-    run_logs = [path for path in data or () if path.suffix == ".npz"]
     read = partial(load_dataset, data, dataset, bad=BadRecords() if skip_bad else None)
-    if run_logs:
-        parts = {f"--show {part}": part in shown for part in (Show.CALLS, Show.PLANS)}
-        others = {"--dataset": dataset, "--model": model, **parts, **fitting}
-        _refuse("run logs are results of finished runs", others)
-        if len(run_logs) < len(data or ()):
-            raise InputError("give demonstrations or run logs (.npz), not both")
-        results = _read(run_logs)
-    elif model is not None:
-        _refuse("--model tests a model that is fitted already", fitting)
+    if model is not None:
+        if others := [name for name, value in fitting.items() if value]:
+            raise InputError(
+                f"--model tests a model that is fitted already; leave out {' and '.join(others)}"
+            )
         results = _test_model(load(model), read(), split, shown)
     else:
         given = options.parse_settings(settings)
@@ -122,24 +115,6 @@ def evaluate(
             typer.echo(table.to_markdown())
         else:
             console().print(table.to_rich(cut=True))
-
-
-def _refuse(reason: str, values: Mapping[str, Any]) -> None:
-    if others := [name for name, value in values.items() if value]:
-        raise InputError(f"{reason}; leave out {' and '.join(others)}")
-
-
-def _read(paths: Sequence[Path]) -> dict[str, Any]:
-    """Run logs of one split, and what they are about."""
-    logs = [read_run_log(path) for path in paths]
-    first = logs[0].header
-    for path, item in zip(paths, logs, strict=True):
-        if item.header.split.get("sha256") != first.split.get("sha256"):
-            raise InputError(
-                f"{path} is about another split than {paths[0]}; show runs of one split together"
-            )
-    split = str(first.split.get("name"))
-    return {"dataset": first.dataset, "title": first.dataset, "split": split, "logs": logs}
 
 
 def _test_model(

@@ -64,18 +64,18 @@ def fit(
     From logs: dtdr fit requests.jsonl -o model
 
     Args:
-        output (MODEL): The model folder to write.
+        output (MODEL): Model folder to write.
         data (DATA): Files of demonstrations, or logs that dtdr import can read. They may be
             gzipped; - reads standard input.
         retriever (NAME): The retriever to fit.
         settings (KEY=VALUE): Set a parameter of the retriever, such as order=2, encoder=minilm or
-            seed=1; repeatable. Or one of these: value_runs=N keeps a value if an argument had it in
-            at least N runs and two groups (default 3; 0 keeps no values). memory=4GB limits memory;
-            dtdr starts fewer workers and draws a smaller sample.
-        arguments: Also learn the values of arguments, for dtdr predict.
-        plans: Also learn to predict whole plans, for dtdr predict --plans.
-        sample (N): If there are more than N demonstrations, count them all and learn from a sample
-            of N. 0 learns from all.  [default: 100000]
+            seed=1; repeatable. Further keys: memory=4GB limits memory by fewer workers and a
+            smaller sample. value_runs=3 keeps a value of an argument from three runs on; 0 keeps
+            none.
+        arguments: Learn the values of arguments, for dtdr predict.
+        plans: Learn to predict whole plans, for dtdr predict --plans.
+        sample (N): Learn from a sample of N if there are more demonstrations; 0 learns from all.
+            [default: 100000]
         workers (N): Number of processes that count demonstrations.  [default: one per core]
     """
     given = options.parse_settings(settings)

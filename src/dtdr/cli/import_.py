@@ -52,7 +52,9 @@ def import_traces(
     outputs: Outputs = Outputs.TEXT,
     redact: bool = False,
     redact_rules: Path | None = None,
-    settings: Annotated[list[str] | None, options.further_settings(_Settings, "empty=true")] = None,
+    settings: Annotated[
+        list[str] | None, options.further_settings(_Settings, "empty=true", "traces")
+    ] = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
@@ -77,8 +79,8 @@ def import_traces(
             the run as failed if the tool did not succeed later.
         outputs: Write the outputs of calls (text) or not (none).
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Redact by these rules, too. The file has names and regular expressions,
-            as a JSON or TOML object.
+        redact_rules (FILE): Also redact by these rules: a JSON or TOML object of names and regular
+            expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
     window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")

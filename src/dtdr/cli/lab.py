@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup(
     name="lab",
-    help="Re-run the paper, or the same tables on your own data, into one report.",
+    help="Run the paper's tables, or your own, into one report.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
@@ -83,13 +83,15 @@ def run(
     cache: CACHE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Run suites and write a report; runs in the cache are not computed again.
+    """Run suites and write a report.
+
+    It does not repeat runs that are in the cache.
 
     Example: dtdr lab run retrieval --data my_demonstrations.jsonl --fail-under recall@5=0.9
 
     Args:
-        suites (SUITE): Suites to run: names that 'dtdr lab list' shows, or TOML files. all runs
-            every suite that needs no LLM; paper repeats the paper's tables with its settings.
+        suites (SUITE): Names that 'dtdr lab list' shows, or TOML files. all runs every suite that
+            needs no LLM. paper repeats the paper's tables with its settings.
         quick: Run a small version of each suite on synthetic data.
         data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
         dataset (NAME): Use only this set; repeatable.
@@ -97,7 +99,7 @@ def run(
         encoder (NAME): Use this encoder in retrievers that have one; repeatable.
         llm (NAME): Ask this LLM, gguf:PATH or openai:NAME@URL; repeatable.
         seeds (N): Number of splits.
-        full: Ask the LLM about every held-out step and plan, and download missing sets.
+        full: Ask the LLM at every held-out step and plan, and download missing sets.
         workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.

@@ -48,17 +48,17 @@ def learn(
     roll_back: str | None = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Learn from the feedback that servers log, and publish models that are not worse.
+    """Learn from logged feedback and publish new models.
 
-    Servers that watch the folder reload it without dropping a request. With --json, it prints one
-    JSON object per change.
+    It publishes a new model only if it is not worse. Servers that watch the folder load it without
+    dropping a request. With --json, the command prints one JSON object per change.
 
     Example: dtdr learn models/mail feedback.jsonl
 
     Args:
         model (MODEL): The model folder that servers watch.
-        log (LOG): The log of dtdr serve --feedback-log: a file, or an address of Redis.
-        name (NAME): The model's name on the servers.  [default: its folder]
+        log (LOG): The log of dtdr serve --feedback-log: a file or a Redis URL.
+        name (NAME): The model's name on the servers.  [default: name of its folder]
         held_out (FILE): Also measure on these demonstrations; the model never learns from them.
         settings (KEY=VALUE): Change how it learns; repeatable. Keys and defaults: share=0.1 of the
             feedback is held out; tolerance=0.005 is how much MRR may fall; batch=32 demonstrations

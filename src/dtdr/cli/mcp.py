@@ -53,25 +53,24 @@ def mcp(
         model (MODEL): A model folder.
         rest (-- UPSTREAM): The servers behind the gateway: a command with its arguments, or a URL.
             Write -- before each server.
-        config (FILE): JSON with mcpServers or servers, as MCP clients use it.
+        config (FILE): JSON file with mcpServers or servers, as for MCP clients.
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
         top (K): List at most K ranked tools.
         coverage (C): List the fewest tools that include the right one with probability C, at most
             K. Needs a dtdr-f model.
-        sticky (HOW): grow: a listed tool stays until the run ends; confidence: the list changes
-            only for a clearly better tool; none: the list follows the ranking.
-        whole_run: Choose the tools for a whole run, for clients that load tools once. The list
-            changes only if that is worth a lost prompt cache.
+        sticky (HOW): When a tool may leave the list. grow: when the run ends. confidence: when
+            another is clearly better. none: with every ranking.
+        whole_run: List the tools for a whole run, for clients that load tools once. Change the list
+            only if that is worth the lost prompt cache.
         always (TOOL): Always list this tool; repeatable.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
         redact: Remove secrets and personal data from what --learn writes.
         outputs: With --learn, write the outputs of calls (text) or not (none).
-        prefetch: Make predicted calls while the LLM thinks. The config names the tools under
-            "prefetch"; by default, they are those that their server marks as read-only.
+        prefetch: Make predicted calls while the LLM thinks: of the tools under "prefetch" in the
+            config, or by default of those that their server marks as read-only.
         prefetch_probability (P): Minimum probability of a prefetched call.
-        pin (FILE): Record the definition of each tool in FILE, and refuse a tool whose definition
-            differs from the recorded one.
-        wait (SECONDS): How long a call waits for an absent server before it fails.
+        pin (FILE): Record each tool's definition in FILE, and refuse a tool with another one.
+        wait (SECONDS): Maximum time that a call waits for a disconnected server.
         verbose: Log to standard error.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.

@@ -24,8 +24,8 @@ ENGINE = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What runs the workers: processes, ray (starts Ray on this machine), or the address "
-        "of a Ray cluster, such as ray:auto or ray://HOST:10001.",
+        help="Where workers run: processes, ray (starts Ray on this machine), or the address of a "
+        "Ray cluster, such as ray:auto or ray://HOST:10001.",
     ),
 ]
 HISTORY = Annotated[
@@ -68,8 +68,8 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="Split the data into a train side and a test side. Names: default, paper, group, and "
-        "variants such as by-sequence.",
+        help="How to split the data into a train side and a test side: a file, default, paper, "
+        "group, or a variant such as by-sequence.",
     ),
 ]
 SETTINGS = Annotated[
@@ -91,11 +91,11 @@ _TYPES = {"bool": "true or false", "int": "a whole number", "float": "a number",
 Settings = TypeVar("Settings")
 
 
-def further_settings(kind: type, example: str) -> Any:
+def further_settings(kind: type, example: str, page: str) -> Any:
     """The option ``--set`` of a command with choices that few users need."""
-    help_text = f"A further setting, such as {example}; repeatable. Keys: "
     keys = ", ".join(get_type_hints(kind))
-    return typer.Option("--set", metavar="KEY=VALUE", help=f"{help_text}{keys}.")
+    text = f"A further setting, such as {example}; repeatable. docs/{page}.md explains the keys: "
+    return typer.Option("--set", metavar="KEY=VALUE", help=f"{text}{keys}.")
 
 
 def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:

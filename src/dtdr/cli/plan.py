@@ -52,9 +52,10 @@ def plan(
     settings: Annotated[list[str] | None, typer.Option("--set")] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Plan an answer to a query: rank, select the next function, fill its parameters.
+    """Plan the calls for a query, with or without an LLM.
 
-    Without an LLM, dtdr fills learned arguments and lists the others.
+    At each step, it ranks the tools, selects one and fills its parameters. Without an LLM, it fills
+    learned arguments and lists the others.
 
     Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
 
@@ -64,11 +65,12 @@ def plan(
         llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME. The environment variable
             DTDR_LLM_API_KEY has the key for openai.
         icl: How the prompt shows the ranking; see docs/planning.md.
-        select: Who selects the next function: the LLM freely (greedy) or among the listed functions
-            (constrained), the best tool of each step (retriever), or the best whole plan (plan).
-            Default: constrained; without an LLM, plan if the model learned plans, else retriever.
-        fill: Who fills the parameters: the model (learned), the LLM (llm), both, or nobody (none).
-            Default: both, if there are learned arguments and an LLM.
+        select: How to select the next function. greedy: the LLM writes freely. constrained: the LLM
+            chooses a listed one. retriever: the best tool of each step. plan: the best whole plan.
+            Default: constrained with an LLM; without one plan, or retriever if the model learned no
+            plans.
+        fill: Who fills the parameters: learned (the model), llm, both or none. Default: both, if
+            there are learned arguments and an LLM.
         examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
         coverage (P): Show the fewest tools that include a right one with probability P.
         settings (KEY=VALUE): A further setting; repeatable. layout=paper writes the prompt as one

@@ -28,14 +28,16 @@ def predict(
     top: int = 3,
     as_json: options.JSON = False,
 ) -> None:
-    """Predict the next calls with their arguments, and where each argument comes from.
+    """Predict the next calls with their arguments.
+
+    The table also shows where each value comes from.
 
     Example: dtdr predict model "Mail Ann the summary of q3.pdf"
 
     Args:
         model (MODEL): A model folder.
         query (QUERY): The user's request.
-        plans: Predict whole plans, or the rest of a run.
+        plans: Predict whole plans; after calls, how they may go on.
         top (K): Number of calls or plans to predict.
     """
     retriever, run = load_with_run(model, query, history, run_file)

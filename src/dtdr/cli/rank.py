@@ -38,7 +38,7 @@ def rank(
         model (MODEL): A model folder.
         query (QUERY): The user's request.
         top (K): Show at most K tools; 0 shows all.
-        why: Explain why the best tool comes before the next best.
+        why: Explain why the best tool is more probable than the second.
         search (TEXT): Show the tools that match this text instead.
     """
     if top < 0:

@@ -50,12 +50,12 @@ def serve(
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
         host (ADDRESS): Address to listen on. Only loopback addresses work without --keys.
-        port (N): Port; 0 takes a free one.
+        port (N): Port; 0 picks a free one.
         key_file (FILE): Require a key from this file.
         sessions (URL): Keep sessions in this Redis or Valkey, for several servers.
-        watch (S): Reload a changed model folder within S seconds; 0: never.
-        feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn; {model} is
-            replaced by the model's name.
+        watch (S): Reload a changed model folder within S seconds; 0 never reloads.
+        feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn. {model} in it
+            becomes the model's name.
         redact: Remove secrets and personal data from the feedback.
         log_queries: Write the text of queries into logs and spans.
         quiet: Log only failed requests.

@@ -31,16 +31,17 @@ def studio(
     learn: bool = False,
     open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
 ) -> None:
-    """Explore runs and a model in a browser: where the model is wrong, and why.
+    """Explore runs and a model in a browser.
 
-    Without a model, drop a log on the page: the studio learns from it and shows its runs. Without
-    --data, it shows the plans that a dtdr-f model kept. The page is open to this machine only.
+    The page shows where the model is wrong, and why. Without --data, it shows the plans that a
+    dtdr-f model learned from. Without a model, drop a log on the page, and the studio learns from
+    it. Only this machine can open the page.
 
     Example: dtdr studio model --data demonstrations.jsonl
 
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
-        port (N): Port; 0 takes a free one.
+        port (N): Port; 0 picks a free one.
         learn: Let the page update the model; by default it only reads.
         open_browser: Open the page in a browser.
     """

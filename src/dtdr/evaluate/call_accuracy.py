@@ -94,7 +94,7 @@ class _Judgements:
             self.probabilities.append(prediction.probability)
             self.exact.append(is_exact(prediction, call, state))
             judged = _judge_slots(prediction, call, state)
-            # A demonstration may write out a value that an output holds.
+            # A demonstration may write out a value that an output has.
             right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
             held = {one.call for sources in right for one in sources if one.kind == "output"}
             referred = {*call.references()}

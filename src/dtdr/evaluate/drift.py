@@ -22,14 +22,14 @@ Floats = npt.NDArray[np.float64]
 Kind = Literal["mean", "distance", "tool"]
 
 START = "start"
-"""What the first call of a run comes after, in transitions."""
+"""Comes before the first call of a run, in transitions."""
 
 FEWEST_CALLS = 5
 """Calls of a tool, on both sides together, from which it is tested: with fewer, no permutation is
 as rare as a corrected test requires."""
 
 _CHUNK = 4_000_000
-"""Entries of a block of permutations held at once, about 32 MB."""
+"""Entries of one block of permutations, about 32 MB."""
 
 MEASURES = {
     "calls": "Calls",

@@ -102,7 +102,7 @@ def hits_at(log: RunLog, k: int | Ints) -> Ints:
     return hits
 
 
-# One line a metric: those that stand alone, and those that take a number of tools after an @.
+# One line per metric; the second kind takes a number of tools after an @.
 _METRICS: dict[str, Metric] = {
     "mrr": reciprocal_rank,
     "f1": f1,
@@ -192,7 +192,7 @@ def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
 def mean(values: Iterable[float]) -> float:
     """Mean that does not depend on the order of the values, as it is rounded once.
 
-    NaN is no value; the mean of none is NaN.
+    NaN does not count; the mean of nothing is NaN.
     """
     listed = [value for value in values if not math.isnan(value)]
     return math.fsum(listed) / len(listed) if listed else math.nan

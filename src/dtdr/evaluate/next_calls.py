@@ -1,4 +1,4 @@
-"""What the next call of a log is judged by: causes of misses, the end, another run of the task."""
+"""How well the next calls of a log are ranked: misses, the end, another run of the task."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class NextCalls(Record):
         log_top1: share of all steps whose best tool the log called next, the end included.
         tool_top1: given that a call was made, the share of steps whose best tool was called next.
         tool_recall: the same for the tools called next that are among the best five.
-        end_auroc: how well the probability of the end tells the ends of plans from other steps;
-            None where all steps are of one kind.
+        end_auroc: how well the probability of the end separates the ends of plans from other steps;
+            None if all steps are of one kind.
         end_ece: expected calibration error of that probability.
         causes: share of all steps, by the keys of ``CAUSES``.
     """
@@ -98,7 +98,7 @@ def find_causes(log: RunLog) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Agreement(Record):
-    """What another run of the same task would tell of the next call.
+    """How often another run of the same task makes the same next call.
 
     Attributes:
         known: share of the steps before which another run of the task had made the same calls, in

@@ -1,4 +1,4 @@
-"""How many whole plans come out right when an agent is left to itself."""
+"""How many whole plans are right, from the query alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dtdr.predict.model import Model
 from dtdr.predict.plans.best_first import MOST_CALLS
 
 PREDICTED = 5
-"""Plans that are asked for."""
+"""Plans per query."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Do a run's probabilities mean something? Calibration error, coverage and unfamiliar queries."""
+"""How reliable a run's probabilities are: calibration, coverage and unfamiliar queries."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
     """Mean distance of accuracy from confidence over bins, weighted by their steps.
 
     Args:
-        bins: what ``confidence_bins`` gave.
+        bins: from ``confidence_bins``.
 
     Returns:
         From 0 to 1, 0 is best; NaN without steps.
@@ -129,7 +129,7 @@ class Reliability:
 
     Attributes:
         bins: steps by confidence.
-        ece: expected calibration error of ``Ranking.confidence``; None where the log holds no
+        ece: expected calibration error of ``Ranking.confidence``; None if the log has no
             confidence.
         coverages: of the prediction sets, one a target; empty where the retriever was not
             calibrated.

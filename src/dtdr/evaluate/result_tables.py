@@ -25,7 +25,7 @@ TITLES = {
 recall@5``."""
 
 MOST_GROUPS = 9
-"""Columns that fit beside the names of a method and its encoder in 100 columns."""
+"""Columns that fit into 100 characters with the names of a method and its encoder."""
 
 
 def metric_title(name: str) -> str:

@@ -30,7 +30,7 @@ LOWEST = 0.05
 """Tools above this probability are kept too; there are at most 19 of them."""
 
 COVERAGES = 99
-"""Whole percentages from 1 whose cuts a header holds."""
+"""A header has the cuts of the whole percentages from 1 to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class RunHeader:
         seed: its seed.
         training_data: ``{"demonstrations", "skipped_failures", "sha256"}`` of what it learned from.
         versions: of Python and of the packages that a result depends on.
-        tools: the tool vocabulary; ``RunLog.head`` holds positions in it.
+        tools: the tool vocabulary; ``RunLog.head`` has positions in it.
         fit_seconds: wall-clock time of fitting, encoding included; texts whose vectors are in
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is

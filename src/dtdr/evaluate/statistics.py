@@ -16,14 +16,14 @@ PERMUTATIONS = 10_000
 """Sign flips, and bootstrap resamples: p-values down to 1e-4, in about a second for 1,000 plans."""
 
 FEWEST_SPLITS = 3
-"""Student's factor is 12.7 with two splits: such an interval says nothing."""
+"""Student's factor is 12.7 with two splits: such an interval is useless."""
 
 _Z = statistics.NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and its 95 % interval; ``low`` and ``high`` are None where there is none."""
+    """A mean and its 95 % interval; ``low`` and ``high`` are None without one."""
 
     value: float
     low: float | None = None
@@ -37,7 +37,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """A share of ``count`` cases and its 95 % interval (Wilson 1927); NaN of none."""
+    """A share of ``count`` cases and its 95 % interval (Wilson 1927); NaN without cases."""
 
     value: float
     low: float

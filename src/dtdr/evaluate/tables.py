@@ -23,12 +23,12 @@ class Cell:
     """One cell of a table.
 
     Attributes:
-        text: what stands there.
+        text: the content.
         hover: more about it, on a page.
-        value: the number behind the text, where the best of a column is looked for.
-        best: whether it is the best, whatever the column says.
-        aside: whether it is a published figure or otherwise of second rank.
-        measured: whether it is a time or an amount of memory, which no second run repeats.
+        value: the number behind the text, if the best of the column is marked.
+        best: whether it is the best, with or without the column's ``best``.
+        aside: whether it is a published figure, or otherwise secondary.
+        measured: whether it is a time or an amount of memory, which differ between runs.
     """
 
     text: str
@@ -46,7 +46,7 @@ EMPTY = Cell("-")
 class Column:
     """One column: its header, the key of a row that it shows, and how.
 
-    ``best`` says whether the column's highest value is set in bold. The key is for rows that are
+    With ``best``, the column's highest value is bold. The key is for rows that are
     mappings; rows that are sequences are in the order of the columns. On a narrow terminal cells of
     a column that ``is_whole`` stay on their lines, and others are wrapped.
     """
@@ -171,7 +171,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds with as many digits as matter."""
+    """Seconds with significant digits only."""
     return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}"
 
 
@@ -217,12 +217,12 @@ def p_value(value: float | None) -> str:
 
 
 def prose_to_html(text: str) -> str:
-    """Escaped text, with what stands between backquotes as code."""
+    """Escaped text; backquotes enclose code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def prose_to_markdown(text: str) -> str:
-    """Text that may hold code between backquotes, but no element and no image or link."""
+    """Text that may have code in backquotes, but no element, image or link."""
     return text.replace("<", "&lt;").replace("](", "]\\(")
 
 

@@ -115,20 +115,17 @@ class Workers:
             with bound_requests(deadline - time.monotonic()):
                 return work(*arguments)
 
-        def release() -> None:  # before the result is known, or the loop might end first
+        def release(_: object) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(self._places.release)
 
         def run() -> None:
             try:
-                result = context.run(compute)
+                done.set_result(context.run(compute))
             except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
-                release()
                 done.set_exception(error)
-            else:
-                release()
-                done.set_result(result)
 
+        done.add_done_callback(release)  # before the result is known, or the loop might end first
         future = asyncio.wrap_future(done)
         try:
             threading.Thread(target=run, daemon=True).start()

@@ -34,15 +34,9 @@ class RowGradient:
 
     def dense(self, rows: int) -> Matrix:
         """The whole gradient; shape (rows, columns)."""
-        whole = np.empty((rows, self.values.shape[1]), self.values.dtype)
-        self.write(0, whole)
+        whole = np.zeros((rows, self.values.shape[1]), self.values.dtype)
+        whole[self.rows] = self.values
         return whole
-
-    def write(self, start: int, out: Matrix) -> None:
-        """Write the rows from ``start`` on, as many as ``out`` has."""
-        out.fill(0)
-        first, last = np.searchsorted(self.rows, (start, start + len(out)))
-        out[self.rows[first:last] - start] = self.values[first:last]
 
 
 Gradients: TypeAlias = Mapping[str, Matrix | RowGradient]

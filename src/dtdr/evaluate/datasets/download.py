@@ -29,7 +29,7 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
         fetch: in place of ``huggingface_hub.hf_hub_download``.
 
     Raises:
-        InputError: the set is not on the hub; says where to get it.
+        InputError: the set is not on the hub; the message names its origin.
         MissingExtraError: ``huggingface_hub`` is not installed.
         OutputError: the set is there already, or the cache cannot be written.
         DtdrError: there is no network, or the hub does not give the file.
@@ -63,7 +63,7 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
 
 
 def is_here(source: Source) -> bool:
-    """Whether a folder holds what the hub has of a set, in any of its forms."""
+    """Whether a folder has the files of a set as the hub has them, in any form."""
     forms = () if source.hub is None else source.hub.files
     return any(
         all((folder / place).is_file() for place in form.values())

@@ -1,4 +1,4 @@
-"""What a source of demonstrations is, where its files are looked for, and how records are read."""
+"""Sources of demonstrations, their folders, and the records in their files."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Source:
         read: streams the demonstrations of a file.
         tools: reads the tools that belong to a file.
         hub: where huggingface.co has it.
-        test_file: the file beside a file of that name that holds its test side.
+        test_file: by name of a file, the file in its folder with the test side.
         note: what a reader of its figures must know.
-        variants: title and note where the file of that name holds another set than ``title`` says.
+        variants: title and note of files that have another set than ``title``.
     """
 
     name: str
@@ -118,7 +118,7 @@ def download_folder() -> Path:
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:
-    """Folders that may hold published sets, in the order they are searched.
+    """Folders that may have published sets, in the order they are searched.
 
     A folder named by the user (the argument, or else ``DTDR_DATA_DIR``) is the only one besides
     the download cache, so that a typing error is not covered up by another copy.
@@ -138,7 +138,7 @@ def find_file(source: Source, data_dir: str | Path | None = None) -> tuple[Path,
     """``(data folder, file)`` of a source.
 
     Raises:
-        InputError: no folder holds it, naming where it was looked for and the remedy.
+        InputError: no folder has it; the message names the folders and the remedy.
     """
     folders = data_folders(data_dir)
     # File by file: a smaller form of a set in the first folder does not hide the whole one.
@@ -159,7 +159,7 @@ def find_file(source: Source, data_dir: str | Path | None = None) -> tuple[Path,
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file that must be held as a whole.
+    """The value of a JSON file that is read as a whole.
 
     Raises:
         InputError: it cannot be read, or is not JSON.
@@ -198,7 +198,7 @@ def member(record: object, *names: str, kind: type | tuple[type, ...] = str) -> 
     """The first of ``names`` that a record has.
 
     Raises:
-        InputError: the record is not an object, has none of them, or holds another type there.
+        InputError: the record is not an object, has none of them, or has another type there.
     """
     if not isinstance(record, dict):
         raise InputError(f"a JSON object is needed, not {type(record).__name__}")

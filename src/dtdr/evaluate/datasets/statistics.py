@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
@@ -39,7 +40,7 @@ class Statistics:
 
     @property
     def difference(self) -> dict[str, str] | None:
-        """How far each figure is from the published one, as text; None where there is none."""
+        """How far each figure is from the published one, as text; None without one."""
         there = self.published
         if there is None:
             return None
@@ -87,43 +88,28 @@ def measure(
     published: Published | None = None,
     remarks: Iterable[str] = (),
 ) -> Statistics:
-    """Statistics of a stream of demonstrations, read once, in constant memory.
+    """Statistics of a stream of demonstrations, read once.
 
     Raises:
         InputError: there are no demonstrations.
     """
     names = {tool.name for tool in tools}
-    calls, dependencies = _Moments(), _Moments()
+    sizes: list[tuple[int, int]] = []
     for demonstration in demonstrations:
-        names.update(demonstration.plan.tools)
-        calls.add(len(demonstration.plan))
-        dependencies.add(sum(map(len, demonstration.plan.dependencies)))
-    if not calls.count:
+        plan = demonstration.plan
+        names.update(plan.tools)
+        sizes.append((len(plan), sum(map(len, plan.dependencies))))
+    if not sizes:
         raise InputError("there are no demonstrations to count")
+    means, deviations = np.mean(sizes, axis=0).tolist(), np.std(sizes, axis=0).tolist()
     return Statistics(
         name,
         title,
-        calls.count,
+        len(sizes),
         len(names) + 1,
-        calls.result(),
-        dependencies.result(),
+        (means[0], deviations[0]),
+        (means[1], deviations[1]),
         note,
         published,
         tuple(remarks),
     )
-
-
-class _Moments:
-    """Mean and population standard deviation of whole numbers, exactly."""
-
-    def __init__(self) -> None:
-        self.count = self._sum = self._squares = 0
-
-    def add(self, value: int) -> None:
-        self.count += 1
-        self._sum += value
-        self._squares += value * value
-
-    def result(self) -> tuple[float, float]:
-        variance = (self._squares * self.count - self._sum**2) / self.count**2
-        return self._sum / self.count, math.sqrt(variance)

@@ -49,7 +49,7 @@ def convert_tools(record: Any) -> tuple[Tool, ...]:
     """The tools that a record's system message describes.
 
     Raises:
-        InputError: the message holds no Python literal of ``[name, {...}]`` pairs.
+        InputError: the message has no Python literal of ``[name, {...}]`` pairs.
     """
     text = _message(record, "system")
     start, end = text.find("[["), text.find("]]\n")

@@ -53,13 +53,13 @@ def convert(
     them. Links of the daily-life domain only order calls in time, and are left out: the published
     0.1 dependencies a plan are what its arguments refer to.
 
-    Nodes may stand in any order; the calls follow their dependencies. A node that names itself
-    means the node that is linked to it, where there is one; else that text is kept.
+    Nodes may be in any order; the calls follow their dependencies. A node that names itself means
+    the node that is linked to it; without such a node, the text is kept.
 
     Args:
         record: one object of ``data.json``.
         links_are_dependencies: False for the daily-life domain.
-        source: what the demonstration says about where it came from.
+        source: where the demonstration comes from.
         repairs: counts what was read in another way than it was written.
 
     Raises:
@@ -188,8 +188,8 @@ def node_links(names: Sequence[str], links: Sequence[Any]) -> list[tuple[int, in
     """Positions that ``{"source": name, "target": name}`` links mean, as ``(earlier, later)``.
 
     A repeated link means the next target of that name; a target takes the nearest earlier node
-    with the source's name. Where none stands earlier, the source is the first later one, for
-    some records list their nodes in another order than their links.
+    with the source's name. If there is none, the source is the first later one,
+    since some records list nodes and links in different orders.
 
     Raises:
         InputError: a link names a tool that is not a node, or links a node to itself.
@@ -221,7 +221,7 @@ def node_links(names: Sequence[str], links: Sequence[Any]) -> list[tuple[int, in
 
 
 def read_tool_descriptions(path: Path) -> tuple[Tool, ...]:
-    """The tools of the ``tool_desc.json`` beside a data file; none where there is no such file.
+    """The tools of ``tool_desc.json`` in the folder of a data file; none without such a file.
 
     Raises:
         InputError: the file is not ``{"nodes": [{"id", "desc", ...}]}``.

@@ -38,9 +38,9 @@ def convert(
         record: ``{"tools", "text"}`` (example bank) or ``{"input", "output"}`` (hub).
         parameters: tool name to parameter names in positional order; tools that are not in it
             get ``arg0``, ``arg1``, ….
-        source: what the demonstration says about where it came from.
+        source: where the demonstration comes from.
 
-    The plan counts, not the record's list of tools. A ``join`` is left out wherever it stands.
+    The plan counts, not the record's list of tools. Every ``join`` is left out.
     ``$n`` refers to call n; inside a longer text it does so only where n is an earlier call, for
     a text may also mention $20.
 
@@ -86,7 +86,7 @@ def _reader(source: str) -> Read:
 
 
 def _tools(path: Path) -> tuple[Tool, ...]:
-    """Those of the ``tools.json`` beside the file; else the signatures that come with dtdr.
+    """Those of ``tools.json`` in the same folder; else the signatures that come with dtdr.
 
     The files on the hub have neither: names and parameters are TinyAgent's, in positional order,
     their descriptions were written for dtdr.

@@ -23,7 +23,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict:
 
 
 OUTPUTS = "outputs.jsonl"
-"""What the calls returned, beside the records and line by line with them; not always there."""
+"""An optional file in the same folder: the outputs of the calls, a line for each record."""
 
 _STATUSES: dict[str, Status] = {"success": "ok", "failed": "error"}
 

@@ -163,35 +163,34 @@ def _compute_run(run: Run, context: Context) -> Done:
     store = Store(context.folder)
     started = time.perf_counter()
     reason = ""
-    with store.claim(run.key):
-        with contextlib.suppress(InputError):
-            store.read(run.key)  # another lab was faster
-            return Done(run, 0.0)
-        # Remains if the process dies.
-        store.write_failure(run.key, DIED)
-        try:
-            # Progress bars of a run would write over the lab's own.
-            with contextlib.redirect_stderr(io.StringIO()):
-                result = KINDS[run.kind](run.spec, context)
-            spec = dict(run.spec)
-            if isinstance(result, RunLog):
-                details = {"spec": spec, **result.header.details}
-                result = replace(result, header=replace(result.header, details=details))
-            else:
-                result = {"spec": spec, **result}
-            store.write(run.key, result)
-        except DtdrError as error:
-            reason = str(error)
-        except MemoryError:
-            reason = "there was not enough memory"
-        except Exception as error:  # noqa: BLE001  # one run's bug must not end the others
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
-        except BaseException:
-            store.write_failure(run.key, None)
-            raise
-        if reason:
-            store.write_failure(run.key, reason)
+    with contextlib.suppress(InputError):
+        store.read(run.key)  # another lab was faster
+        return Done(run, 0.0)
+    # Remains if the process dies.
+    store.write_failure(run.key, DIED)
+    try:
+        # Progress bars of a run would write over the lab's own.
+        with contextlib.redirect_stderr(io.StringIO()):
+            result = KINDS[run.kind](run.spec, context)
+        spec = dict(run.spec)
+        if isinstance(result, RunLog):
+            details = {"spec": spec, **result.header.details}
+            result = replace(result, header=replace(result.header, details=details))
+        else:
+            result = {"spec": spec, **result}
+        store.write(run.key, result)
+    except DtdrError as error:
+        reason = str(error)
+    except MemoryError:
+        reason = "there was not enough memory"
+    except Exception as error:  # noqa: BLE001  # one run's bug must not end the others
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+    except BaseException:
+        store.write_failure(run.key, None)
+        raise
+    if reason:
+        store.write_failure(run.key, reason)
     return Done(run, time.perf_counter() - started, reason)
 
 

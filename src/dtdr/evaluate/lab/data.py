@@ -86,7 +86,7 @@ def content_sha256(dataset: Dataset) -> str:
 
 
 def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
-    """What a report says about a set, as JSON, so that it needs no data."""
+    """The facts about a set in a report, as JSON, so that a report needs no data."""
     source = datasets.SOURCES.get(dataset.name)
     statistics = measure(
         dataset.demonstrations,

@@ -1,11 +1,9 @@
-"""How long runs take: from rules that were measured once, and what like runs took here."""
+"""Expected times of runs, from measured rules and from similar runs on this machine."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import OutputError
@@ -35,7 +33,7 @@ _LARGEST_FILE = 16 << 20
 class Estimates:
     """Seconds that runs are expected to take.
 
-    How much longer runs took than the rules say is kept in the cache folder.
+    The cache folder keeps by how much the runs of each method were slower than the rules.
 
     Args:
         store: the cache.
@@ -51,16 +49,10 @@ class Estimates:
             self._ratios = {str(name): float(ratio) for name, ratio in kept.items()}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             pass
-        like: dict[str, list[float]] = defaultdict(list)
-        for name, ratio in self._ratios.items():
-            like[_method(name)].append(ratio)
-        self._like = {method: median(ratios) for method, ratios in like.items()}
 
     def seconds(self, run: Run, *, shared: bool = False) -> float:
-        """What one run is expected to take; ``shared`` says that its retriever is fitted."""
-        name = _name(run, shared)
-        ratio = self._ratios.get(name, self._like.get(_method(name), 1.0))
-        return ratio * self._rule(run, shared)
+        """Expected seconds of one run; ``shared`` means that its retriever is fitted."""
+        return self._ratios.get(_method(run, shared), 1.0) * self._rule(run, shared)
 
     def total(self, groups: Iterable[Sequence[Run]], workers: int) -> float:
         """Wall-clock seconds of groups of runs that share a fitted retriever."""
@@ -78,7 +70,8 @@ class Estimates:
     def add(self, run: Run, seconds: float, *, shared: bool) -> None:
         """Record what a run took."""
         if seconds > 0:
-            self._ratios[_name(run, shared)] = round(seconds / self._rule(run, shared), 3)
+            name, ratio = _method(run, shared), seconds / self._rule(run, shared)
+            self._ratios[name] = round((self._ratios.get(name, ratio) + ratio) / 2, 3)
 
     def save(self) -> None:
         """Keep what was measured; a cache that cannot be written costs the estimate only."""
@@ -103,12 +96,6 @@ class Estimates:
         return 0.1 + expected
 
 
-def _name(run: Run, shared: bool) -> str:
-    """What the time of a run depends on; its method comes first."""
-    keys = ("kind", "retriever", "llm", "dataset", "encoder", "demonstrations", "share", "plans")
-    return "|".join([str(shared), *(str(run.spec.get(key, "")) for key in keys)])
-
-
-def _method(name: str) -> str:
-    """Whether the retriever is shared, the kind, the retriever and the LLM."""
-    return "|".join(name.split("|")[:4])
+def _method(run: Run, shared: bool) -> str:
+    names = (str(run.spec.get(key, "")) for key in ("kind", "retriever", "llm"))
+    return "|".join([str(shared), *names])

@@ -50,7 +50,7 @@ def fit_retriever(
 ) -> tuple[Model, float]:
     """The run's retriever, fitted, and the seconds that fitting took.
 
-    The last one is kept, since many runs differ in what is asked of one and the same retriever.
+    The last one is kept, since many runs use the same retriever.
 
     Args:
         spec: of the run.
@@ -79,9 +79,8 @@ def make_retriever(
 ) -> Model:
     """The run's retriever, not fitted yet; its seed is that of the split or a parameter.
 
-    A text ``"n/10"`` among the parameters stands for that share of the training side. A history
-    that is cut is the order of chains; dtdr-l learns from cut histories, and any other retriever
-    learns from whole ones.
+    A parameter ``"n/10"`` means that share of the training side. For chains, a cut history is the
+    order. dtdr-l learns from cut histories, and every other retriever from whole ones.
 
     Raises:
         InputError: the retriever does not take a parameter.

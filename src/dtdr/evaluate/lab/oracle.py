@@ -1,4 +1,4 @@
-"""A retriever that knows the gold plans: the most that a better ranking could bring an LLM."""
+"""A retriever that knows the gold plans: the upper bound of what a ranking can do for an LLM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dtdr.rankers.base import Ranker
 from dtdr.rankers.ranking import Floats
 
 NAME = "dtdr.evaluate.lab.oracle:Oracle"
-"""How suites name it."""
+"""Its name in suites."""
 
 
 class Oracle(Ranker):

@@ -1,4 +1,4 @@
-"""From suites and a user's options to runs: what is there, what is left out, and why."""
+"""From suites and a user's options to runs, and what is left out with the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAPER_ENCODER = "sentence-transformers"
 """Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
 
 NEAREST_ENCODERS = ("minilm", encoders.DEFAULT)
-"""What stands in its place where it is not here."""
+"""Replacements, if it is not installed."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class DataLibrary:
         """A set; None where a suite names one that is not there.
 
         Raises:
-            InputError: the set was asked for by name, or cannot be read.
+            InputError: the user named the set and it is missing, or it cannot be read.
         """
         name = self.name_of(name)
         if name in self.missing:
@@ -124,12 +124,12 @@ class DataLibrary:
         return dataset
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Plans and tools of the sets that ``get`` gave."""
+        """Numbers of plans and tools of the sets read so far."""
         loaded = {name: data.load(location) for name, location in self.locations.items()}
         return {name: (len(dataset), len(dataset.tools)) for name, dataset in loaded.items()}
 
     def sha256(self, name: str) -> str:
-        """Content hash of a set that ``get`` gave."""
+        """Content hash of a set that ``get`` has read."""
         name = self.name_of(name)
         if name not in self._hashes:
             self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
@@ -145,7 +145,7 @@ def own_name(file: Path) -> str:
 def resolve_suites(
     asked: Sequence[str], options: Options, library: DataLibrary
 ) -> list[ResolvedSuite]:
-    """The suites that were asked for, with their runs.
+    """The chosen suites, with their runs.
 
     Raises:
         InputError: a name is unknown, or nothing is left to run.
@@ -281,7 +281,7 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     complete["data"] = library.sha256(spec["dataset"])
     chosen = retriever_class(spec["retriever"])
     if not chosen.uses_encoder or spec.get("encoder") == encoders.DEFAULT:
-        # One and the same run, whichever suite it is asked for in.
+        # The same run in every suite.
         complete.pop("encoder", None)
     if not complete.get("parameters"):
         complete.pop("parameters", None)

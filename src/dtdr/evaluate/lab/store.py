@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dtdr.data.files import cache_folder, lock_file, read_regular_file, replace_file
+from dtdr.data.files import cache_folder, read_regular_file, replace_file
 from dtdr.errors import InputError, other_version
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
@@ -22,10 +22,10 @@ _LARGEST_FILE = 64 << 20
 
 
 class Store:
-    """A cache folder; every file is replaced as a whole, so that two labs can share one.
+    """A cache folder; every file is replaced as a whole, so two labs can share one.
 
-    A run that ranks keeps a run log, any other a JSON object. Nothing is pickled: a cache may come
-    from somebody else.
+    A run that ranks has a run log, any other a JSON object. Nothing is pickled, since a cache may
+    come from a stranger.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -34,7 +34,7 @@ class Store:
     # -- runs ----------------------------------------------------------------------------------
 
     def path(self, key: str) -> Path | None:
-        """The file of a run; None where there is none."""
+        """The file of a run; None without one."""
         return next((path for path in self._paths(key) if path.exists()), None)
 
     def read(self, key: str) -> RunLog | Mapping[str, Any]:
@@ -111,15 +111,6 @@ class Store:
         return {
             path.stem: _read_json(path, f"run it again: dtdr lab run {path.stem}") for path in paths
         }
-
-    @contextlib.contextmanager
-    def claim(self, key: str) -> Iterator[None]:
-        """Hold a key while it is computed; another process waits, but on Windows."""
-        path = self.folder / "locks" / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as stream:
-            lock_file(stream)
-            yield
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -58,11 +58,11 @@ _GRID = {
 SPLITS = ("paper", "group", "time")
 
 MASKS = ("paper",)
-"""Which tools count as retrieved where neither ``top`` nor ``threshold`` says so. ``paper``: for
-dtdr-c what followed, else what is above the α that is most accurate on held-out training plans."""
+"""Which tools count as retrieved without ``top`` and ``threshold``. ``paper``: for dtdr-c those
+that followed, otherwise those above the α that is most accurate on held-out training plans."""
 
 LOOPS = ("own", "gold")
-"""What a step of a plan goes on after: the calls made so far, or those of the gold plan."""
+"""The calls before a step of a plan: those made so far, or those of the gold plan."""
 
 _NAMED = {"split": SPLITS, "mask": MASKS, "loop": LOOPS, "layout": LAYOUTS}
 

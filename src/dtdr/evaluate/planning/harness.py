@@ -173,7 +173,7 @@ def _header(
         "subset_sha256": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
         "size": len(names),
         "retriever": {"name": retriever.name, "parameters": retriever.parameters()},
-        # A folder says nothing about the model, and is different on another machine.
+        # The folder is different on another machine.
         "llm": f"{kind_of_llm}:{Path(model).name}" if kind_of_llm == "gguf" else name,
         "icl": planner.prompts.method.name,
         "select": {

@@ -215,6 +215,16 @@ class _Known:
         self.pooled = pooled[0, self.form_ids] + 3 * pooled[1, self.form_ids]
 
 
+def _is_among(
+    numbers: npt.NDArray[np.int64], some: npt.NDArray[np.int64] | list[int], count: int
+) -> npt.NDArray[np.bool_]:
+    """Which of n numbers below a count are among some; shape (n,)."""
+    table = np.zeros(count, np.bool_)
+    table[some] = True
+    result: npt.NDArray[np.bool_] = table[numbers]
+    return result
+
+
 def _rank_in_groups(
     scores: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
@@ -366,7 +376,7 @@ class CallCandidates:
         forms = [*state.values.get((self.tool, slot), ())]
         forms += [form for name, _, form in self._values if name == slot]
         ids = [state.number(form) for form in forms]
-        is_given = np.isin(known.form_ids, ids)
+        is_given = _is_among(known.form_ids, ids, len(state.numbers))
         follows = known.before == (ids[-1] if ids else -2)
         left = np.flatnonzero(~is_given)
         is_first = np.zeros(len(is_given), np.int64)
@@ -389,8 +399,8 @@ class CallCandidates:
             label = name if item == number else f"previous {name}"
             same = np.flatnonzero(known.form_ids == self.state.number(form))
             if len(same) and label not in names and len(names) < _RELATED:
-                codes = 3 * codes + np.isin(known.calls, known.calls[same])
-                codes += np.isin(known.records, known.records[same])
+                codes = 3 * codes + _is_among(known.calls, known.calls[same], len(self.state.calls))
+                codes += _is_among(known.records, known.records[same], len(self.state.numbers))
                 names.append(label)
         return relation_rows(tuple(names)), codes
 

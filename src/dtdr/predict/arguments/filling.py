@@ -214,12 +214,13 @@ def _wanted_forms(candidates: Candidates, written: Any, value: Any) -> tuple[str
     """The canonical form of a demonstrated value, and all forms by which it may be reached."""
     if isinstance(written, str) and written == OMITTED:
         return OMITTED, {OMITTED}
-    form, composed = canonical(value), ""
+    form, composed = canonical(value), UNKNOWN
     if isinstance(value, list):
-        composed = LIST if 0 < len(value) < MAX_ITEMS else ""
+        composed = LIST if 0 < len(value) < MAX_ITEMS else UNKNOWN
     elif is_filled_object(value):
         composed = OBJECT
     elif (outputs := find_references(value)) and not is_reference(value):
         around = [AROUND + canonical({"$ref": one.call}) for one in outputs]
         return around[0], {*around}
-    return form, {form, composed} if candidates.find(composed) is not None else {form}
+    is_offered = composed != UNKNOWN and candidates.find(composed) is not None
+    return form, {form, composed} if is_offered else {form}

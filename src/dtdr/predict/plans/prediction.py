@@ -16,7 +16,6 @@ from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.best_first import MOST_CALLS
-from dtdr.predict.plans.links import Links
 
 Written: TypeAlias = tuple[tuple[CallPrediction, ...], tuple[tuple[int, int], ...]]
 """The calls of a plan, and pairs (earlier, later) of dependent calls."""
@@ -152,13 +151,11 @@ class PlanWriter:
     Args:
         run: the query and the calls made so far; it may change later.
         arguments: fills the calls; None leaves them empty.
-        dependencies: of calls without references.
+        is_chain: whether each call depends on the one before it, references aside.
     """
 
-    def __init__(self, run: Run, arguments: ArgumentModel | None, dependencies: Links) -> None:
-        self._run, self._arguments, self._dependencies = run.copy(), arguments, dependencies
-        self._by_pairs = arguments is None or dependencies.by_reference < 0.5
-        self._made = list(run.history)
+    def __init__(self, run: Run, arguments: ArgumentModel | None, *, is_chain: bool) -> None:
+        self._run, self._arguments, self._is_chain = run.copy(), arguments, is_chain
         taken = {call.id for call in (*run.earlier, *run.calls)}
         first = len(run.calls) + 1
         free = (str(number) for number in range(first, first + MOST_CALLS + len(taken) + 1))
@@ -180,18 +177,15 @@ class PlanWriter:
 
     def _write(self, names: tuple[str, ...]) -> Written:
         """The calls of a plan, and pairs of dependent calls."""
-        made = len(self._made)
-        tools = [*self._made, *names]
-        links = set(self._dependencies.of(tools)) if self._by_pairs else set()
+        links = {(later - 1, later) for later in range(1, len(names)) if self._is_chain}
         if self._arguments is None:
             calls = [CallPrediction(name, {}, {}, 1.0) for name in names]
         else:
             calls = self._fill(names, self._arguments)
-            place = {id: made + number for number, id in enumerate(self._ids)}
-            for later, call in enumerate(calls, made):
-                links |= {(place[one], later) for one in call.outputs if one in place}
-        left = [(one - made, other - made) for one, other in links if one >= made]
-        return tuple(calls), tuple(sorted(left))
+            place = {id: number for number, id in enumerate(self._ids)}
+            for later, call in enumerate(calls):
+                links |= {(place[id], later) for id in call.outputs if id in place}
+        return tuple(calls), tuple(sorted(links))
 
     def _fill(self, names: tuple[str, ...], arguments: ArgumentModel) -> list[CallPrediction]:
         calls: list[CallPrediction] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -40,19 +40,15 @@ class Layout:
     """
 
     def __init__(self) -> None:
-        self.names = tuple(name for block in BLOCKS for name in block.names)
-        ends = accumulate(len(block.names) for block in BLOCKS)
-        self.rows = [
-            slice(end - len(block.names), end) for block, end in zip(BLOCKS, ends, strict=True)
-        ]
-        self.prior = np.zeros(len(self.names), np.float32)
-        self.shortlist = np.zeros(len(self.names) + 1, np.float32)
-        by_text = []
-        for block, rows in zip(BLOCKS, self.rows, strict=True):
-            for at, name in enumerate(block.names, rows.start):
-                self.prior[at] = block.prior.get(name, 0)
-                self.shortlist[at] = block.shortlist.get(name, 0)
-                by_text += [at] * (name in block.text_features)
+        features = [(block, name) for block in BLOCKS for name in block.names]
+        self.names = tuple(name for _, name in features)
+        ends = [0, *accumulate(len(block.names) for block in BLOCKS)]
+        self.rows = [slice(*pair) for pair in pairwise(ends)]
+        prior = [block.prior.get(name, 0) for block, name in features]
+        shortlist = [block.shortlist.get(name, 0) for block, name in features]
+        by_text = [at for at, (block, name) in enumerate(features) if name in block.text_features]
+        self.prior = np.array(prior, np.float32)
+        self.shortlist = np.array([*shortlist, 0], np.float32)
         self.text_rows: Indices = np.array([*by_text, len(self.names)], np.intp)
         self.counts = self.names.index(COUNTS)
 

@@ -31,8 +31,6 @@ _FEW_QUERIES = 200
 names of files say nothing about another request."""
 _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
-_MOST_COMPARED = 2_000
-"""Demonstrations among which the nearest query is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,7 @@ class QueryFeatures:
         stems: columns of the stems of its words, -1 where unknown.
         words: the vector of words and pairs of words.
         parts: the first word of each part of the query, sorted.
-        known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
-        nearest: cosine with the nearest demonstration.
         covered: share of its words that demonstrations or descriptions contain.
     """
 
@@ -56,9 +52,7 @@ class QueryFeatures:
     stems: Indices
     words: Row
     parts: list[int]
-    known: float
     familiar: float
-    nearest: float
     covered: float
 
 
@@ -131,29 +125,16 @@ class QueryFeaturizer:
         words, count = text.words, len(text.words)
         terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
         row = self.words.row(terms)
-        letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
+        stems = self.stems.columns(text.stems)
         return QueryFeatures(
             text,
             terms,
             stems,
             row,
             text.parts(self.first),
-            float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
             known_share(self.phrases, words),
-            self._nearest(row),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
-
-    def _nearest(self, row: Row) -> float:
-        vector = np.zeros(self.words.dimension, np.float32)
-        vector[row[0]] = row[1]
-        return float((self._compared @ vector).max(initial=0))
-
-    @cached_property
-    def _compared(self) -> csr_array:
-        rows = self.vectors
-        step = -(-rows.shape[0] // _MOST_COMPARED) or 1
-        return csr_array(rows[::step])
 
     @cached_property
     def vectors(self) -> csr_array:

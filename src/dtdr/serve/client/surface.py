@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -73,21 +74,14 @@ class endpoint(Generic[Arguments, Result]):  # noqa: N801  # a decorator
         return wait
 
 
+@dataclass(frozen=True)
 class Connection:
-    """Asks one server.
+    """Asks one server; a try has ``seconds``, unless a request needs more."""
 
-    Args:
-        url: its address.
-        headers: of every request.
-        seconds: for one try, unless a request needs more.
-        transport: sends the requests.
-    """
-
-    def __init__(
-        self, url: str, headers: Mapping[str, str], seconds: float, transport: AsyncTransport
-    ) -> None:
-        self.transport = transport
-        self._url, self._headers, self._seconds = url, headers, seconds
+    url: str
+    headers: Mapping[str, str]
+    seconds: float
+    transport: AsyncTransport
 
     async def ask(
         self,
@@ -106,15 +100,15 @@ class Connection:
         if body is not None:
             body = {name: value for name, value in body.items() if value is not None}
         request = Request(
-            method, self._url + path, body, self._headers, seconds or self._seconds, is_repeatable
+            method, self.url + path, body, self.headers, seconds or self.seconds, is_repeatable
         )
         try:
             answer = await self.transport.send(request)
         except NoAnswerError as error:
             if error.is_sent:
-                text = f"{self._url} {error}; try again, or give more time"
+                text = f"{self.url} {error}; try again, or give more time"
             else:
-                text = f"{self._url} was not reached: it {error}; start it with: dtdr serve"
+                text = f"{self.url} was not reached: it {error}; start it with: dtdr serve"
             raise ServerError(text) from None
         try:
             content = json.loads(answer.content or b"null")

@@ -26,6 +26,7 @@ from dtdr.serve.server.steps import (
     read_run,
     unknown_names,
 )
+from dtdr.serve.server.tracing import note_ranking, ranking_span
 
 _ATTEMPTS = 8
 """To add calls to a session, while others add some at the same moment."""
@@ -34,14 +35,15 @@ _ATTEMPTS = 8
 async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
     """Rank the tools for the next step."""
     service, model = call.service, step.model
+    query = step.query if service.settings.log_queries else None
 
     def answer(snapshot: Snapshot) -> schemas.RankResponse:
         return rank_response(snapshot, step.history, step.rank(snapshot), body)
 
-    with service.tracing.ranking(model.name, model.current.retriever.name) as span:
+    with ranking_span(call.headers, model.name, model.current.retriever.name) as span:
         response = await step.ask(answer, ranks=True)
         service.metrics.count_ranking(model.name, familiar=response.familiar)
-        service.tracing.note_ranking(span, step.query, len(step.history), response)
+        note_ranking(span, query, len(step.history), response)
     return response
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -26,22 +25,18 @@ from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.service import Service
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
-from dtdr.serve.server.tracing import Tracing
 from dtdr.serve.server.watching import watch
 
 if TYPE_CHECKING:
     from dtdr.serve.server.redis_sessions import RedisSessions
 
 
-def create_app(
-    settings: Settings, *, more: Sequence[Endpoint] = (), tracer_provider: Any = None
-) -> Starlette:
+def create_app(settings: Settings, *, more: Sequence[Endpoint] = ()) -> Starlette:
     """The application, with its models loaded.
 
     Args:
         settings: of the server.
         more: further endpoints; they replace the server's with the same method and path.
-        tracer_provider: of OpenTelemetry, for spans; None: see ``dtdr.serve.server.tracing``.
 
     Raises:
         InputError: there is no model, or no key in the file.
@@ -50,7 +45,7 @@ def create_app(
     """
     if not settings.models and not more:
         raise InputError("there is no model to serve; name at least one model folder")
-    service = _service(settings, tracer_provider)
+    service = _service(settings)
     replaced = {(item.method, item.path) for item in more}
     kept = (item for item in ENDPOINTS if (item.method, item.path) not in replaced)
     endpoints = (*kept, *more)
@@ -72,7 +67,6 @@ def create_app(
             await service.sessions.shut_down()
             for feedback in service.feedback_logs.values():
                 feedback.close()
-            await to_thread.run_sync(service.tracing.shut_down)
             log("stopped")
 
     app = Starlette(
@@ -87,7 +81,7 @@ def create_app(
     return app
 
 
-def _service(settings: Settings, tracer_provider: Any) -> Service:
+def _service(settings: Settings) -> Service:
     keys = None if settings.keys is None else KeyFile(settings.keys)
     if keys is not None and not keys.keys:
         raise InputError(
@@ -99,8 +93,7 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
         from dtdr.serve.server.redis_sessions import RedisSessions
 
         sessions = RedisSessions(settings.session_store, settings.limits, models)
-    tracing = Tracing(tracer_provider, log_queries=settings.log_queries)
-    service = Service(settings, models, sessions, Metrics(), tracing, keys)
+    service = Service(settings, models, sessions, Metrics(), keys)
     if settings.feedback_log is not None:
         for name in models:
             one_of_several = len(models) > 1

@@ -71,21 +71,18 @@ class RequestMiddleware:
                 ]
             await send(message)
 
-        tracing = self._service.tracing
-        with tracing.request(scope, headers) as span:
-            try:
-                self._check_host(headers)
-                call.key = self._check_key(scope, headers)
-                client.set(call.owner or (scope.get("client") or ("",))[0])
-                await self._app(scope, receive, send_with_id)
-            except Exception as error:  # noqa: BLE001  # the client always gets an answer
-                if not status:
-                    await refuse(Request(scope), error)(scope, receive, send_with_id)
-                else:
-                    log_failure(call.id)
-            finally:
-                tracing.note_answer(span, scope["method"], call.path, status)
-                self._note(scope, call, status)
+        try:
+            self._check_host(headers)
+            call.key = self._check_key(scope, headers)
+            client.set(call.owner or (scope.get("client") or ("",))[0])
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # noqa: BLE001  # the client always gets an answer
+            if not status:
+                await refuse(Request(scope), error)(scope, receive, send_with_id)
+            else:
+                log_failure(call.id)
+        finally:
+            self._note(scope, call, status)
 
     # -- before --------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.sessions import OpenSession, Sessions
 from dtdr.serve.server.settings import Settings
-from dtdr.serve.server.tracing import Tracing
 
 if TYPE_CHECKING:
     from dtdr.serve.server.redis_sessions import RedisSessions
@@ -35,7 +34,6 @@ class Service:
     models: ModelRegistry
     sessions: Sessions | RedisSessions
     metrics: Metrics
-    tracing: Tracing
     keys: KeyFile | None = None
     is_stopping: bool = False
     failures: dict[str, str] = field(default_factory=dict)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
-import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -23,10 +20,9 @@ _SECONDS = 2.0
 async def watch(service: Service) -> None:
     """Run a task for each folder, the keys and the sessions until cancelled.
 
-    So a task that fails or is slow delays no other. SIGHUP reloads all models, if there is such a
-    signal and this is the main thread.
+    So a task that fails or is slow delays no other.
     """
-    watch_seconds = service.settings.watch_seconds
+    seconds = service.settings.watch_seconds
     async with asyncio.TaskGroup() as tasks:
 
         def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -34,15 +30,9 @@ async def watch(service: Service) -> None:
 
         repeat("sessions", _SECONDS, partial(_expire_sessions, service))
         if service.keys is not None:
-            repeat(
-                "keys", min(watch_seconds or _SECONDS, _SECONDS), partial(_refresh_keys, service)
-            )
-        for model in service.models.values() if watch_seconds else ():
-            repeat(f"model {model.name}", watch_seconds, partial(_follow, service, model))
-        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(
-                signal.SIGHUP, lambda: tasks.create_task(_reload_all(service))
-            )
+            repeat("keys", min(seconds or _SECONDS, _SECONDS), partial(_refresh_keys, service))
+        for model in service.models.values() if seconds else ():
+            repeat(f"model {model.name}", seconds, partial(_follow, service, model))
 
 
 async def _repeat(
@@ -77,10 +67,3 @@ async def _refresh_keys(service: Service) -> None:
 
 async def _expire_sessions(service: Service) -> None:
     service.metrics.expired.inc(await service.sessions.expire())
-
-
-async def _reload_all(service: Service) -> None:
-    """Reload every model; one that fails is logged, and stays as it was."""
-    for model in service.models.values():
-        with contextlib.suppress(DtdrError):
-            await service.reload(model)

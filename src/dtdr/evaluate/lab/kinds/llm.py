@@ -87,7 +87,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
 
 
 def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Select a function at each step; what is in the planning log already is not asked again.
+    """Select a function at each step; steps in the planning log are not asked again.
 
     Raises:
         LLMError: the LLM could not be asked; what was answered is kept.
@@ -105,7 +105,7 @@ def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Plan whole queries; what is in the planning log already is not asked again.
+    """Plan whole queries; plans in the planning log are not asked again.
 
     Raises:
         LLMError: the LLM could not be asked; what was answered is kept.
@@ -119,7 +119,7 @@ def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
 def _prepare(
     spec: Mapping[str, Any], context: Context
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
-    """The planner, the data, what ``run_selections`` and ``run_plans`` are told, and the mask."""
+    """The planner, the data, further arguments of the runs, and the mask that was chosen."""
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))

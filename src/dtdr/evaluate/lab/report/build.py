@@ -27,7 +27,7 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "weights": llm.build_weights,
     "runs": build_runs,
 }
-"""What writes each section; a suite says by name which one shows it."""
+"""The function behind each section; a suite names its section."""
 
 
 def build_report(
@@ -87,9 +87,9 @@ def build_report(
 
 @contextmanager
 def _explain_damage(results: Results, what: str) -> Iterator[None]:
-    """Say in one sentence that what is kept is not what a lab keeps.
+    """Explain in one sentence that the cache is damaged.
 
-    Files of a cache have a format and a version, but no schema of each value's type.
+    Files of a cache have a format and a version, but no schema.
     """
     try:
         yield
@@ -112,7 +112,7 @@ def _section(results: Results, name: str, shared: Sequence[str]) -> Section:
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
     shown = [*build(results, name), *_failures(results, name)]
     blocks += shown
-    # A section without results says why, even what is said of all suites.
+    # A section without results gives all reasons, shared ones too.
     left_out = [reason for reason in manifest["left_out"] if not (shown and reason in shared)]
     if left_out:
         blocks.append(Text("Left out: " + "; ".join(left_out) + "."))

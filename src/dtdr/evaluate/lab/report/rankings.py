@@ -36,10 +36,10 @@ FSA_NOTE = (
 )
 
 LIKE = "="
-"""Marks a method that cannot be told from the best."""
+"""Marks a method that is not significantly worse than the best."""
 
 FEWEST_STEPS = 40
-"""Steps of a plan length, a split, below which its mean says little."""
+"""With fewer steps per split, the mean of a plan length is too uncertain."""
 
 Summaries = Mapping[str, Sequence[RunSummary]]
 
@@ -55,7 +55,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
     said: set[str] = set()
     for place, runs in results.by_place(suite).items():
         table = _retrieval_table(results, place, runs, accuracies.get(place, {}))
-        # What all tables have in common is said below the first.
+        # Notes that tables have in common are below the first.
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
         blocks.append(replace(table, caption="\n".join(notes)))
@@ -113,7 +113,7 @@ def _retrieval_table(
             "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a "
             "plan's value is its mean over its steps and over the splits that held it out) against "
             f"the best method, adjusted by Holm's method for the rows of this table; {LIKE} marks "
-            f"a method that cannot be told from the best at {LEVEL:.2f}."
+            f"a method that is not significantly worse at {LEVEL:.2f}."
         )
     notes.append(
         "Fit s and Step µs are medians over the splits, measured while another run was computed."
@@ -122,7 +122,7 @@ def _retrieval_table(
     if published:
         notes.append(
             "Numbers: all that the retriever keeps of what it learned. The paper's figures are in "
-            "italics; what differs from it is said above."
+            "italics; the text above names the differences."
         )
     rows = {name: name for name in runs}
     title = results.place_title(place)

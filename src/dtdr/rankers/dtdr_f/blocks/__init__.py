@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dtdr.rankers.dtdr_f.blocks.block import Block
 from dtdr.rankers.dtdr_f.blocks.chain import Chain
-from dtdr.rankers.dtdr_f.blocks.closeness import Closeness
 from dtdr.rankers.dtdr_f.blocks.descriptions import Descriptions
 from dtdr.rankers.dtdr_f.blocks.history import History
 from dtdr.rankers.dtdr_f.blocks.last_output import LastOutput
@@ -18,5 +17,4 @@ BLOCKS: tuple[type[Block], ...] = (
     Descriptions,
     Position,
     LastOutput,
-    Closeness,
 )

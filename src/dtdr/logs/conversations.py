@@ -166,6 +166,12 @@ class ConversationFormat(TraceFormat):
             for message in messages:
                 if not isinstance(message, dict):
                     raise InputError("a message is not a JSON object")
+                name = message.get("tool_call_id")
+                if name and isinstance(name, str):  # as its item, but faster
+                    current = hash((current, name))
+                    marks.append(current)
+                    replies.append(False)
+                    continue
                 items = [i for i in self.items(message) if not isinstance(i, SystemMessage)]
                 if items:
                     current = hash((current, *map(_mark, items)))

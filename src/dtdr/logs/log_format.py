@@ -271,8 +271,11 @@ def decode_json(value: Any) -> Any:
 
 def first_of(record: object, *keys: str) -> Any:
     """The first value that an object has under one of these keys; None if there is none."""
-    known = record if isinstance(record, dict) else {}
-    return next((known[key] for key in keys if known.get(key) is not None), None)
+    if isinstance(record, dict):
+        for key in keys:  # faster than a generator
+            if (value := record.get(key)) is not None:
+                return value
+    return None
 
 
 def as_text(value: object) -> str:

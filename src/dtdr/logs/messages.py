@@ -267,8 +267,11 @@ def _requested_calls(message: Mapping[str, Any]) -> Iterator[ToolCallRequest]:
     calls = message.get("tool_calls")
     if not calls:
         calls = first_of(message.get("additional_kwargs"), "tool_calls")
-    for call in filter(None, map(as_mapping, as_list(calls))):
-        call = as_mapping(call.get("tool_call")) or call  # of OpenInference
+    for call in as_list(calls):
+        if not isinstance(call, dict):
+            continue
+        if "tool_call" in call:  # of OpenInference
+            call = as_mapping(call["tool_call"])
         inner = call.get("function", call.get("custom"))
         if isinstance(inner, str):
             inner = {**call, "name": inner}

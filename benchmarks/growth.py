@@ -3,7 +3,6 @@
     python benchmarks/growth.py             # 10,000 and 100,000 plans, a sample of 10,000
     python benchmarks/growth.py --plans 1000000 --sample 100000 --folder /data/growth
     python benchmarks/growth.py --plans 1000000 --lines             # from JSON lines
-    python benchmarks/growth.py --plans 100000 --engine ray         # beside the processes
     python benchmarks/growth.py --smoke     # 300 and 600 plans, a sample of 200
 
 Plans of the generator with 200 tools are written as Parquet shards once (``growth_data.py``; they
@@ -52,7 +51,6 @@ def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, An
     command = [sys.executable, "-m", "dtdr", "fit", *data, "-o", str(folder / "model"), "--force"]
     command += ["--json", "--sample", str(given.sample), "--workers", "2"]
     command += ["--retriever", given.retriever, "--no-arguments", "--no-plans"]
-    command += ["--engine", given.engine]
     started = time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile() as output:
@@ -91,7 +89,6 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=10_000)
     parser.add_argument("--retriever", default="dtdr-f")
     parser.add_argument("--lines", action="store_true", help="from JSON lines")
-    parser.add_argument("--engine", default="processes", help="processes or ray")
     parser.add_argument("--held-out", type=int, default=0, help="new plans for the MRR")
     parser.add_argument("--folder", type=Path, help="where plans are kept")
     parser.add_argument("--smoke", action="store_true")
@@ -121,7 +118,7 @@ def main() -> None:
         *([Column("MRR", "mrr", "{:.4f}".format, numeric=True)] if given.held_out else []),
     ]
     title = f"dtdr fit --retriever {given.retriever} --sample {given.sample} --workers 2"
-    title += f" --engine {given.engine}{', of lines' * given.lines}"
+    title += ", of lines" * given.lines
     caption = "Peak: of the largest process. Exponent: of CPU s, from the row before."
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
 

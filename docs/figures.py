@@ -101,7 +101,7 @@ def update(table: str, measured: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> None:
-    """Compare or write the figures; exits with 1 where a checked one does not hold."""
+    """Compare or write the figures; exit with 1 if a checked one differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("--all", action="store_true", help="every row, for an hour")
@@ -120,7 +120,7 @@ def main() -> None:
                 text = text.replace(table, current)
         if not given.check:
             page.write_text(text, encoding="utf-8")
-    print("\n".join(stale) or "all figures hold")
+    print("\n".join(stale) or "all figures are right")
     sys.exit(1 if stale and given.check else 0)
 
 

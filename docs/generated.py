@@ -124,7 +124,7 @@ def _listed(index: str) -> list[str]:
 
 
 def pages_not_listed(source: Path) -> list[str]:
-    """Pages beside the index that no list of it names; they come last."""
+    """Pages that no list of the index names; they come last."""
     listed = {"index", *_listed((source / "index.md").read_text(encoding="utf-8"))}
     return sorted({path.stem for path in source.glob("*.md")} - listed)
 

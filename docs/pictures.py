@@ -174,7 +174,7 @@ def figure_of(chart: str, label: str) -> str:
 
 
 def _page(inner: str, width: int, height: int, label: str) -> str:
-    """A file of its own, with the colours of all charts."""
+    """A whole file, with the colours of all charts."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'

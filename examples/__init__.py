@@ -1,1 +1,1 @@
-"""Logs of a made-up agent, and scripts that run as they stand."""
+"""Logs of a synthetic agent, and scripts that run unchanged."""

@@ -1,4 +1,4 @@
-"""A quality limit for a build: exits with 1 when the right tool is among the first five too rarely.
+"""A quality limit for a build: exits with 1 if Recall@5 is below the limit.
 
 python examples/evaluate_in_ci.py [LOG] [--limit 0.8]
 """

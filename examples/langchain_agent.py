@@ -1,8 +1,8 @@
-"""From a log to a LangChain agent that sees five tools in place of thirty.
+"""From a log to a LangChain agent that sees five tools instead of thirty.
 
     python examples/langchain_agent.py
 
-A scripted model stands in for an LLM, so that no key is needed: put ``ChatOpenAI(…)`` there.
+The LLM is a scripted model, so you need no key. Replace it with ``ChatOpenAI(…)``.
 """
 
 from __future__ import annotations

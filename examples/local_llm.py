@@ -2,7 +2,7 @@
 
     python examples/local_llm.py MODEL.gguf
 
-Any GGUF file of a chat model will do; ``openai:NAME@URL`` and ``hf:NAME`` work in its place.
+Any GGUF file of a chat model works, and so do ``openai:NAME@URL`` and ``hf:NAME``.
 """
 
 from __future__ import annotations

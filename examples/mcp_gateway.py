@@ -1,9 +1,9 @@
-"""A gateway before two MCP servers, and what its client sees.
+"""A gateway in front of two MCP servers, and what its client sees.
 
     python examples/mcp_gateway.py
 
-This file is the two servers as well (``mcp_gateway.py --serve desk``): the tools of the hotel's
-front desk, and those of its house.
+This file is also the two servers (``mcp_gateway.py --serve desk``). One has the tools of the
+hotel's front desk, the other those of its house.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/openai_prompt_cache.py
 
-Nothing is sent: the requests are printed. ``client.chat.completions.create(**request)`` sends one.
+It prints the requests and sends nothing. ``client.chat.completions.create(**request)`` sends one.
 """
 
 from __future__ import annotations

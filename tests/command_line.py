@@ -1,4 +1,4 @@
-"""Run the command line as a user does, in this process or in one of its own."""
+"""Run the command line as a user does, in this process or in another."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def shown_by(capsys: pytest.CaptureFixture[str], *arguments: object) -> Shown:
 
 
 def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]:
-    """``dtdr`` in a process of its own, with pipes.
+    """``dtdr`` in another process, with pipes.
 
     Ctrl-C reaches it even where these tests run in the background of a shell, which ignores it.
     """
@@ -59,7 +59,7 @@ def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]
 
 
 def dtdr(*arguments: str | Path, stdin: str = "") -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of ``dtdr`` in a process of its own."""
+    """Exit code, standard output and standard error of ``dtdr`` in another process."""
     process = start(arguments, stdin=subprocess.PIPE)
     out, err = process.communicate(stdin.encode())
     return process.returncode, out.decode(), err.decode()
@@ -71,5 +71,5 @@ def invoke(app: typer.Typer, *arguments: object) -> Result:
 
 
 def is_one_sentence(error: str) -> bool:
-    """Whether standard error holds one line that names the program, and no traceback."""
+    """Whether standard error is one line that names the program, without a traceback."""
     return error.startswith("dtdr: ") and error.count("\n") == 1 and "Traceback" not in error

@@ -8,13 +8,12 @@ import pytest
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
-from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.logs import read_traces
 from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
-from tests.whole_calls import DEMONSTRATIONS, NAMES, TOOLS, demonstrations
+from tests.whole_calls import NAMES, demonstrations
 
 HOTEL = Path(__file__).resolve().parent.parent / "examples" / "hotel" / "openai-chat.jsonl"
 CITIES = ("ROM", "OSL", "LIM", "BER", "KYI", "CAI", "QUI", "TUN", "DEL", "PER")
@@ -244,24 +243,3 @@ def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, o
 
 
 # -- what is lost --------------------------------------------------------------------------------
-
-
-def test_lost_leaves_are_named_with_the_reason():
-    model = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
-    calls = (
-        ToolCall("1", "find_user", {"name": "Zebulon"}, {"mail": "zeb@x.org"}),
-        ToolCall("2", "send_mail", {"to": "else@y.org", "subject": "Ski", "folder": "Outbox"}),
-    )
-    query = "Look up Bo and mail them with the subject 'Ski'"
-    scores = score_calls([(model, demonstrations(lambda _: (query, *calls), 1))])
-    assert scores.lost["find_user: name"] == {"not reachable": 1}
-    assert scores.to_dict()["lost"]["send_mail: to"] == {"not reachable": 1}
-
-
-def test_the_same_part_of_another_record_is_a_wrong_record(flights):
-    held = booking(7003)
-    _, look, search, *_ = rebook(1, held)
-    other = {**search.arguments, "date": held["flights"][2]["day"]}
-    query = f"Please rebook {held['booking_id']} for Wanda"
-    (item,) = demonstrations(lambda _: (query, look, ToolCall("2", "search", other)), 1)
-    assert score_calls([(flights, [item])]).lost["search: date"] == {"wrong record": 1}

@@ -38,7 +38,7 @@ def nothing_here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small(tmp_path):
-    """A canonical file of 30 synthetic demonstrations, with its tools beside it."""
+    """A canonical file of 30 synthetic demonstrations, and its tools."""
     path = tmp_path / "small" / "demonstrations.jsonl"
     path.parent.mkdir()
     save_demonstrations(path, synthetic_runs.generate(30, 47, 0))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.errors import InputError
 from dtdr.evaluate import compare
-from dtdr.evaluate.metrics import by_plan, mean_score
+from dtdr.evaluate.metrics import by_plan
 from tests.runs import make_log, make_step, steps_of_plans
 
 GOOD, BAD = [0, 1, 2, 3, 4], [4, 3, 2, 1, 0]
@@ -108,12 +108,6 @@ def test_steps_of_one_plan_count_as_one_observation():
     found = compare(make_log(steps), make_log(better))
     assert found.plans == 1
     assert found.p_value == 1
-
-
-def test_means_over_steps_are_those_of_the_retrieval_table():
-    left, right = plans_of([GOOD, BAD]), plans_of([GOOD, GOOD])
-    found = compare(left, right, "top1")
-    assert (found.first, found.second) == (mean_score(left, "top1"), mean_score(right, "top1"))
 
 
 def test_runs_over_other_plans_are_refused():

@@ -60,22 +60,6 @@ def test_real_file_has_all_its_records_tools_and_calls(name, data_dir):
     assert not dataset.synthetic
 
 
-@pytest.mark.parametrize("name", COUNTS)
-def test_every_real_demonstration_survives_the_canonical_file(name, data_dir, tmp_path):
-    demonstrations = loaded(name, data_dir).demonstrations
-    save_demonstrations(tmp_path / "d.jsonl", demonstrations)
-    assert list(read_demonstrations(tmp_path / "d.jsonl")) == demonstrations
-
-
-def test_hyphens_in_a_name_are_accepted(data_dir):
-    assert datasets.load("t-eval", data_dir=data_dir).name == "t_eval"
-
-
-def test_unknown_name_is_answered_with_the_names_there_are():
-    with pytest.raises(InputError, match=r"unknown dataset 'toolbench'.*traject_bench"):
-        datasets.load("toolbench")
-
-
 def test_missing_set_says_where_it_looked_and_what_to_do(no_sets):
     with pytest.raises(InputError) as error:
         datasets.load("taskbench_multimedia", data_dir=no_sets / "mine")

@@ -79,17 +79,6 @@ def test_daily_life_links_only_order_the_calls_and_are_no_dependencies():
     assert plan.acceptable_next([]) == {"get_weather", "send_sms"}
 
 
-def test_daily_life_reference_in_an_argument_is_a_dependency():
-    record = nodes_only(
-        [
-            {"task": "get_weather", "arguments": [{"name": "location", "value": "Oslo"}]},
-            {"task": "send_sms", "arguments": [{"name": "content", "value": "<node-0>"}]},
-        ]
-    )
-    plan = taskbench.convert(record, links_are_dependencies=False).plan
-    assert list(plan.edges()) == [(0, 1)]
-
-
 def test_link_counts_only_where_arguments_show_no_dependency():
     nodes = [
         {"task": "a", "arguments": ["x"]},
@@ -121,11 +110,6 @@ def test_repeated_tools_and_two_references_in_one_node():
     links = [{"source": "a", "target": "b"}, {"source": "a", "target": "b"}]
     plan = taskbench.convert(nodes_only(nodes, links)).plan
     assert list(plan.edges()) == [(0, 2), (1, 2)]
-
-
-def test_node_that_names_itself_refers_to_nothing():
-    plan = taskbench.convert(nodes_only([{"task": "a", "arguments": ["<node-0>"]}])).plan
-    assert plan.calls[0].arguments == {"arg0": "<node-0>"}
 
 
 @pytest.mark.parametrize(

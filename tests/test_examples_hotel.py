@@ -6,7 +6,7 @@ import pytest
 from examples.hotel.generate import FORMATS, RUNS, write
 from examples.hotel.tools import TOOLS
 
-from dtdr.logs import ImportOptions, open_demonstrations, read_traces
+from dtdr.logs import open_demonstrations, read_traces
 from dtdr.logs.cut_options import CutOptions
 from tests.conftest import PROJECT
 
@@ -35,18 +35,18 @@ def test_every_log_has_a_few_hundred_kilobytes(logs):
 def test_every_format_tells_the_same_runs(fmt, logs):
     stream = open_demonstrations([logs[fmt]])
     assert stream.format == fmt
-    told = sorted((item.query, item.plan.tools, item.outcome) for item in stream)
+    read = sorted((item.query, item.plan.tools, item.outcome) for item in stream)
     expected = sorted(
         (item.query, item.plan.tools, item.outcome) for item in read_traces("openai-chat", [LOG])
     )
-    assert told == expected
-    assert len(told) == RUNS
+    assert read == expected
+    assert len(read) == RUNS
     if fmt not in ("claude-code", "mcp"):  # which record no definitions of tools
         assert {tool.name for tool in stream.tools} == {tool["function"]["name"] for tool in TOOLS}
 
 
 def test_the_runs_are_as_untidy_as_real_ones():
-    runs = list(read_traces("openai-chat", [LOG], ImportOptions(CutOptions(empty=True))))
+    runs = list(read_traces("openai-chat", [LOG], CutOptions(empty=True)))
     called = {name for item in runs for name in item.plan.tools}
     assert len(called) >= 28
     assert any(call.status == "error" for item in runs for call in item.plan.calls)

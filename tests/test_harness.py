@@ -17,25 +17,6 @@ from tests import small_data
 from tests.runs import is_same, records_of
 
 
-class Oracle(RandomRetriever):
-    """Knows each plan, and finds its place in it by the history that it is given."""
-
-    def __init__(self, demonstrations):
-        super().__init__()
-        self.demonstrations = demonstrations
-
-    def get_params(self):
-        return {}
-
-    def _probabilities(self, prepared, histories):
-        plans = {item.query: item.plan for item in self.demonstrations}
-        rows = np.zeros((len(histories), len(self.tools_)))
-        for row, query, history in zip(rows, prepared, histories, strict=True):
-            for tool in plans[query].acceptable_next(range(len(history))):
-                row[self._index[tool]] = 1
-        return rows
-
-
 @pytest.fixture
 def dataset():
     return small_data.dataset()
@@ -80,12 +61,6 @@ def test_ranking_and_probabilities_are_those_of_the_fitted_retriever(log, datase
             [expected.probability(name) for name in step["acceptable"]],
             atol=1e-6,
         )
-
-
-def test_retriever_that_knows_the_plans_scores_1(dataset):
-    log = run(Model(Oracle(dataset.demonstrations)), dataset, small_data.split())
-    for metric in ("mrr", "f1", "top1", "recall@5"):
-        assert mean_score(log, metric) == 1
 
 
 def test_header_says_what_was_run_on_what(log):

@@ -122,15 +122,6 @@ def test_means_by_step_length_and_plan_weighted_by_steps_give_the_overall_mean(l
         assert total / len(log) == pytest.approx(metrics.mean_score(log, name))
 
 
-def test_rank_of_the_first_acceptable_tool_counts():
-    step = make_step([4, 2, 0, 1, 3], ["alpha", "beta"])
-    assert make_log([step]).ranks.tolist() == [[3, 4]]
-    assert score(step, "mrr") == pytest.approx(1 / 3)
-    assert score(step, "f1") == 0
-    assert score(step, "recall@3") == 0.5
-    assert score(step, "hit@3") == 1
-
-
 def test_acceptable_tool_that_the_retriever_never_saw_is_a_miss():
     step = make_step([0, 1, 2, 3, 4], ["teleport"])
     assert [score(step, name) for name in EVERY] == [0.0] * len(EVERY)

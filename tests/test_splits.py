@@ -67,13 +67,6 @@ def test_fixed_splits_cover_their_sets(name, variant, data_dir):
     assert covers(split, len(dataset))
 
 
-def test_by_sequence_keeps_every_group_on_one_side(data_dir):
-    demonstrations = loaded("traject_bench", data_dir).demonstrations
-    split = fixed_split("traject-bench", data_dir, "by-sequence")
-    learned = {item.group for item in split.training(demonstrations)}
-    assert learned.isdisjoint(item.group for item in split.testing(demonstrations))
-
-
 # What the design document measured with its own reader; a reader that got a plan or an acceptable
 # set wrong would miss these.
 FIRST_ORDER_MRR = {
@@ -145,12 +138,6 @@ def test_paper_split_keeps_the_share_of_every_tool(data_dir):
     for tool, count in total.items():
         assert tested[tool] / count == pytest.approx(0.3, abs=0.03), tool
     assert len(split.test) / len(demonstrations) == pytest.approx(0.3, abs=0.02)
-
-
-def test_seeds_draw_different_splits(data_dir):
-    demonstrations = loaded("t_eval", data_dir).demonstrations
-    assert paper_split(demonstrations, 0).test != paper_split(demonstrations, 1).test
-    assert group_split(demonstrations, 0).test != group_split(demonstrations, 1).test
 
 
 def test_group_split_of_equal_groups_tests_on_the_wanted_share():

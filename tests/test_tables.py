@@ -36,11 +36,6 @@ def test_best_figures_as_shown_are_marked_even_when_two_tie():
     assert table.count("**0.988**") == 2
 
 
-def test_time_and_steps_are_never_marked_as_best():
-    table = retrieval_table(RESULTS, [], title="t", caption="c").to_markdown()
-    assert "**" not in table
-
-
 def test_single_row_has_no_best():
     table = retrieval_table(RESULTS[:1], ["mrr"], title="t", caption="c").to_markdown()
     assert "**" not in table

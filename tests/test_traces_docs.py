@@ -4,7 +4,7 @@ import re
 import pytest
 
 from dtdr import Demonstration
-from dtdr.logs import FORMATS, CutOptions, ImportOptions, LogReader, detect_format, read_traces
+from dtdr.logs import FORMATS, CutOptions, LogReader, detect_format, read_traces
 from tests.conftest import PROJECT
 from tests.trace_logs import write_lines
 
@@ -23,7 +23,7 @@ def example(name):
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "dtdr"])
 def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [example(name)])
-    options = ImportOptions(CutOptions(query="Mail Ann"))
+    options = CutOptions(query="Mail Ann")
 
     assert detect_format(LogReader([log])).name == name
     (found,) = read_traces(name, [log], options)

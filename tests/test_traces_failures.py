@@ -10,7 +10,7 @@ import pytest
 import dtdr
 from dtdr.cli import run
 from dtdr.data.calls import END
-from dtdr.logs import CutOptions, Failed, Importer, ImportOptions, find_format, read_traces
+from dtdr.logs import CutOptions, Failed, Importer, find_format, read_traces
 from tests import ci_assistant
 from tests.trace_logs import RENDERINGS, Call, Turn, flat, format_of, number, write_lines
 
@@ -20,7 +20,7 @@ MARKING = ("anthropic", "otel", "openinference", "langsmith", "langfuse", "mcp",
 
 def read(tmp_path, rendering, records):
     path = write_lines(tmp_path / "log.jsonl", records)
-    return list(read_traces(format_of(rendering), [path], ImportOptions(CutOptions(query="go"))))
+    return list(read_traces(format_of(rendering), [path], CutOptions(query="go")))
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)
@@ -138,7 +138,7 @@ def test_a_call_that_was_refused_is_not_imported(rendering, answer, tmp_path):
     made = Call("look", {"n": 1}, "The tool 'pay' cannot be used at this step.")
     turns = number([Turn("go", [[refused], [made], [refused]], "Done.")])
     path = write_lines(tmp_path / "log.jsonl", RENDERINGS[rendering](turns))
-    options = ImportOptions(CutOptions(query="go"))
+    options = CutOptions(query="go")
     importer = Importer(find_format(format_of(rendering)), [path], options)
     (found,) = importer.demonstrations()
     assert [call.tool for call in found.plan.calls] == ["look"]
@@ -153,7 +153,7 @@ def ci_log(tmp_path, rendering, count, **options):
         for record in RENDERINGS[rendering](turns, ci_assistant.TOOLS, f"{place}")
     ]
     path = write_lines(tmp_path / f"{format_of(rendering)}.jsonl", records)
-    cut = ImportOptions(CutOptions(**options))
+    cut = CutOptions(**options)
     importer = Importer(find_format(format_of(rendering)), [path], cut)
     return sorted(importer.demonstrations(), key=lambda item: item.plan.calls[0].id), importer
 

@@ -17,7 +17,6 @@ from dtdr.logs import (
     FORMATS,
     CutOptions,
     Importer,
-    ImportOptions,
     LogReader,
     Redactor,
     detect_format,
@@ -40,7 +39,7 @@ from tests.trace_logs import (
     write_lines,
 )
 
-PLAIN = ImportOptions(CutOptions(references=False))
+PLAIN = CutOptions(references=False)
 
 
 def read(tmp_path, rendering, records, options=PLAIN, **more):
@@ -112,7 +111,7 @@ WITHOUT_TIMES = ("openai-chat", "openai-responses", "anthropic")
 @pytest.mark.parametrize("rendering", RENDERINGS)
 def test_every_format_tells_the_same_of_a_conversation(rendering, tmp_path):
     fmt, records = format_of(rendering), RENDERINGS[rendering](sample())
-    found, importer = read(tmp_path, rendering, records, ImportOptions())
+    found, importer = read(tmp_path, rendering, records, CutOptions())
 
     plan = found[0].plan
     assert plan.tools == ("find_user", "get_mail", "get_time", "send_mail")
@@ -154,7 +153,7 @@ def test_an_output_that_parallel_calls_share_is_no_reference(tmp_path):
         [Turn("go", [[Call("first", {}, {"id": "abc-777"}), Call("second", {"id": "abc-777"})]])]
     )
     for rendering, render in RENDERINGS.items():
-        found, _ = read(tmp_path, rendering, render(turns), ImportOptions())
+        found, _ = read(tmp_path, rendering, render(turns), CutOptions())
         assert list(found[0].plan.edges()) == [], rendering
 
 
@@ -247,7 +246,7 @@ def test_legacy_function_calls_are_read(tmp_path):
         {"role": "function", "name": "f", "content": '{"id": "rec-998877"}'},
         {"role": "assistant", "function_call": {"name": "g", "arguments": '{"a": "rec-998877"}'}},
     ]
-    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], ImportOptions())
+    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], CutOptions())
 
     assert found[0].plan.tools == ("f", "g")
     assert list(found[0].plan.edges()) == [(0, 1)]
@@ -267,7 +266,7 @@ def test_arguments_with_their_own_ref_keys_are_no_references(tmp_path):
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": schema}}
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}]
 
-    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], ImportOptions())
+    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], CutOptions())
 
     assert found[0].plan.calls[0].arguments == {
         "schema": {"$$ref": "#/x"},
@@ -378,7 +377,7 @@ def test_langsmith_run_trees_are_read(tmp_path):
             },
         ],
     }
-    found, _ = read(tmp_path, "langsmith", [tree], ImportOptions())
+    found, _ = read(tmp_path, "langsmith", [tree], CutOptions())
 
     assert shape(found) == [("find flights to Tokyo", ["search_flights", "book"])]
     assert list(found[0].plan.edges()) == [(0, 1)]

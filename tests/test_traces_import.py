@@ -19,8 +19,8 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
 from dtdr.errors import InputError
 from dtdr.logs import (
+    CutOptions,
     Importer,
-    ImportOptions,
     documents,
     find_format,
     import_traces,
@@ -281,7 +281,7 @@ def test_a_small_window_gives_the_same_runs_where_conversations_do_not_interleav
     log = write_lines(tmp_path / "log.jsonl", records)
 
     wide = importer_of(log)
-    narrow = importer_of(log, options=ImportOptions(window_bytes=4000))
+    narrow = importer_of(log, options=CutOptions(window_bytes=4000))
 
     assert queries(narrow.demonstrations()) == queries(wide.demonstrations())
 
@@ -289,7 +289,7 @@ def test_a_small_window_gives_the_same_runs_where_conversations_do_not_interleav
 def test_a_conversation_that_leaves_the_window_is_told_again_but_not_kept_twice(tmp_path):
     one = openai_chat(number([Turn("first", [[Call("a", {})]]), Turn("second", [[Call("b", {})]])]))
     log = write_lines(tmp_path / "log.jsonl", [*one[:2], *many(20), *one[2:]])
-    importer = importer_of(log, options=ImportOptions(window_bytes=2000))
+    importer = importer_of(log, options=CutOptions(window_bytes=2000))
 
     found = queries(importer.demonstrations())
 
@@ -301,7 +301,7 @@ def test_a_conversation_that_leaves_the_window_is_told_again_but_not_kept_twice(
 def test_the_window_holds_no_more_than_its_budget(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many(40))
     largest = max(len(line) for line in log.read_bytes().splitlines())
-    importer = importer_of(log, options=ImportOptions(window_bytes=10_000))
+    importer = importer_of(log, options=CutOptions(window_bytes=10_000))
     for _ in importer.demonstrations():
         assert importer.window.size <= 10_000 + largest
         assert len(importer.format._marks) == len(importer.window)

@@ -4,7 +4,7 @@ import pytest
 
 from dtdr.agents import ToolMask, openai
 from dtdr.data.demonstrations import Message
-from dtdr.logs import CutOptions, ImportOptions, Turns, read_traces
+from dtdr.logs import CutOptions, Turns, read_traces
 from dtdr.logs.injected import remove_blocks
 from tests.integrations.tools import NotingRetriever
 from tests.trace_logs import write_lines
@@ -69,13 +69,13 @@ def test_queries_and_earlier_messages_are_what_the_user_wrote(tmp_path):
 
 def test_the_rule_can_be_changed(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [{"messages": MESSAGES}])
-    kept = ImportOptions(CutOptions(leave_out=()))
+    kept = CutOptions(leave_out=())
     assert [item.query for item in read_traces("openai-chat", [log], kept)] == [
         MESSAGES[0]["content"],
         REMINDER,
         MESSAGES[-3]["content"],
     ]
-    other = ImportOptions(CutOptions(turns=Turns.WHOLE_QUERY, leave_out=("environment_details",)))
+    other = CutOptions(turns=Turns.WHOLE_QUERY, leave_out=("environment_details",))
     (whole,) = read_traces("openai-chat", [log], other)
     assert whole.query.endswith("Now run it")
     assert whole.query.startswith("<system-reminder>")

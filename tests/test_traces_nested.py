@@ -10,13 +10,13 @@ from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
 from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, ImportOptions, Redactor, read_traces
+from dtdr.logs import CutOptions, Redactor, read_traces
 from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 
 def read(tmp_path, name, records, **options):
     log = write_lines(tmp_path / "log.jsonl", records)
-    return list(read_traces(name, [log], ImportOptions(CutOptions(**options))))
+    return list(read_traces(name, [log], CutOptions(**options)))
 
 
 def outline(found):

@@ -3,10 +3,10 @@
     python examples/hotel/generate.py                      # every format, into examples/hotel/logs
     python examples/hotel/generate.py --format otel -o .   # one of them
 
-Nothing was recorded from people. The logs are as untidy as real ones: failed and repeated calls,
-results that change what comes next, messages without calls, greetings, haste, two languages, and
-reminders that a program wrote into the user's message. ``--phrasing other`` asks for the same with
-other words, to see what a model does with phrasings that it never saw.
+No person is in these logs. They have the noise of real ones: failed and repeated calls, outputs
+that change what comes next, messages without calls, greetings, haste, two languages, and reminders
+that a program wrote into the user's message. ``--phrasing other`` writes the same requests in other
+words, to test a model on phrasings that it did not learn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from examples.hotel.tools import TOOLS
 RUNS = 300
 SEED = 18
 LARGE = 600_000
-"""Bytes from which a log is gzipped; every format is read so, too."""
+"""Logs of at least this many bytes are gzipped."""
 
 FORMATS: dict[str, Callable[..., list[Any]]] = {
     "openai-chat": log_formats.openai_chat_bare,

@@ -15,7 +15,7 @@ Batches = list[list[Call]]
 
 @dataclass(frozen=True)
 class Request:
-    """One thing to ask for: ways to say it, ways that are held out, its calls, how frequent."""
+    """A request: its phrasings, held-out phrasings, calls and frequency."""
 
     phrasings: tuple[str, ...]
     other: tuple[str, ...]
@@ -34,7 +34,7 @@ def _booking(guest: Guest) -> list[Call]:
 
 
 def _tell(rng: random.Random, guest: Guest, subject: str) -> list[Call]:
-    """The guest hears of it: by mail where there is time, else by text message."""
+    """Tell the guest: by mail if there is time, else by text message."""
     if rng.random() < 0.5:
         body = {"to": guest["email"], "subject": subject, "body": f"Dear {guest['name']}, done."}
         return [Call("send_email", body, {"sent": True})]

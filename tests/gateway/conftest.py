@@ -65,34 +65,21 @@ def model():
 @pytest.fixture(scope="session")
 def served():
     """Servers in one process of their own, for the tests that leave them as they are."""
-    mounts = [
-        {"tools": 30, "names": NAMES},
-        {"names": NAMES},
-        {"prefix": "a_", "special": True},
-        {"prefix": "b_", "special": True},
-        {"names": STRANGE},
-        {"names": {"end": "Ends it.", **STRANGE}},
-        {"names": {"run": "Runs a marathon."}},
-        {"names": {"run": "Runs a program.", **NAMES}},
-        {"tools": 5, "names": NAMES},
-        {"tools": 2},
-    ]
+    mounts = {
+        "full": {"tools": 30, "names": NAMES},
+        "known": {"names": NAMES},
+        "a": {"prefix": "a_", "special": True},
+        "b": {"prefix": "b_", "special": True},
+        "strange": {"names": STRANGE},
+        "ends": {"names": {"end": "Ends it.", **STRANGE}},
+        "runs": {"names": {"run": "Runs a marathon."}},
+        "program": {"names": {"run": "Runs a program.", **NAMES}},
+        "two_tools": {"tools": 2},
+    }
     port = free_port()
-    with http_server(port, mounts=mounts):
-        names = (
-            "full",
-            "known",
-            "a",
-            "b",
-            "strange",
-            "ends",
-            "runs",
-            "program",
-            "few",
-            "two_tools",
-        )
+    with http_server(port, mounts=list(mounts.values())):
         specs = {
             name: UpstreamSpec(name, url=f"http://127.0.0.1:{port}/{number}/mcp")
-            for number, name in enumerate(names)
+            for number, name in enumerate(mounts)
         }
         yield {**specs, "two": [specs["a"], specs["b"]]}

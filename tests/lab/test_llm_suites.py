@@ -85,17 +85,6 @@ def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out
         run_lab(["downstream"], options, lab="l", store=store, command="x")
 
 
-def test_what_several_suites_left_out_is_said_once(tmp_path):
-    store = Store(tmp_path)
-    options = Options(quick=True, plans=30, encoders=["lexical"], datasets=["bundled"])
-    suites = ["paper-weights", "paper-ablations"]
-    with in_this_process():
-        run_lab(suites, options, lab="l", store=store, command="x")
-    page = build_report(store, "l")[0]
-    assert [section.id for section in page.sections[:3]] == ["summary", "left-out", "claims"]
-    assert to_markdown(page).count("the runs that ask an LLM: name one with --llm") == 1
-
-
 def test_a_report_of_few_plans_says_so(tmp_path):
     data = write_data(tmp_path)
     store = Store(tmp_path / "cache")

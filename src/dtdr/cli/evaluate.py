@@ -22,7 +22,7 @@ from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.evaluate.harness import run_folds, score_model
-from dtdr.evaluate.mistakes import find_mistakes
+from dtdr.evaluate.next_calls import find_mistakes
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel

@@ -13,8 +13,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import by_plan_length, by_step, plan_accuracy, result_tables
 from dtdr.evaluate.call_accuracy import CallScores
 from dtdr.evaluate.metrics import Mean, summary
-from dtdr.evaluate.mistakes import Mistake
-from dtdr.evaluate.next_calls import NextCallReport
+from dtdr.evaluate.next_calls import Mistake, NextCallReport
 from dtdr.evaluate.plan_accuracy import PlanScores
 from dtdr.evaluate.reliability import Reliability, reliability_of
 from dtdr.evaluate.run_log import RunLog
@@ -140,9 +139,6 @@ class Evaluation:
             )
         if self.calls is not None:
             yield result_tables.calls_table(self.calls, title="Calls, the right tool given")
-            if self.calls.exact < 1:
-                title = "Leaves that are wrong most often"
-                yield result_tables.lost_leaves_table(self.calls, title=title)
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
         if self.mistakes:

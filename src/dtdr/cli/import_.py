@@ -85,8 +85,8 @@ def import_traces(
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
     window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
-    cut = logs.CutOptions(turns=turns, failed=failed, outputs=outputs, leave_out=strip, **own)
-    choices = logs.ImportOptions(cut=cut, window_bytes=window * MEGABYTE, idle_gap=gap)
+    own |= {"leave_out": strip, "window_bytes": window * MEGABYTE, "idle_gap": gap}
+    choices = logs.CutOptions(turns=turns, failed=failed, outputs=outputs, **own)
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):

@@ -14,7 +14,7 @@ import msgspec
 from dtdr.data import json_codec, parquet
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import replace_file
-from dtdr.data.jsonl import BadRecords, iter_lines, leave_out, longest_line
+from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
 from dtdr.data.shards import Shard, find_shards
 from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import InputError, OutputError
@@ -148,8 +148,8 @@ def iter_records(
         return
     try:
         with shard.open() as stream:
-            options = {"needed": parquet.NEEDED, "known": parquet.COLUMNS, "groups": groups}
-            rows = parquet.iter_rows(stream, largest=longest_line(), **options)
+            needed, known = parquet.NEEDED, parquet.COLUMNS
+            rows = parquet.iter_rows(stream, needed=needed, known=known, groups=groups)
             for number, row in enumerate(rows, start=first_row):
                 yield f"{shard.name}, row {number}", row
     except InputError as error:

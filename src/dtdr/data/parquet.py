@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration, read_offered
+from dtdr.data.jsonl import longest_line
 from dtdr.errors import InputError, MissingExtraError
 
 SUFFIX = ".parquet"
@@ -24,9 +25,6 @@ _ROWS = 4_096
 """Rows of a batch: some megabytes."""
 _FEW_ROWS = 64
 """Rows of a batch whose texts cannot be a dictionary."""
-
-LARGEST_ROW = 32_000_000
-"""Bytes of a row with its texts as Python objects: as many as of the longest line of JSON."""
 
 _LARGEST_GROUP = 1 << 30
 """Bytes of a decoded row group, which Arrow may decode in one piece."""
@@ -59,7 +57,6 @@ def iter_batches(
     needed: Sequence[str] = (),
     known: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
-    largest: int = LARGEST_ROW,
 ) -> Iterator[Any]:
     """Yield the rows of a Parquet file as record batches of a few megabytes.
 
@@ -71,7 +68,6 @@ def iter_batches(
         known: columns to read, if they are there; None for all. ``calls.tool`` is one field of the
             objects in a list.
         groups: row groups to read; None for all.
-        largest: maximum bytes of a row.
 
     Raises:
         InputError: the file is not Parquet, is not whole, lacks a column, has a row that is too
@@ -79,7 +75,7 @@ def iter_batches(
         MissingExtraError: pyarrow is not installed.
     """
     arrow, parquet = _import_arrow()
-    file = _open(stream)
+    file, largest = _open(stream), longest_line()
     try:
         names = file.schema_arrow.names
         missing = [name for name in needed if name not in names]

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import statistics
 import time
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluate.records import Record
+from dtdr.evaluate.statistics import Record
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, iter_parts
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.values import canonical, resolve_references
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
 """Least probabilities of the coverage."""
-_MOST_LOST = 10
-
-
-Reason = Literal[
-    "not reachable", "left out", "given where omitted", "wrong form", "wrong record", "wrong leaf"
-]
-"""Why a leaf is wrong: its value is nowhere in the run; it is there and was not given; a value was
-given and the demonstration has none; it is there in another form; it is the same part of another
-record; or anything else."""
 
 
 class Covered(NamedTuple):
@@ -57,8 +46,6 @@ class CallScores(Record):
             that it refers to, and otherwise only outputs with a value that the demonstration gives.
         slots: by source, the share of the predicted arguments from there that are right; of
             ``unknown`` ones, the share that the demonstration left out too.
-        lost: the ten leaves that were wrong most often: a parameter, a field of an object
-            (``trip/city``) or the items of a list (``ids/*``), with the count of each reason.
         coverage: by least probability; exact is 1 if no call has it.
         milliseconds_median: for one call.
     """
@@ -68,7 +55,6 @@ class CallScores(Record):
     exact_most_sure_half: float
     plans_dependencies: float
     slots: dict[str, float]
-    lost: dict[str, dict[Reason, int]]
     coverage: dict[float, Covered]
     milliseconds_median: float
 
@@ -82,7 +68,6 @@ class _Judgements:
     seconds: list[float] = field(default_factory=list)
     plans: list[bool] = field(default_factory=list)
     by_source: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
-    lost: dict[str, Counter[Reason]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, model: ArgumentModel, item: Demonstration) -> None:
         """Fill the calls of a plan."""
@@ -102,9 +87,6 @@ class _Judgements:
             for _, kind, is_right in judged:
                 if kind != "omitted":
                     self.by_source[kind].append(is_right)
-            if not self.exact[-1]:
-                for slot, reason in find_lost_leaves(prediction, call, state):
-                    self.lost[f"{call.tool}: {slot}"][reason] += 1
         self.plans.append(uses_right_outputs)
 
 
@@ -132,14 +114,12 @@ def score_calls(
         count = int((sure >= least).sum())
         exact = float(right[:count].mean()) if count else 1.0
         coverage[least] = Covered(count / len(sure), exact)
-    lost = sorted(seen.lost, key=lambda name: (-seen.lost[name].total(), name))
     return CallScores(
         len(right),
         float(right.mean()),
         float(right[: max(1, len(right) // 2)].mean()),
         _share(seen.plans),
         {kind: _share(values) for kind, values in sorted(seen.by_source.items())},
-        {name: dict(seen.lost[name].most_common()) for name in lost[:_MOST_LOST]},
         coverage,
         1000 * statistics.median(seen.seconds),
     )
@@ -169,54 +149,3 @@ def _judge_slots(
     known = {*prediction.arguments, *prediction.unknown}
     judged += [(name, "omitted", False) for name in call.arguments if name not in known]
     return judged
-
-
-def find_lost_leaves(
-    prediction: CallPrediction, call: ToolCall, state: RunState
-) -> Iterator[tuple[str, Reason]]:
-    """Each leaf of a call that is wrong, by its slot, and why.
-
-    Args:
-        prediction: of the call.
-        call: as the demonstration made it.
-        state: what was known before it.
-    """
-    wanted = _leaves_by_slot(resolve_references(call.arguments, state.by_id))
-    filled = _leaves_by_slot(resolve_references(prediction.arguments, state.by_id))
-    places: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    kinds = list(state.kinds)
-    for past in state.calls:
-        for part in past.parts:
-            places[part.form].add(kinds[part.numbers[1]][:2])
-        reference = canonical({"$ref": past.call.id})
-        places[reference].add((past.call.tool, ""))
-    texts = state.texts
-    folded = {_fold(form) for form in places}
-    said = _fold("".join(part.text for part in texts.parts))
-    for slot in dict.fromkeys((*wanted, *filled)):
-        for right, found in zip_longest(wanted.get(slot, ()), filled.get(slot, ())):
-            if right == found:
-                continue
-            if right is None:
-                yield slot, "given where omitted"
-            elif right not in places and right not in texts.places:
-                same = _fold(right)
-                is_said = bool(same) and (same in folded or same in said)
-                yield slot, "wrong form" if is_said else "not reachable"
-            elif found is None:
-                yield slot, "left out"
-            else:
-                is_same = not places[right].isdisjoint(places.get(found, ()))
-                yield slot, "wrong record" if is_same else "wrong leaf"
-
-
-def _fold(text: str) -> str:
-    """Letters and digits alone, without case and accents: ``New-York`` and ``new york`` agree."""
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFKD", text))).casefold()
-
-
-def _leaves_by_slot(arguments: Mapping[str, Any]) -> dict[str, list[str]]:
-    leaves: dict[str, list[str]] = defaultdict(list)
-    for slot, value in iter_parts(arguments):
-        leaves[slot].append(canonical(value))
-    return leaves

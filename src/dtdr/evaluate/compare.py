@@ -8,9 +8,8 @@ import numpy as np
 
 from dtdr.errors import InputError
 from dtdr.evaluate.metrics import by_plan, mean, mean_score
-from dtdr.evaluate.records import Record
 from dtdr.evaluate.run_log import RunLog
-from dtdr.evaluate.statistics import PERMUTATIONS, bootstrap_interval, permutation_p_value
+from dtdr.evaluate.statistics import PERMUTATIONS, Record, bootstrap_interval, permutation_p_value
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.metrics import mean, mean_score
-from dtdr.evaluate.records import Record
 from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
 from dtdr.evaluate.run_log import RunLog
-from dtdr.evaluate.statistics import over_splits
+from dtdr.evaluate.statistics import Record, over_splits
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, numeric
 
 CAUSES = {
@@ -245,3 +246,60 @@ def next_call_tables(
 def _mean(values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
     return interval(over_splits(known)) if known else EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake(Record):
+    """A step whose best tool was not acceptable.
+
+    Attributes:
+        id: of the demonstration.
+        query: of the demonstration.
+        history: tools called before the step, oldest first.
+        predicted: the best tool of the ranking.
+        probability: of the best tool.
+        confidence: of the ranking; the probability where the model gives no confidence.
+        called: the tool that the run called next, or ``end``.
+        acceptable: all tools that would have been right, sorted.
+    """
+
+    id: str
+    query: str
+    history: tuple[str, ...]
+    predicted: str
+    probability: float
+    confidence: float
+    called: str
+    acceptable: tuple[str, ...]
+
+
+def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) -> list[Mistake]:
+    """At most k steps of a run log that were ranked wrong, most confident first.
+
+    Args:
+        log: of one model.
+        demonstrations: those that the log is about.
+        k: how many at most.
+    """
+    by_id = {item.id: item for item in demonstrations}
+    probability = log.head_probabilities[:, 0]
+    confidence = np.where(np.isnan(log.confidence), probability, log.confidence)
+    wrong = np.flatnonzero(log.first_rank > 1)
+    order = wrong[np.lexsort((-probability[wrong], -confidence[wrong]))][:k]
+    mistakes = []
+    for step in order.tolist():
+        item = by_id[log.plan_ids[log.plan[step]]]
+        acceptable = (log.names[tool] for tool in log.acceptable[step].tolist() if tool >= 0)
+        mistakes.append(
+            Mistake(
+                item.id,
+                item.query,
+                item.plan.tools[: int(log.step[step])],
+                log.names[log.head[step, 0]],
+                float(probability[step]),
+                float(confidence[step]),
+                log.names[log.called[step]],
+                tuple(sorted(acceptable)),
+            )
+        )
+    return mistakes

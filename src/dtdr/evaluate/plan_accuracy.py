@@ -15,9 +15,8 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.errors import InputError
-from dtdr.evaluate.records import rounded
 from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
-from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion
+from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion, rounded
 from dtdr.evaluate.tables import Cell, Column, Table, numeric, p_value
 from dtdr.predict.model import Model
 from dtdr.predict.plans.best_first import MOST_CALLS

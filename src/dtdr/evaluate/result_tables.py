@@ -144,21 +144,3 @@ def calls_table(scores: CallScores, *, title: str) -> Table:
     columns = [Column("Measure", "name"), Column("Share right", "share", share, True)]
     caption = f"{scores.calls:,} calls, {scores.milliseconds_median:.1f} ms each (median)."
     return Table(columns, rows, title=title, caption=caption)
-
-
-def lost_leaves_table(scores: CallScores, *, title: str) -> Table:
-    """The leaves of calls that were wrong most often, and why."""
-    rows = [
-        {
-            "name": name,
-            "count": sum(reasons.values()),
-            "reasons": ", ".join(f"{reason} {number}" for reason, number in reasons.items()),
-        }
-        for name, reasons in scores.lost.items()
-    ]
-    columns = [
-        Column("Leaf", "name"),
-        Column("Wrong", "count", count, True),
-        Column("Reasons", "reasons"),
-    ]
-    return Table(columns, rows, title=title)

@@ -1,11 +1,12 @@
-"""Intervals and paired tests: what every table of an evaluation shares."""
+"""Intervals, paired tests and records: what all results of an evaluation share."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -150,3 +151,25 @@ def _chunks(total: int, width: int) -> list[int]:
     """Row counts that sum to ``total``, each of at most about 8 MB of float64."""
     size = max(1, 1_000_000 // max(1, width))
     return [min(size, total - start) for start in range(0, total, size)]
+
+
+class Record:
+    """Base of the dataclasses whose fields are their JSON object."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; numbers have six decimals."""
+        record: dict[str, Any] = rounded(asdict(self))  # type: ignore[call-overload]
+        return record
+
+
+def rounded(value: Any) -> Any:
+    """A value with six decimals in each number; named tuples become mappings, keys texts."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -18,7 +18,7 @@ from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
 from dtdr.logs.cut_options import CutOptions, Failed, Outputs, Turns
 from dtdr.logs.exports import Langfuse, LangSmith
-from dtdr.logs.importer import UNUSABLE, Importer, ImportOptions
+from dtdr.logs.importer import UNUSABLE, Importer
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.log_format import Canonical, TraceFormat
 from dtdr.logs.mcp import MCP, read_line
@@ -130,7 +130,7 @@ def open_demonstrations(
 def read_traces(
     fmt: str | None,
     paths: Sequence[str | Path],
-    options: ImportOptions | None = None,
+    options: CutOptions | None = None,
     *,
     redactor: Redactor | None = None,
     bad: BadRecords | None = None,
@@ -159,7 +159,6 @@ __all__ = [
     "INJECTED_TAGS",
     "CutOptions",
     "Failed",
-    "ImportOptions",
     "Importer",
     "LogReader",
     "Outputs",

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.logs.injected import INJECTED_TAGS
+from dtdr.logs.log_format import DEFAULT_BYTES
 
 
 class Turns(StrEnum):
@@ -50,6 +51,8 @@ class CutOptions:
         output_length: characters kept of an output, and of a message before the query.
         leave_out: tags of blocks that a program put into users' messages, which are removed.
         nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
+        window_bytes: memory for records of conversations and traces that may continue.
+        idle_gap: seconds of pause that end a run in formats without users.
     """
 
     turns: Turns = Turns.SPLIT
@@ -62,3 +65,5 @@ class CutOptions:
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS
     nested: bool = True
+    window_bytes: int = DEFAULT_BYTES
+    idle_gap: float = 300.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.logs.cut_options import CutOptions
 from dtdr.logs.left_out import blame
-from dtdr.logs.log_format import DEFAULT_BYTES, Group, TraceFormat, Window
+from dtdr.logs.log_format import Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import Cutter
@@ -28,21 +28,6 @@ UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, 
 
 _NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
     cut_outputs unmatched_results""".split()  # noqa: SIM905  # as prose
-
-
-@dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """How logs are read.
-
-    Attributes:
-        cut: how conversations become demonstrations.
-        window_bytes: memory for records of conversations and traces that may continue.
-        idle_gap: seconds of pause that end a run in formats without users.
-    """
-
-    cut: CutOptions = field(default_factory=CutOptions)
-    window_bytes: int = DEFAULT_BYTES
-    idle_gap: float = 300.0
 
 
 class Importer:
@@ -60,19 +45,17 @@ class Importer:
         self,
         fmt: type[TraceFormat],
         paths: Sequence[Path] | LogReader,
-        options: ImportOptions | None = None,
+        options: CutOptions | None = None,
         *,
         redactor: Redactor | None = None,
         bad: BadRecords | None = None,
     ) -> None:
-        options = options or ImportOptions()
+        options = options or CutOptions()
         self.reader = paths if isinstance(paths, LogReader) else LogReader(paths)
         self.window = Window(options.window_bytes)
         self.format = fmt(self.window, idle_gap=options.idle_gap)
-        cut = options.cut
-        if not cut.query and fmt.default_query:
-            cut = replace(cut, query=fmt.default_query)
-        self.cutter = Cutter(cut, redactor, fmt.name)
+        options = replace(options, query=options.query or fmt.default_query)
+        self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor
         self.bad = bad
         self.failures: Counter[str] = Counter()

@@ -371,7 +371,7 @@ def call_text(call: TracedCall) -> str:
 
 
 def nest(call: TracedCall, trace: Trace, name: str) -> None:
-    """Nest a trace in the call that it ran inside of, with an id that is unique in the log.
+    """Nest a trace in the call that it ran inside of; ``name`` is unique in the log.
 
     Without a user's message, its query is what the call asks for.
     """

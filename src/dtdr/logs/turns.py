@@ -93,12 +93,9 @@ class Cutter:
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
                 self.counts["runs"] += 1
-                result = self._demonstration(conversation, number, parent)
-                demonstration = None if isinstance(result, str) else result
+                demonstration = self._demonstration(conversation, number, parent)
                 if demonstration is not None:
                     yield demonstration
-                else:
-                    self.dropped[str(result)] += 1
                 yield from self._cut_nested(conversation, demonstration)
 
     def _cut_nested(
@@ -108,34 +105,25 @@ class Cutter:
         if not self.options.nested:
             return
         for call in conversation.turn.calls():
-            parent = None
             identifier = conversation.calls[id(call)].id
-            if demonstration is not None:
-                parent = Parent(demonstration.id, identifier)
-            for number, nested in enumerate(call.nested, start=1):
+            parent = None if demonstration is None else Parent(demonstration.id, identifier)
+            for nested in call.nested:
                 nested.group = conversation.trace.group
-                if demonstration is not None and not nested.id:
-                    nested.salt = f"{demonstration.id}/{identifier}/{number}"
                 yield from self.cut(nested, parent)
 
     def _demonstration(
         self, conversation: _Conversation, number: int, parent: Parent | None
-    ) -> Demonstration | str:
-        """The demonstration of the latest turn, or the reason why there is none."""
-        trace, turn = conversation.trace, conversation.turn
-        options = self.options
-        texts = list(turn.texts)
-        if options.turns is Turns.CONTEXT:
-            texts = [*conversation.texts, *texts]
-        query = "\n".join(texts).strip() or options.query
-        if not query:
-            return "no query in the log"
+    ) -> Demonstration | None:
+        """The demonstration of the latest turn; None if it is dropped."""
+        trace, turn, options = conversation.trace, conversation.turn, self.options
+        earlier = conversation.texts if options.turns is Turns.CONTEXT else []
+        query = "\n".join([*earlier, *turn.texts]).strip() or options.query
         calls = turn.calls()
-        self.counts["failed calls"] += sum(call.failed for call in calls)
-        if not calls and not options.empty:
-            return "no tool was called"
-        if any(call.tool == END for call in calls):
-            return f"a tool is named {END!r}, which is reserved"
+        if query:
+            self.counts["failed calls"] += sum(call.failed for call in calls)
+        if reason := self._reason_to_drop(query, calls):
+            self.dropped[reason] += 1
+            return None
         plan_calls = tuple(
             replace(conversation.calls[id(call)], step=step)
             for call, step in zip(calls, number_steps(calls), strict=True)
@@ -158,6 +146,14 @@ class Cutter:
             time=as_moment(turn.at or trace.at),
             offered=read_offered(called.union(trace.offered)) if trace.offered else None,
         )
+
+    def _reason_to_drop(self, query: str, calls: Sequence[TracedCall]) -> str:
+        if not query:
+            return "no query in the log"
+        if not calls and not self.options.empty:
+            return "no tool was called"
+        is_reserved = any(call.tool == END for call in calls)
+        return f"a tool is named {END!r}, which is reserved" if is_reserved else ""
 
 
 class _Conversation:

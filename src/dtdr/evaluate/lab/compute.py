@@ -247,7 +247,7 @@ def _parallel(
 ) -> Iterator[list[Done]]:
     backend: dict[str, Any] = {"backend": "loky", "inner_max_num_threads": 1}
     order = "generator_unordered"
-    if engine == engines.RAY:
+    if engine.startswith(engines.RAY):
         from ray.util.joblib import register_ray
 
         register_ray()

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +35,6 @@ one. Above it, only the phrases of the sample are kept."""
 
 _AT_ONCE = 20_000
 """Queries after which phrases are made unique, to bound memory."""
-
-_ARRAYS = ("lowest", "phrases")
-"""Attributes that are not JSON."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -186,7 +183,7 @@ class Counts:
 
     def to_bytes(self) -> bytes:
         """The state as bytes; equal counts have equal bytes."""
-        record = {name: value for name, value in vars(self).items() if name not in _ARRAYS}
+        record = vars(self) | {"lowest": None, "phrases": None}  # arrays follow
         head = json.dumps(record, sort_keys=True).encode()
         phrases = b"" if self.phrases is None else self.phrases.tobytes()
         parts = (head, self.lowest.tobytes(), phrases)
@@ -210,6 +207,4 @@ def merge_all(parts: Iterable[Counts]) -> Counts | None:
         merged.append(part)
         while len(merged) > 1 and merged[-2].total <= 2 * merged[-1].total:
             merged.append(merged.pop().merge(merged.pop()))
-    while len(merged) > 1:
-        merged.append(merged.pop().merge(merged.pop()))
-    return merged[0] if merged else None
+    return reduce(Counts.merge, reversed(merged)) if merged else None

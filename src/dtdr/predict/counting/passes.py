@@ -14,8 +14,8 @@ from dtdr.data import parquet
 from dtdr.data.calls import END
 from dtdr.data.demonstration_files import convert_record, iter_records, read_tools, record_id
 from dtdr.data.demonstrations import Demonstration, Outcome
-from dtdr.data.engines import Engine, ProcessEngine
-from dtdr.data.jsonl import BadRecords, leave_out, longest_line
+from dtdr.data.engines import ProcessEngine
+from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, nothing_to_learn
 from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
@@ -99,7 +99,6 @@ def _iter_batches(part: Part, columns: Sequence[str]) -> Iterator[Any]:
                 needed=parquet.NEEDED,
                 known=columns,
                 groups=part.groups,
-                largest=longest_line(),
             )
     except InputError as error:
         raise InputError(f"{shard.name}: {error}") from error
@@ -218,7 +217,7 @@ def draw_sample(
     seed: int = 0,
     failures: bool = False,
     bad: BadRecords | None = None,
-    engine: Engine | None = None,
+    engine: ProcessEngine | None = None,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
 

@@ -15,8 +15,7 @@ from dtdr.errors import DtdrError
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.harness import score_model
 from dtdr.evaluate.metrics import mean_score
-from dtdr.evaluate.mistakes import Mistake, find_mistakes
-from dtdr.evaluate.next_calls import CAUSES, find_causes
+from dtdr.evaluate.next_calls import CAUSES, Mistake, find_causes, find_mistakes
 from dtdr.evaluate.run_log import RunLog
 from dtdr.predict.model import Model
 

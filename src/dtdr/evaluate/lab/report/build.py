@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from dtdr.errors import DtdrError, InputError, unknown_choice
 from dtdr.evaluate.lab.report import llm, rankings
 from dtdr.evaluate.lab.report.advice import build_advice, build_runs
-from dtdr.evaluate.lab.report.front import build_claims, build_reproduction, build_summary
 from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
 from dtdr.evaluate.lab.report.results import CITATION, NOT_RUN, Results
 from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import names
-from dtdr.evaluate.tables import Column, Table
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric
 
 SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "retrieval": rankings.build_retrieval,
@@ -52,22 +52,12 @@ def build_report(
     results = Results(store, lab or labs[0])
     order = {name: place for place, name in enumerate(names())}
     suites = sorted(results.manifests, key=lambda name: (order.get(name, len(order)), name))
-    with _explain_damage(results, "list of what was left out"):
-        reasons = [r for item in results.manifests.values() for r in item["left_out"]]
-        shared = [reason for reason, count in Counter(reasons).items() if count > 1]
     sections: list[Section] = []
     for name in suites:
         with _explain_damage(results, f"suite {name!r}"):
-            sections.append(_section(results, name, shared))
+            sections.append(_section(results, name))
     with _explain_damage(results, "runs"):
-        repeated: list[Block] = [Text(f"{reason}.") for reason in shared]
-        left_out = Section("left-out", "Left out of several suites", repeated)
-        front = [
-            build_summary(results),
-            left_out if shared else None,
-            build_claims(results),
-            build_advice(results),
-        ]
+        front = [build_summary(results), build_advice(results)]
         sections = [section for section in front if section is not None] + sections
         sections.append(build_reproduction(results))
     if not times:
@@ -102,7 +92,7 @@ def _explain_damage(results: Results, what: str) -> Iterator[None]:
         ) from error
 
 
-def _section(results: Results, name: str, shared: Sequence[str]) -> Section:
+def _section(results: Results, name: str) -> Section:
     manifest = results.manifests[name]
     build = SECTIONS.get(str(manifest["section"]), rankings.build_retrieval)
     blocks: list[Block] = []
@@ -110,11 +100,8 @@ def _section(results: Results, name: str, shared: Sequence[str]) -> Section:
         blocks.append(Text(str(manifest["about"])))
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
-    shown = [*build(results, name), *_failures(results, name)]
-    blocks += shown
-    # A section without results gives all reasons, shared ones too.
-    left_out = [reason for reason in manifest["left_out"] if not (shown and reason in shared)]
-    if left_out:
+    blocks += [*build(results, name), *_failures(results, name)]
+    if left_out := manifest["left_out"]:
         blocks.append(Text("Left out: " + "; ".join(left_out) + "."))
     return Section(name, str(manifest["title"]), blocks)
 
@@ -136,3 +123,83 @@ def _failures(results: Results, suite: str) -> list[Block]:
         columns = [Column("Run"), Column("Why there is no result")]
         blocks.append(Table(columns, rows, "Runs that failed"))
     return blocks
+
+
+def build_summary(results: Results) -> Section | None:
+    """Why nothing is concluded from a small form of the suites; None where they were run whole."""
+    if results.may_judge:
+        return None
+    plans = results.few_plans()
+    data = "A small form of each suite was run"
+    if plans is not None:
+        data = f"Only the first {plans:,} plans of each set were used"
+    text = f"{data}: enough to see that everything works, too little to judge a method or a claim."
+    return Section("summary", "In short", [Text(text)])
+
+
+def build_reproduction(results: Results) -> Section:
+    """How to get the same report: commands, data sets with their hashes, versions, seeds."""
+    blocks: list[Block] = [_commands(results), _data(results), _versions(results)]
+    reasons = [reason for _, reason in results.failures()]
+    waiting = reasons.count(NOT_RUN)
+    for count, what in ((len(reasons) - waiting, "failed"), (waiting, "were not run yet")):
+        if count:
+            blocks.append(Text(f"{count:,} runs {what}; each section lists its own."))
+    return Section("reproduce", "How to reproduce this", blocks)
+
+
+def _commands(results: Results) -> Table:
+    rows = []
+    for name, manifest in results.manifests.items():
+        specs = [run["spec"] for run in manifest["runs"]]
+        seeds = sorted({int(spec["seed"]) for spec in specs if "seed" in spec})
+        shown = ", ".join(map(str, seeds)) or "-"
+        rows.append([name, f"`{manifest['command']}`", number(len(specs)), shown])
+    columns = [Column("Suite"), Column("Command"), *numeric("Runs"), Column("Seeds")]
+    caption = (
+        "The seed draws the split and is the retriever's own seed. A run is kept under the "
+        "hash of its data, split, retriever, parameters and code; what changed is computed "
+        "again, the rest is read."
+    )
+    return Table(columns, rows, "Commands", caption)
+
+
+def _data(results: Results) -> Table:
+    """Size and shape of each set (paper, Table 5), the paper's row below it, and its source."""
+    names = (name for manifest in results.manifests.values() for name in manifest["datasets"])
+    rows: list[list[Any]] = []
+    notes = ["Tools: described or called, and the end of the plan. ±: standard deviation."]
+    for name in dict.fromkeys(names):
+        about = results.dataset(name)
+        source = [f"`{about['sha256']}`", str(about["source"]), str(about["licence"] or "-")]
+        rows.append([results.title(name), *_sizes(about), *source])
+        if about["published"]:
+            sizes = _sizes(about["published"], aside=True)
+            rows.append([Cell("  in the paper", aside=True), *sizes, EMPTY, EMPTY, EMPTY])
+            texts = ("  difference", *about["difference"].values())
+            rows.append([*(Cell(text, aside=True) for text in texts), EMPTY, EMPTY, EMPTY])
+        sentences = (about["note"], *about["remarks"])
+        notes += [f"{about['title']}: {sentence}" for sentence in sentences if sentence]
+    columns = [
+        Column("Set"),
+        *numeric("Plans", "Tools", "Calls a plan", "Dependencies a plan"),
+        *map(Column, ("SHA-256 of its content", "From", "Licence")),
+    ]
+    return Table(columns, rows, "Data", "\n".join(notes))
+
+
+def _sizes(values: Mapping[str, Any], *, aside: bool = False) -> list[Cell]:
+    texts = [f"{values[key]:,}" for key in ("plans", "tools")]
+    for key in ("calls_per_plan", "dependencies_per_plan"):
+        texts.append(f"{values[key]['mean']:.1f} ± {values[key]['sd']:.1f}")
+    return [Cell(text, aside=aside) for text in texts]
+
+
+def _versions(results: Results) -> Table:
+    versions: dict[str, set[str]] = defaultdict(set)
+    for run in results.all_runs():
+        for package, version in results.header(run)["versions"].items():
+            versions[package].add(str(version))
+    rows = [[name, ", ".join(sorted(versions[name]))] for name in sorted(versions)]
+    caption = "More than one version in a row: runs of several installations share the cache."
+    return Table([Column("Package"), Column("Version")], rows, "Versions", caption)

@@ -61,7 +61,8 @@ class NewToolScorer:
             varies: shape (features,): which differ between the tools of a step; what is the same
                 for all of them is left to the gate. None: all.
             similar: shape (features,): which say how similar the text of a tool is to the query; a
-                tool is never less likely for that, which costs nothing on the same trials. None: none.
+                tool is never less likely for that. On the trials of ``ADDED`` the bound costs
+                nothing. None: none.
         """
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
         away = ((rows - mean) / scale).clip(-_FARTHEST, _FARTHEST)

@@ -16,11 +16,9 @@ _DECAY = 1.0
 _DRAWN = 16
 """Tools that are looked at in each step of training, the acceptable ones among them."""
 ADDED = 0.3
-"""Factor on the odds of tools that were added after the fit, of which no demonstration could call
-any. On six validation trials of three hidden tools of TinyAgent: recall@5 of the hidden ones .84
-(BM25 .62) and down to -.034 MRR on other steps; with .05, .81 and -.010 to +.009 where the two
-likeliest were raised to places 4 and 5, which this design does not do. These figures are of .2 and
-a small network; a regression draws the odds closer together, and was not measured again."""
+"""Factor on the odds of tools that were added after the fit, which no demonstration could call. Of
+three hidden tools of TinyAgent, three trials on its training side: recall@5 of the hidden ones .66
+with .2, .72 with .3 and .77 with .5 (BM25 .47); MRR of other steps .886, .880 and .871."""
 _LEAST_SCALE, _FARTHEST = 0.02, 3.0
 """A feature that hardly varied must not decide alone when it does."""
 _SMALLEST_LOGIT, _LARGEST_LOGIT = -80.0, 20.0
@@ -63,7 +61,8 @@ class NewToolScorer:
             varies: shape (features,): which differ between the tools of a step; what is the same
                 for all of them is left to the gate. None: all.
             similar: shape (features,): which say how similar the text of a tool is to the query; a
-                tool is never less likely for that. None: none.
+                tool is never less likely for that. On the trials of ``ADDED`` the bound costs
+                nothing. None: none.
         """
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
         away = ((rows - mean) / scale).clip(-_FARTHEST, _FARTHEST)

@@ -156,7 +156,7 @@ export function Prediction({ of, query, calls }: { of: Predicted; query: string;
     <section class="cost" aria-label="Predicted call">
       <h3>As a call: <Name of={of.tool} /></h3>
       <MarkedQuery query={query} of={of} />
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Arguments">
         <table>
           <thead><tr><th>Argument</th><th>Value</th><th>From</th><th class="num">Probable</th></tr>
           </thead>

@@ -184,7 +184,7 @@ function ToolPanel({ tool }: { tool: string }) {
       {of.arguments.length > 0 && (
         <>
           <h3>Where its arguments come from</h3>
-          <div class="scroll">
+          <div class="scroll" tabIndex={0} role="group" aria-label="Sources of arguments">
             <table>
               <thead><tr><th>Argument</th><th>From</th></tr></thead>
               <tbody>

@@ -287,7 +287,7 @@ function Difference() {
     <section class="panel" aria-label="What the forks differ in">
       <h2>What changes</h2>
       {rows.length ? (
-        <div class="scroll"><table>
+        <div class="scroll" tabIndex={0} role="group" aria-label="Forks"><table>
           <thead><tr><th>Tool</th><th class="num">Fork 1</th><th class="num">Fork 2</th>
             <th class="num">Change</th></tr></thead>
           <tbody>

@@ -14,7 +14,7 @@ function Contributions({ of }: { of: Explanation }) {
   return (
     <section class="panel" aria-label="Contributions">
       <h2>What each block adds</h2>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Blocks">
         <table class="why">
           <thead>
             <tr><th>Block</th><th>Against <Name of={of.rival} /></th><th class="num">Adds</th>
@@ -73,7 +73,7 @@ function Chain({ of }: { of: Explanation }) {
   return (
     <section class="panel" aria-label="Chains">
       <h2>What came next in similar runs</h2>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-label="Similar runs">
         <table>
           <thead><tr><th>Cluster</th><th class="num">Runs</th><th>After</th>
             <th class="num">This tool</th><th class="num">The other</th><th class="num">Any</th></tr>

@@ -15,17 +15,17 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3600),
-    "net": (1, 1350),
-    "text": (2, 1550),
-    "logs": (3, 5400),
-    "rankers": (3, 9500),
-    "predict": (4, 7200),
-    "llm": (5, 3100),
-    "agents": (5, 7350),
-    "evaluate": (6, 9800),
-    "serve": (7, 7000),
-    "cli": (8, 4100),
+    "data": (1, 3250),
+    "net": (1, 1300),
+    "text": (2, 1500),
+    "logs": (3, 4750),
+    "rankers": (3, 8950),
+    "predict": (4, 6550),
+    "llm": (5, 3050),
+    "agents": (5, 6850),
+    "evaluate": (6, 9000),
+    "serve": (7, 6450),
+    "cli": (8, 3850),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}
 """The front door, above ``predict``; ``errors`` is below everything."""

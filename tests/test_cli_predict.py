@@ -130,4 +130,4 @@ def test_a_plan_with_a_value_that_has_to_be_written_is_not_complete(tmp_path, cl
     query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
     out = cli("plan", tmp_path / "model", query).table()
     assert "has to be written: body" in out
-    assert "The plan is not complete, values to be written: 1; 2 calls" in out
+    assert "The plan is incomplete: 1 value to be written; 2 calls" in out

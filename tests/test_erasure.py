@@ -104,7 +104,7 @@ def test_a_model_is_marked_until_it_is_fitted_again(data, tmp_path, capsys, capl
     bob = tmp_path / "bob"
     load(model).save(bob)
     assert run(["erase", str(data), "--group", "bob", "--model", str(bob)]) == 0
-    assert f"{bob} is marked; fit it again" in " ".join(capsys.readouterr().err.split())
+    assert f"{bob} learned from them; fit it again" in " ".join(capsys.readouterr().err.split())
     assert load(bob).training_.erased > 0
     assert run([*erase, "--dry-run"]) == 0
     assert load(model).training_.erased == 0

@@ -271,7 +271,7 @@ def test_the_command_learns_what_is_there_and_ends(model, tmp_path, capsys):
     assert "published 000002, with" in shown.out
     assert "held-out demonstrations" in shown.out
     assert run(command) == 0
-    assert "all feedback in the log is decided on" in capsys.readouterr().err
+    assert "the log has no new feedback" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -141,7 +141,9 @@ def test_a_config_without_a_key_is_refused(folder):
 
 def test_another_format_version_is_refused(folder):
     change_config(folder, format_version=99)
-    with pytest.raises(ModelError, match=f"version 99, this dtdr reads version {FORMAT_VERSION}"):
+    with pytest.raises(
+        ModelError, match=f"version 99, but this dtdr reads version {FORMAT_VERSION}"
+    ):
         dtdr.load(folder)
 
 

@@ -162,13 +162,15 @@ def test_missing_file_is_named(tmp_path):
 def test_logs_of_json_lines_are_refused_by_their_version(tmp_path, version):
     path = tmp_path / "run.jsonl"
     path.write_text(json.dumps({"format": "dtdr-run", "format_version": version}) + "\n{}\n")
-    with pytest.raises(InputError, match=f"version {version}, this dtdr reads version 3; run the"):
+    with pytest.raises(
+        InputError, match=f"version {version}, but this dtdr reads version 3; run the"
+    ):
         read_run_log(path)
 
 
 def test_another_version_is_refused(path):
     edit_header(path, lambda header: {**header, "format_version": 99})
-    with pytest.raises(InputError, match="version 99, this dtdr reads version 3"):
+    with pytest.raises(InputError, match="version 99, but this dtdr reads version 3"):
         read_run_log(path)
 
 

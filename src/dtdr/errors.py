@@ -50,8 +50,9 @@ def unknown_choice(kind: str, value: str, choices: Iterable[str]) -> InputError:
 
 def nothing_to_learn(failures: int) -> InputError:
     """An error where all demonstrations, if there were any, are failures that are left out."""
-    told = f" (all {failures} are failures)" if failures else ""
-    return InputError(f"there are no demonstrations to learn from{told}; give at least one")
+    why = f": all {failures} are failures" if failures else ""
+    wanted = "one that did not fail" if failures else "one"
+    return InputError(f"there are no demonstrations to learn from{why}; give at least {wanted}")
 
 
 def check_at_least(low: float, **values: float | None) -> None:
@@ -68,5 +69,5 @@ def check_at_least(low: float, **values: float | None) -> None:
 def other_version(what: str, version: object, readable: int, remedy: str) -> InputError:
     """An error for a file of another format version than this package reads."""
     return InputError(
-        f"{what} has format version {version!r}, this dtdr reads version {readable}; {remedy}"
+        f"{what} has format version {version!r}, but this dtdr reads version {readable}; {remedy}"
     )

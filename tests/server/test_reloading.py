@@ -69,7 +69,7 @@ def replace(path, text):
         (
             "config.json",
             lambda text: json.dumps({**json.loads(text), "format_version": 9}),
-            f"model format version 9, this dtdr reads version {FORMAT_VERSION}",
+            f"model format version 9, but this dtdr reads version {FORMAT_VERSION}",
         ),
     ],
 )

@@ -107,9 +107,13 @@ def root(
         typer.Option("--verbose", "-v", help="Log progress and timings to standard error."),
     ] = False,
 ) -> None:
-    """Rank which tools an LLM agent needs next, learned from demonstrations.
+    """Learn from demonstrations, and rank the tools that an LLM agent needs next.
+
+    A demonstration is a query and the calls that answered it. A retriever is a ranking method.
 
     Start with: dtdr demo
+
+    With your agent's logs: dtdr fit requests.jsonl -o model
     """
     if version:
         typer.echo(f"dtdr {dtdr.__version__}")

@@ -42,17 +42,17 @@ def advise(
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Count the tokens of each way to show tools on your runs.
+    """Compare ways to show tools by the tokens that they would cost on your runs.
 
-    Give runs that the model did not learn from. Or give the --split that it was fitted with, and
-    only the test side counts. Cold: each run starts with an empty prompt cache. Warm: the cache
-    keeps the prompts of earlier runs. Output tokens do not count. The command also lists the tools
-    that no run calls.
+    Give runs that the model did not learn from. If you fitted it with --split, give the same
+    --split, and the command counts only the test side. In the column Cold, each run starts with an
+    empty prompt cache; in Warm, the cache keeps the prompts of earlier runs. Output tokens do not
+    count. The command also lists the tools that no run calls.
 
     Example: dtdr advise model demonstrations.jsonl --top 5
 
     Args:
-        model (MODEL): A model folder.
+        model (MODEL): A model folder that dtdr fit wrote.
         data (DATA): The runs: demonstrations or an agent's logs.
     """
     sizes = Sizes(*msgspec.structs.astuple(options.read_settings(settings, _Settings)))
@@ -85,12 +85,11 @@ def advise(
         more = f" and {len(unused) - _UNUSED:,} more" if len(unused) > _UNUSED else ""
         say(
             f"None of {len(data_set.demonstrations):,} runs calls {printable(names)}{more}. "
-            f"Listed, they are {sum(unused.values()):,} tokens of every request."
+            f"If listed, they add {sum(unused.values()):,} tokens to every request."
         )
 
 
 def _print(costs: Sequence[Cost], runs: int) -> None:
-
     print_table(
         ("Way to show tools", "Tools", "Recall", "Any", "Searches", "Tokens", "Cold", "Warm"),
         [
@@ -119,5 +118,5 @@ def _print(costs: Sequence[Cost], runs: int) -> None:
             f"{label}: {costs[place].way.name} is cheapest, {saved:.0%} below all tools; "
             f"{hidden:.1%} of the steps show no right tool."
             if place
-            else f"{label}: nothing is cheaper than all tools, always the same."
+            else f"{label}: no way is cheaper than showing all tools."
         )

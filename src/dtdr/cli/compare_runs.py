@@ -35,18 +35,20 @@ def compare_runs(
 ) -> None:
     """Compare an agent's runs before and after a change.
 
-    It compares tools, order, arguments, failures and cost, in pairs of runs if both sides have the
-    same ids and queries.
+    It compares tools, order, arguments, failures and cost. If both sides have the same ids and
+    queries, it compares the runs in pairs.
 
     Example: dtdr compare-runs main.jsonl branch.jsonl --limit calls=10% --limit tool_mix=0.1
 
     Args:
-        before (BEFORE): Runs before the change (JSON lines).
+        before (BEFORE): Runs before the change: demonstrations or an agent's logs.
         after (AFTER): Runs after the change.
         limit (MEASURE=X): Exit with 1 if a measure changed significantly and by more than X, such
             as 10%; repeatable. Means per run: calls, tokens, failed_calls, failed_runs. Distances
-            from 0 (the same) to 1: tool_mix, transitions, sources.
-        alpha (P): A change is significant if its corrected p-value is below P; with 1, always.
+            from 0 (the same) to 1: tool_mix, how often each tool is called; transitions, which tool
+            follows which; sources, where arguments come from.
+        alpha (P): A change is significant if its corrected p-value is below P; with 1, every change
+            is significant.
         permutations (N): Number of permutations per test.
     """
     if not 0 < alpha <= 1:
@@ -103,7 +105,6 @@ class _Limit:
 
 
 def _print(drift: Drift, alpha: float) -> None:
-
     how = "the same queries, compared one by one" if drift.is_paired else "different queries"
     print_table(
         ("Measure", *_CHANGE_HEADERS),
@@ -137,7 +138,6 @@ def _print_largest(
 
 
 def _change_row(change: Change, name: str, alpha: float) -> tuple[Any, ...]:
-
     text = f"{change.change:{'' if change.before is None else '+'}.3f}"
     return (
         name,

@@ -40,7 +40,7 @@ def list_sets(
     *,
     as_json: options.JSON = False,
 ) -> None:
-    """List the named sets and whether they are on this machine."""
+    """List the named sets, and say which are on this machine."""
     rows = list(_list_sets())
     if as_json:
         print_json({"sets": rows})
@@ -56,7 +56,6 @@ def list_sets(
 
 
 def _list_sets() -> Iterator[dict[str, Any]]:
-
     yield {
         "name": datasets.BUNDLED,
         "title": "desk-and-travel assistant (synthetic)",
@@ -97,9 +96,9 @@ def stats(
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Count plans, tools, calls and dependencies.
+    """Count plans, tools, calls, and dependencies between calls.
 
-    Published sets also show their published figures.
+    For published sets, it also shows the published figures.
 
     Args:
         sources (SET|FILE): Names of sets, or files of demonstrations or logs; default: all sets.
@@ -137,7 +136,6 @@ def stats(
 
 
 def _measure(source: str, bad: BadRecords | None, only_known_tools: bool) -> Statistics:
-
     path = Path(source)
     if _is_file(source):
         stream = track(open_data([path], bad=bad), f"Counting {path.name}")
@@ -176,10 +174,10 @@ def download(
     """Download a set from huggingface.co into the cache.
 
     Args:
-        name (NAME): A set that is on the hub.
+        name (NAME): A set that 'dtdr data list' offers for download.
     """
     if name == datasets.BUNDLED:
-        raise InputError("the bundled set is generated on this machine; nothing to download")
+        raise InputError("the bundled set comes with dtdr; use it without a download")
     files = fetch_set(datasets.find_source(name), force=force)
     if as_json:
         print_json({"name": datasets.find_source(name).name, "files": list(map(str, files))})

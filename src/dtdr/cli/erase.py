@@ -21,21 +21,21 @@ def erase(
     dry_run: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Delete all demonstrations of a group from files.
+    """Delete all demonstrations of a group, such as a user, from files.
 
-    Models keep what they learned. dtdr inspect and dtdr serve warn about models that you name with
-    --model, until you fit them again.
+    Models keep what they learned until you fit them again. If you name a model with --model, dtdr
+    inspect and dtdr serve warn about it until then.
 
     Example: dtdr erase runs/ --group user-42 --model model
 
     Args:
-        data (DATA): Files of demonstrations: .jsonl, .parquet, folders, patterns.
-        group (GROUP): A group to delete; repeatable.
+        data (DATA): Demonstrations: .jsonl or .parquet files, folders, patterns such as "*.jsonl".
+        group (GROUP): Delete demonstrations whose "group" is this; repeatable.
         model (MODEL): A model that learned from the group; repeatable.
-        dry_run: Only count.
+        dry_run: Only count; delete nothing.
     """
     if "" in group:
-        raise InputError("the group is empty; name the group whose demonstrations are erased")
+        raise InputError("the group is empty; name the group to delete")
     models = list(dict.fromkeys(model or []))
     for folder in models:
         read_config(folder)  # a broken model ends the command before anything is erased
@@ -66,6 +66,6 @@ def erase(
     verb = "would be erased" if dry_run else "erased"
     typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(erasures):,} files")
     for name in marked:
-        note(f"{name} is marked; fit it again with dtdr fit")
+        note(f"{name} learned from them; fit it again with dtdr fit")
     if erased and not dry_run and not models:
-        note("models that learned from them keep what they learned; fit them again")
+        note("models that learned from these demonstrations keep what they learned; fit them again")

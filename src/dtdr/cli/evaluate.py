@@ -51,10 +51,10 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers or a model rank steps.
+    """Measure how well retrievers or a model rank the tools at each step.
 
-    Without --model, each retriever learns from one side of a split and ranks the steps of the
-    other. With --model, the model ranks all steps, and its most confident mistakes are listed.
+    Without --model, each retriever learns from one side of a split and is tested on the other. With
+    --model, the model is tested on all runs, and the command lists its most confident mistakes.
 
     Example: dtdr evaluate demonstrations.jsonl --retriever all --runs runs
 
@@ -63,15 +63,16 @@ def evaluate(
     Args:
         data (DATA): Demonstrations or an agent's logs.
         model (MODEL): Test the model in this folder; fit nothing.
-        folds (N): Test each of N folds after learning from the others. Groups stay together.
-        retriever (NAME): Retriever to evaluate; repeatable. Default: all that need no LLM.
-        metric (NAME): Metric to show; repeatable. For mrr, f1, top1, recall@k and hit@k, every
-            acceptable tool is right; for log_top1 and log_mrr, only the tool that the log called
+        folds (N): Cross-validate with N folds. Each group stays in one fold.
+        retriever (NAME): Retriever to evaluate, or all (the default) for each that needs no LLM;
+            repeatable.
+        metric (NAME): Metric to show; repeatable. mrr, f1, top1, recall@k and hit@k accept any tool
+            whose inputs are ready. log_top1 and log_mrr accept only the tool that the log called
             next. Default: all but hit@k, with k = 5.
-        show (TABLE): Also show a table; repeatable. step, plan-length: the first metric by step or
-            by length of the plan. calibration: whether the probabilities are right. calls, plans:
-            how many calls, or whole plans, are right.
-        runs (FOLDER): Write run logs to this folder, for dtdr compare.
+        show (TABLE): Also show a table; repeatable. step, plan-length: the first --metric by step
+            or plan length. calibration: whether probabilities match how often tools are right.
+            calls, plans: how many calls or whole plans are right.
+        runs (FOLDER): Write a log of each retriever's results here, for dtdr compare.
         markdown: Print the tables as Markdown.
     """
     chosen = list(dict.fromkeys(metric or metrics.DEFAULT))
@@ -84,9 +85,7 @@ def evaluate(
     read = partial(load_dataset, data, dataset, bad=BadRecords() if skip_bad else None)
     if model is not None:
         if others := [name for name, value in fitting.items() if value]:
-            raise InputError(
-                f"--model tests a model that is fitted already; leave out {' and '.join(others)}"
-            )
+            raise InputError(f"--model tests a fitted model; leave out {' and '.join(others)}")
         results = _test_model(load(model), read(), split, shown)
     else:
         given = options.parse_settings(settings)
@@ -141,7 +140,7 @@ def _test_model(
     calls = None
     if Show.CALLS in shown:
         if model.arguments_ is None:
-            raise InputError("the model was fitted without arguments; leave --show calls out")
+            raise InputError("the model was fitted without arguments; leave out --show calls")
         calls = score_calls([(model.arguments_, [run for run in runs if run.outcome != "failure"])])
     return {
         "dataset": dataset.name,

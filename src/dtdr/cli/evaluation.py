@@ -86,7 +86,6 @@ class Evaluation:
 
     @cached_property
     def _reliabilities(self) -> list[Reliability]:
-
         return [reliability_of(log) for log in self.logs if Show.CALIBRATION in self.show]
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,7 +145,6 @@ class Evaluation:
 
 
 def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
-
     rows = [
         (
             shorten(printable(item.query), 44),

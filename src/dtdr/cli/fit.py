@@ -57,7 +57,7 @@ def fit(
 ) -> None:
     """Learn from demonstrations and write a model folder.
 
-    With --split, it learns from the train side only.
+    With --split, it learns from the training side only.
 
     Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
 
@@ -67,16 +67,17 @@ def fit(
         output (MODEL): Model folder to write.
         data (DATA): Files of demonstrations, or logs that dtdr import can read. They may be
             gzipped; - reads standard input.
-        retriever (NAME): The retriever to fit.
+        retriever (NAME): The retriever to fit, such as dtdr-l, or your own as module:Class.
+            docs/concepts.md compares the retrievers.
         settings (KEY=VALUE): Set a parameter of the retriever, such as order=2, encoder=minilm or
-            seed=1; repeatable. Further keys: memory=4GB limits memory by fewer workers and a
-            smaller sample. value_runs=3 keeps a value of an argument from three runs on; 0 keeps
-            none.
+            seed=1; repeatable. Further keys: memory=4GB limits memory, with fewer workers and a
+            smaller sample. value_runs=3 stores a value of an argument if at least three runs have
+            it; 0 stores none.
         arguments: Learn the values of arguments, for dtdr predict.
         plans: Learn to predict whole plans, for dtdr predict --plans.
-        sample (N): Learn from a sample of N if there are more demonstrations; 0 learns from all.
+        sample (N): Learn from at most N demonstrations, drawn at random; 0 learns from all.
             [default: 100000]
-        workers (N): Number of processes that count demonstrations.  [default: one per core]
+        workers (N): Number of processes that read large data.  [default: one per core]
     """
     given = options.parse_settings(settings)
     own = options.take_settings(given, _Settings)

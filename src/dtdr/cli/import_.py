@@ -75,12 +75,12 @@ def import_traces(
         turns: Where to cut conversations. split writes one demonstration per user message, with the
             earlier conversation in "before". context also repeats the earlier user messages in the
             query. whole-query writes one demonstration per conversation.
-        failed: What to do with failed calls. keep keeps them with their status. mark-run also marks
-            the run as failed if the tool did not succeed later.
-        outputs: Write the outputs of calls (text) or not (none).
+        failed: What to do with failed calls. keep: write them with their status. mark-run: also
+            mark the run as failed if the tool did not succeed later; dtdr fit leaves it out.
+        outputs: text: write the outputs of calls. none: leave them out.
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Also redact by these rules: a JSON or TOML object of names and regular
-            expressions.
+        redact_rules (FILE): Redact, also by your own rules: a JSON or TOML file of names and
+            regular expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
     window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
@@ -166,7 +166,7 @@ def _print(summary: dict[str, Any], folder: Path) -> None:
         ("failed runs", summary["failed_runs"], "fit leaves them out"),
         ("references", summary["references"], "to earlier outputs"),
         ("outputs cut", summary["cut_outputs"], "to output_length characters"),
-        ("results left out", summary["unmatched_results"], "of no call, or of one with a result"),
+        ("results left out", summary["unmatched_results"], "the call is missing or has a result"),
         ("tool definitions", summary["tools"], ""),
         *(("redacted", number, rule) for rule, number in summary["redacted"].items()),
     ]

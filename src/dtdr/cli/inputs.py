@@ -160,11 +160,11 @@ def load_with_run(
     check_query(query)
     if run_file is not None:
         if query is not None or history:
-            raise InputError("--run has a query and its calls; give --run alone, or a query")
+            raise InputError("--run includes a query and its calls; give --run alone, or a query")
         run = read_run(run_file)
         return load(folder), run
     if query is None:
-        raise InputError("give a query, or --run FILE")
+        raise InputError("there is no query; give a query, or --run FILE")
     model = load(folder)
     # A comma separates names, except in the name of a tool that the model knows.
     parts = ([text] if model.index(text) >= 0 else text.split(",") for text in history or ())

@@ -28,7 +28,7 @@ def inspect(
     Example: dtdr inspect model
 
     Args:
-        model (MODEL): A model folder.
+        model (MODEL): A model folder that dtdr fit wrote.
     """
     description = describe(model)
     ranker = saved_class(model, description["retriever"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup(
     name="lab",
-    help="Run the paper's tables, or your own, into one report.",
+    help="Run suites of experiments, such as the paper's tables, and write one report.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
@@ -85,20 +85,20 @@ def run(
 ) -> None:
     """Run suites and write a report.
 
-    It does not repeat runs that are in the cache.
+    It takes finished runs from the cache.
 
     Example: dtdr lab run retrieval --data my_demonstrations.jsonl --fail-under recall@5=0.9
 
     Args:
-        suites (SUITE): Names that 'dtdr lab list' shows, or TOML files. all runs every suite that
-            needs no LLM. paper repeats the paper's tables with its settings.
+        suites (SUITE): Names that 'dtdr lab list' shows, or TOML files. all: every suite that
+            needs no LLM. paper: the paper's tables with its settings.
         quick: Run a small version of each suite on synthetic data.
         data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
         dataset (NAME): Use only this set; repeatable.
         retriever (NAME): Run only this retriever, or your own as module:Class; repeatable.
         encoder (NAME): Use this encoder in retrievers that have one; repeatable.
         llm (NAME): Ask this LLM, gguf:PATH or openai:NAME@URL; repeatable.
-        seeds (N): Number of splits.
+        seeds (N): Number of seeds, each with its own split.
         full: Ask the LLM at every held-out step and plan, and download missing sets.
         workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
@@ -156,7 +156,7 @@ def run(
             print_json({**counts, "expected_seconds": seconds})
         else:
             say(
-                f"{plural(summary.runs, 'run')}, {summary.cached:,} kept already; the other "
+                f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache; the other "
                 f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
             )
         return
@@ -196,7 +196,7 @@ def report(
     paths = write_report(page, output)
     say(f"{' and '.join(map(str, paths))}: {len(page.sections)} sections")
     if failures := results.failures():
-        note(f"{len(failures)} runs have no result; the report says why")
+        note(f"{plural(len(failures), 'run')} without a result; the report says why")
 
 
 def _lab_name(suites: list[str], quick: bool) -> str:
@@ -235,7 +235,7 @@ def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
                 for table in tables_of(block):
                     console().print("", table.to_rich(cut=True))
     say(
-        f"{plural(summary.runs, 'run')}: {summary.cached:,} kept already, {summary.computed:,} "
+        f"{plural(summary.runs, 'run')}: {summary.cached:,} from the cache, {summary.computed:,} "
         f"computed, {len(summary.failed):,} failed; {summary.seconds:.0f} s"
     )
     say(f"Report: {paths[0]} and {paths[1]}")

@@ -50,8 +50,9 @@ def learn(
 ) -> None:
     """Learn from logged feedback and publish new models.
 
-    It publishes a new model only if it is not worse. Servers that watch the folder load it without
-    dropping a request. With --json, the command prints one JSON object per change.
+    It publishes a new model only if it is not worse on held-out feedback. Servers that watch the
+    folder load the model without dropping a request. Without --once, the command runs until you
+    stop it. With --json, it prints one JSON object per change.
 
     Example: dtdr learn models/mail feedback.jsonl
 
@@ -60,14 +61,15 @@ def learn(
         log (LOG): The log of dtdr serve --feedback-log: a file or a Redis URL.
         name (NAME): The model's name on the servers.  [default: name of its folder]
         held_out (FILE): Also measure on these demonstrations; the model never learns from them.
-        settings (KEY=VALUE): Change how it learns; repeatable. Keys and defaults: share=0.1 of the
-            feedback is held out; tolerance=0.005 is how much MRR may fall; batch=32 demonstrations
-            are learned together, or fewer after seconds=60; keep=10 versions for a rollback.
-        once: Learn from the current log, and exit.
+        settings (KEY=VALUE): Change how it learns; repeatable. Keys with their defaults: share=0.1,
+            how much feedback it holds out; tolerance=0.005, how much MRR may fall; batch=32, how
+            many demonstrations it learns together; seconds=60, after which it learns from fewer;
+            keep=10, how many versions it keeps for a rollback.
+        once: Learn from what is in the log now, and exit.
         metrics ([HOST:]PORT): Serve Prometheus metrics at this address. The default host is
             127.0.0.1.
         versions: List the versions, and exit.
-        roll_back (VERSION): Serve this version again, and exit.
+        roll_back (VERSION): Publish this version again, and exit.
     """
     if versions:
         _list_versions(Versions(model), as_json)
@@ -76,7 +78,7 @@ def learn(
         _print(Versions(model).roll_back(roll_back), as_json)
         return
     if log is None:
-        raise InputError("name the log of feedback, as dtdr serve --feedback-log does")
+        raise InputError("name the feedback log, as dtdr serve --feedback-log does")
 
     given = options.read_settings(settings, LearnOptions)
     feedback = open_log(log, name or model.resolve().name)
@@ -104,7 +106,7 @@ def learn(
             last = reason
             if once:
                 if not reason:
-                    note("all feedback in the log is decided on")
+                    note("the log has no new feedback")
                 return
             time.sleep(_PAUSE_SECONDS)
 
@@ -121,16 +123,15 @@ def _print(change: Any, as_json: bool) -> None:
     )
     match change.outcome:
         case "published":
-            text = f"published {change.version}, with {change.demonstrations:,} demonstrations more"
+            text = f"published {change.version}, with {change.demonstrations:,} more demonstrations"
         case "refused":
             text = f"kept {change.version}; {change.demonstrations:,} demonstrations were refused"
         case _:
-            text = f"serving {change.version} again; feedback up to now is not learned again"
+            text = f"published {change.version} again; earlier feedback is not learned again"
     typer.echo(text + measured)
 
 
 def _list_versions(versions: Any, as_json: bool) -> None:
-
     kept = set(versions.list_names())
     served = checksum_of(versions.model)
     history = versions.history()
@@ -153,7 +154,8 @@ def _list_versions(versions: Any, as_json: bool) -> None:
     ]
     headers = ("Version", "Outcome", "Time", "Demonstrations", "Held out", "MRR before", "after")
     print_table((*headers, "Kept"), rows)
-    typer.echo(f"{versions.model} is version {now_served or 'none of these: it was fitted again'}")
+    label = f"version {now_served}" if now_served else "none of these versions: it was fitted again"
+    typer.echo(f"{versions.model} is {label}")
 
 
 def _serve_metrics(address: str | None) -> Callable[[Any], None]:

@@ -50,32 +50,33 @@ def mcp(
     Example: dtdr mcp model -- npx -y @modelcontextprotocol/server-filesystem .
 
     Args:
-        model (MODEL): A model folder.
+        model (MODEL): A model folder that dtdr fit wrote.
         rest (-- UPSTREAM): The servers behind the gateway: a command with its arguments, or a URL.
             Write -- before each server.
         config (FILE): JSON file with mcpServers or servers, as for MCP clients.
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
+            The environment variable DTDR_MCP_KEY has the key that clients must send.
         top (K): List at most K ranked tools.
         coverage (C): List the fewest tools that include the right one with probability C, at most
             K. Needs a dtdr-f model.
         sticky (HOW): When a tool may leave the list. grow: when the run ends. confidence: when
-            another is clearly better. none: with every ranking.
-        whole_run: List the tools for a whole run, for clients that load tools once. Change the list
-            only if that is worth the lost prompt cache.
+            another tool is clearly better. none: at every step.
+        whole_run: Choose one list for the whole run, for clients that load tools once. The gateway
+            changes it only if that is worth losing the prompt cache.
         always (TOOL): Always list this tool; repeatable.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
         redact: Remove secrets and personal data from what --learn writes.
-        outputs: With --learn, write the outputs of calls (text) or not (none).
-        prefetch: Make predicted calls while the LLM thinks: of the tools under "prefetch" in the
-            config, or by default of those that their server marks as read-only.
+        outputs: With --learn: write the outputs of calls (text), or leave them out (none).
+        prefetch: Make predicted calls while the LLM thinks. Only tools under "prefetch" in the
+            config are called early; without that list, tools that their server marks as read-only.
         prefetch_probability (P): Minimum probability of a prefetched call.
-        pin (FILE): Record each tool's definition in FILE, and refuse a tool with another one.
-        wait (SECONDS): Maximum time that a call waits for a disconnected server.
+        pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
+        wait (SECONDS): How long a call may wait for a disconnected server.
         verbose: Log to standard error.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
         write: With --setup, write the files instead of printing them. Codex reads them from
-            ~/.codex, the other clients from this project.
+            ~/.codex, the other clients from the current folder.
     """
     if setup is not None:
         _set_up(setup, write=write)
@@ -181,5 +182,5 @@ def _log_to_standard_error(*, verbose: bool) -> None:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(f"--http {text!r} must be a port, or HOST:PORT")
+        raise InputError(f"--http {text!r} is not a port; give PORT or HOST:PORT")
     return host or "127.0.0.1", int(port)

@@ -30,9 +30,7 @@ ENGINE = Annotated[
 ]
 HISTORY = Annotated[
     list[str] | None,
-    typer.Option(
-        "--history", metavar="A,B", help="Tools that were called, oldest first; repeatable."
-    ),
+    typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first; repeatable."),
 ]
 RUN = Annotated[
     str | None,
@@ -68,8 +66,9 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="How to split the data into a train side and a test side: a file, default, paper, "
-        "group, or a variant such as by-sequence.",
+        help="How to split the data for learning and testing: default (the set's own split, or "
+        "70 % for learning), paper (the paper's method), group (each group on one side), a variant "
+        "such as by-sequence, or a split file.",
     ),
 ]
 SETTINGS = Annotated[
@@ -222,11 +221,12 @@ def retriever_keywords(
     for key in sorted(settings, key=lambda key: "." in key):  # those of one retriever come last
         value, (owner, dot, parameter) = settings[key], key.rpartition(".")
         if dot and owner not in accepted:
-            raise InputError(f"--set {key!r} is about {owner!r}, which is not evaluated")
-        takers = [name for name in ([owner] if dot else names) if parameter in accepted[name]]
+            raise InputError(f"--set {key!r}: before the dot, write {' or '.join(names)}")
+        asked = [owner] if dot else names
+        takers = [name for name in asked if parameter in accepted[name]]
         if not takers and key != "seed":
-            takes = f"; it takes {', '.join(accepted[names[0]])}" if len(names) == 1 else ""
-            raise InputError(f"no retriever here has the parameter {parameter!r}{takes}")
+            known = {item for name in asked for item in accepted[name]}
+            raise unknown_choice("parameter", parameter, known)
         if parameter == "encoder":
             _check_encoder(value)
         for name in takers:

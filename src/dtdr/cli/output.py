@@ -59,7 +59,6 @@ def print_table(
 
 
 def _cell(value: Any) -> Cell:
-
     if isinstance(value, Cell):
         return value
     if value is None:

@@ -54,25 +54,25 @@ def plan(
 ) -> None:
     """Plan the calls for a query, with or without an LLM.
 
-    At each step, it ranks the tools, selects one and fills its parameters. Without an LLM, it fills
-    learned arguments and lists the others.
+    It calls no tool. At each step, it ranks the tools, selects one and fills its parameters.
+    Without an LLM, it fills learned arguments and lists the others.
 
     Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
 
     Args:
-        model (MODEL): A model folder.
+        model (MODEL): A model folder that dtdr fit wrote.
         query (QUERY): The user's request.
         llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME. The environment variable
             DTDR_LLM_API_KEY has the key for openai.
         icl: How the prompt shows the ranking; see docs/planning.md.
-        select: How to select the next function. greedy: the LLM writes freely. constrained: the LLM
-            chooses a listed one. retriever: the best tool of each step. plan: the best whole plan.
-            Default: constrained with an LLM; without one plan, or retriever if the model learned no
-            plans.
-        fill: Who fills the parameters: learned (the model), llm, both or none. Default: both, if
+        select: How to select the next tool. greedy: the LLM writes freely. constrained: the LLM
+            chooses a listed tool. retriever: the best tool of each step. plan: the best whole plan.
+            The default with --llm is constrained. Without --llm it is plan, or retriever if the
+            model learned no plans.
+        fill: What fills the parameters: learned (the model), llm, both or none. Default: both, if
             there are learned arguments and an LLM.
         examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
-        coverage (P): Show the fewest tools that include a right one with probability P.
+        coverage (P): Show the LLM the fewest tools that include a right one with probability P.
         settings (KEY=VALUE): A further setting; repeatable. layout=paper writes the prompt as one
             message. threshold=P shows only tools above this probability. With --fill both, the LLM
             fills values that are less probable than min_probability=0.5. A plan has at most
@@ -117,7 +117,7 @@ def plan(
     unknown = sum(len(step.filled.unknown) for step in steps if step.call is not None)
     end = _ENDS[result.stopped]
     if result.stopped == "end" and unknown:
-        end = f"The plan is not complete, values to be written: {unknown}"
+        end = f"The plan is incomplete: {plural(unknown, 'value')} to be written"
     calls, requests = plural(len(result.plan), "call"), plural(asked, "LLM request")
     say(f"{end}; {calls}, {requests}, {seconds:.1f} s")
 
@@ -125,7 +125,7 @@ def plan(
 _ENDS = {
     "end": "The plan is complete",
     "step limit": "Stopped at the step limit",
-    "loop": "Stopped: the same call was made again and again",
+    "loop": "Stopped: the plan repeats the same call",
     "cancelled": "Cancelled",
     "no usable answer": "Stopped: the LLM named no listed function",
     "prompt too long": "Stopped: the prompt exceeds the LLM's context",

@@ -30,15 +30,15 @@ def predict(
 ) -> None:
     """Predict the next calls with their arguments.
 
-    The table also shows where each value comes from.
+    It asks no LLM. The table also shows where each value comes from.
 
     Example: dtdr predict model "Mail Ann the summary of q3.pdf"
 
     Args:
-        model (MODEL): A model folder.
-        query (QUERY): The user's request.
-        plans: Predict whole plans; after calls, how they may go on.
-        top (K): Number of calls or plans to predict.
+        model (MODEL): A model folder that dtdr fit wrote.
+        query (QUERY): The user's request; leave it out with --run.
+        plans: Predict whole plans: all calls that remain, not only the next one.
+        top (K): Number of candidates for the next call, or of plans.
     """
     retriever, run = load_with_run(model, query, history, run_file)
     find_unknown(run, retriever)
@@ -62,7 +62,7 @@ def predict(
     elif calls:
         _print_calls(calls, len(run.calls))
     else:
-        note("no plan: none that the model tried ends" if plans else "no call can be predicted")
+        note("no plan is complete; leave out --plans" if plans else "no call can be predicted")
 
 
 def _print_calls(calls: Sequence[CallPrediction], made: int) -> None:
@@ -77,7 +77,6 @@ def _print_calls(calls: Sequence[CallPrediction], made: int) -> None:
 
 
 def _print_plans(plans: Sequence[PlanPrediction]) -> None:
-
     # Only the first plan shows its arguments: the others have most of its calls.
     rows: list[tuple[Any, ...]] = []
     best = plans[0]

@@ -35,8 +35,8 @@ def rank(
     Example: dtdr rank model "Mail Ann the summary of q3.pdf" --history open_file,summarize
 
     Args:
-        model (MODEL): A model folder.
-        query (QUERY): The user's request.
+        model (MODEL): A model folder that dtdr fit wrote.
+        query (QUERY): The user's request; leave it out with --run.
         top (K): Show at most K tools; 0 shows all.
         why: Explain why the best tool is more probable than the second.
         search (TEXT): Show the tools that match this text instead.

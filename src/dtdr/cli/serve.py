@@ -19,12 +19,12 @@ from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, nam
 
 keys = CommandGroup(
     name="keys",
-    help="Make, list and revoke the keys of a server.",
+    help="Create, list and revoke the API keys of a server.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-KEY_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys.")]
+KEY_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The file of key hashes.")]
 
 
 def serve(
@@ -43,7 +43,9 @@ def serve(
     with_studio: Annotated[bool, typer.Option("--studio")] = False,
     data: DATA = None,
 ) -> None:
-    """Rank over HTTP; the page /docs describes every endpoint.
+    """Serve rankings over HTTP.
+
+    The server's page /docs describes every endpoint.
 
     Example: dtdr serve mail=models/mail home=models/home
 
@@ -51,11 +53,11 @@ def serve(
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
         host (ADDRESS): Address to listen on. Only loopback addresses work without --keys.
         port (N): Port; 0 picks a free one.
-        key_file (FILE): Require a key from this file.
-        sessions (URL): Keep sessions in this Redis or Valkey, for several servers.
+        key_file (FILE): Require a key from this file; dtdr keys create adds one.
+        sessions (URL): Keep sessions in this Redis or Valkey, so that several servers share them.
         watch (S): Reload a changed model folder within S seconds; 0 never reloads.
-        feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn. {model} in it
-            becomes the model's name.
+        feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn. The server
+            replaces {model} with the model's name.
         redact: Remove secrets and personal data from the feedback.
         log_queries: Write the text of queries into logs and spans.
         quiet: Log only failed requests.
@@ -81,7 +83,7 @@ def serve(
     )
     require_server()
     if not with_studio and data:
-        raise InputError("--data is shown by the studio; give --studio too")
+        raise InputError("--data needs the studio; give --studio too")
     more = studio_endpoints(data) if with_studio else ()
     page = "studio" if with_studio else "docs"
     run(
@@ -115,13 +117,13 @@ def create(
     role: Literal["rank", "admin"] = "rank",
     about: Annotated[str, typer.Option("--note")] = "",
 ) -> None:
-    """Make a key, print it once, and keep its hash.
+    """Create a key, print it once, and add its hash to a file, which may be new.
 
     Example: dtdr keys create keys.json --role admin --note "nightly refit"
 
     Args:
-        role: admin may also update, save and reload models.
-        about (TEXT): Whose key this is.
+        role: rank may only rank; admin may also update, save and reload models.
+        about (TEXT): A note, such as who uses the key.
     """
     from dtdr.serve.server.keys import create_key
 
@@ -136,7 +138,7 @@ def list_keys(
     *,
     as_json: options.JSON = False,
 ) -> None:
-    """List the keys of a file, without the keys themselves."""
+    """List the ids, roles and notes of the keys in a file."""
     from dtdr.serve.server.keys import read_keys
 
     rows = [
@@ -154,10 +156,10 @@ def revoke(
     file: KEY_FILE,
     identifier: str,
 ) -> None:
-    """Take a key out of a file; a running server notices within seconds.
+    """Remove a key from a file; running servers notice within seconds.
 
     Args:
-        identifier (KEY): Its id.
+        identifier (KEY): The key's id, as dtdr keys list shows it.
     """
     from dtdr.serve.server.keys import revoke_key
 

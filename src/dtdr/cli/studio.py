@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DATA = Annotated[
     Path | None,
-    typer.Option("--data", metavar="FILE", help="Show the runs of this demonstrations.jsonl."),
+    typer.Option("--data", metavar="FILE", help="Show the runs of this file in the studio."),
 ]
 
 
@@ -74,7 +74,7 @@ def studio_endpoints(data: Path | None, *, takes_logs: bool = False) -> Sequence
     if data is not None:
         demonstrations = list(read_demonstrations(data))
         if not demonstrations:
-            raise InputError(f"{data} has no run to show")
+            raise InputError(f"{data} has no run to show; give at least one demonstration")
         runs = Runs(demonstrations)
     name = "" if data is None else data.name
     return Studio(runs, name, takes_logs=takes_logs).endpoints

@@ -285,9 +285,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise ModelError(f"{folder} is not a dtdr model folder: its config.json has another format")
     if config.get("format_version") != FORMAT_VERSION:
         raise ModelError(
-            f"{folder} has model format version {str(config.get('format_version'))[:40]}, this "
-            f"dtdr reads version {FORMAT_VERSION}; fit the model again or install the version that "
-            "wrote it"
+            f"{folder} has model format version {str(config.get('format_version'))[:40]}, but "
+            f"this dtdr reads version {FORMAT_VERSION}; fit the model again or install the version "
+            "that wrote it"
         )
     _check_types(path, config, _TYPES)
     _check_types(path, config["training_data"], _TRAINING_TYPES)

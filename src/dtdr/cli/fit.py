@@ -75,8 +75,8 @@ def fit(
             it; 0 stores none.
         arguments: Learn the values of arguments, for dtdr predict.
         plans: Learn to predict whole plans, for dtdr predict --plans.
-        sample (N): Learn from at most N demonstrations, drawn at random; 0 learns from all.
-            [default: 100000]
+        sample (N): If there are more than N demonstrations, learn from N of them; 0 learns from
+            all.  [default: 100000]
         workers (N): Number of processes that read large data.  [default: one per core]
     """
     given = options.parse_settings(settings)

@@ -55,7 +55,7 @@ def plan(
     """Plan the calls for a query, with or without an LLM.
 
     It calls no tool. At each step, it ranks the tools, selects one and fills its parameters.
-    Without an LLM, it fills learned arguments and lists the others.
+    Without an LLM, it fills only learned arguments and lists the missing ones.
 
     Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
 

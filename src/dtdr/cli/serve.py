@@ -117,12 +117,12 @@ def create(
     role: Literal["rank", "admin"] = "rank",
     about: Annotated[str, typer.Option("--note")] = "",
 ) -> None:
-    """Create a key, print it once, and add its hash to a file, which may be new.
+    """Create a key, print it once, and store its hash in a new or existing file.
 
     Example: dtdr keys create keys.json --role admin --note "nightly refit"
 
     Args:
-        role: rank may only rank; admin may also update, save and reload models.
+        role: rank may rank and use sessions; admin may also update, save and reload models.
         about (TEXT): A note, such as who uses the key.
     """
     from dtdr.serve.server.keys import create_key

@@ -20,13 +20,12 @@ from dtdr.evaluate.reliability import (
     expected_calibration_error,
     reliability_of,
 )
-from dtdr.evaluate.run_log_file import read_run_log, write_run_log
+from dtdr.evaluate.run_log_file import read_run_log
 from dtdr.predict.model import Model
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.random import RandomRetriever
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
-from tests.command_line import is_one_sentence
 from tests.runs import make_log, make_step, records_of
 
 probabilities = st.floats(0, 1)
@@ -294,39 +293,3 @@ def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
     assert result["calibration"] == expected
     assert 0 <= expected["ece"] <= 1
     assert expected["unfamiliar"] is not None
-
-
-def test_logs_are_shown_as_the_runs_were(evaluate, tmp_path):
-    runs = tmp_path / "runs"
-    names = ["--retriever", "dtdr-c", "--retriever", "random"]
-    _, first, _ = evaluate(
-        *names, "--show", "calibration", "--show", "step", "--runs", runs, "--json"
-    )
-    logs = [runs / "dtdr-c.npz", runs / "random.npz"]
-    code, again, _ = evaluate(*logs, "--show", "calibration", "--show", "step", "--json", data=None)
-    assert code == 0
-    assert json.loads(again) == json.loads(first)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--retriever", "random"], "leave out --retriever"),
-        (["--dataset", "tinyagent", "--runs", "r"], "leave out --dataset and --runs"),
-        (["none.npz"], "cannot read none.npz"),
-    ],
-)
-def test_logs_go_with_nothing_that_is_for_fitting(evaluate, tmp_path, arguments, said):
-    write_run_log(tmp_path / "a.npz", make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    code, out, err = evaluate(tmp_path / "a.npz", *arguments, data=None)
-    assert (code, out, is_one_sentence(err)) == (2, "", True)
-    assert said in err
-
-
-def test_logs_of_two_splits_are_not_shown_together(evaluate, tmp_path):
-    step = make_step([0, 1, 2, 3, 4], ["alpha"])
-    write_run_log(tmp_path / "a.npz", make_log([step]))
-    write_run_log(tmp_path / "b.npz", make_log([step], split={"name": "t", "sha256": "2" * 64}))
-    code, _, err = evaluate(tmp_path / "a.npz", tmp_path / "b.npz", data=None)
-    assert (code, is_one_sentence(err)) == (2, True)
-    assert "is about another split than" in err

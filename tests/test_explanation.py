@@ -10,7 +10,7 @@ from dtdr import Ranking, Tool, fit
 from dtdr.cli import run
 from dtdr.errors import InputError
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.layout import LAYOUT
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from tests import small_data
 from tests.helpers import inner
 from tests.small_data import TOOLS
@@ -40,7 +40,7 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
         assert explanation.rank == ranking.tools.index(tool) + 1
         assert explanation.rival == next(name for name in ranking.tools if name != tool)
         tools = [factored.index(name) for name in (tool, explanation.rival)]
-        step = StepFeatures(model.prepare(QUERY))
+        step = StepFeatures(model.blocks, model.prepare(QUERY))
         for name in history:
             step.call(factored.index(name))
         whole = step.write().copy()
@@ -49,6 +49,23 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
             table[rows] = model.ranker.parameters["mean"][rows, None]
             one, two = model.ranker.scores(table)[tools]
             assert item.adds == pytest.approx(log_odds(explanation) - (one - two), abs=1e-3)
+
+
+def test_without_a_block_the_step_is_ranked_with_its_features_at_their_means(factored):
+    from dtdr.rankers.dtdr_f.ranker import softmax
+    from dtdr.rankers.dtdr_f.step_features import StepFeatures
+
+    model = inner(factored)
+    step = StepFeatures(model.blocks, model.prepare(QUERY))
+    step.call(factored.index("read_file"))
+    explanation = factored.rank(QUERY, ["read_file"]).explain()
+    for rows, item in zip(LAYOUT.rows, explanation.contributions, strict=True):
+        table = step.write().copy()
+        table[rows] = model.ranker.parameters["mean"][rows, None]
+        probabilities = softmax(model.ranker.scores(table))
+        at = factored.index(explanation.tool)
+        assert item.probability_without == pytest.approx(probabilities[at], abs=1e-6)
+        assert item.best_without == factored.vocabulary[int(probabilities.argmax())]
 
 
 def test_similar_demonstrations_are_those_with_the_same_words(factored):

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +16,13 @@ from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
-from dtdr.rankers.dtdr_f.blocks.position import PARTS, Position, _moves, _PositionState
+from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
-from dtdr.rankers.dtdr_f.layout import LAYOUT
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
-from dtdr.rankers.dtdr_f.text import IS_LETTERS, QueryText, hash_stem, hash_word, text_stems
+from dtdr.rankers.dtdr_f.text import SURFACE_FEATURES, QueryText, hash_stem, hash_word, text_stems
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
 from dtdr.text.encoders.lexical import LexicalEncoder
@@ -101,7 +102,8 @@ def fitted():
 
 def features(retriever, query, calls, name):
     """One feature of every tool after some calls."""
-    step = StepFeatures(inner(retriever).prepare(query))
+    blocks = inner(retriever).blocks
+    step = StepFeatures(blocks, inner(retriever).prepare(query))
     for tool in calls:
         step.call(tool)
     return step.write()[LAYOUT.names.index(name)]
@@ -130,13 +132,11 @@ def test_each_call_makes_the_next_part_of_the_query_the_likeliest():
 
 def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     """Summed over all sequences of parts, as the definition has it."""
-    first, moves = _moves(PARTS / 3)
+    first, moves = _moves(12)
     rng = np.random.default_rng(3)
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
-    named = rng.random((PARTS + 1, 10, 2)).astype(np.float32)
-    state = _PositionState(
-        named, likely, np.arange(2), first, moves, np.zeros((len(Position.names), 2), np.float32)
-    )
+    named = rng.random((PARTS + 1, 6, 2)).astype(np.float32)
+    state = _PositionState(named, likely, np.arange(2), first, moves, np.zeros((15, 2), np.float32))
     state.call(CallEvent(1, 1, 1))
     state.call(CallEvent(0, 0, 1))
     ways = np.zeros(PARTS + 1)
@@ -168,6 +168,14 @@ def test_the_order_of_the_words_decides_which_tool_comes_first(fitted):
     assert features(fitted, other, [], "centre")[fitted.index("play_song")] > 0.5
 
 
+def test_shuffled_queries_take_away_what_was_learned(fitted):
+    order = np.random.default_rng(0).permutation(len(TEST))
+    shuffled = [
+        replace(item, query=TEST[other].query) for item, other in zip(TEST, order, strict=True)
+    ]
+    assert mrr(fitted, shuffled) < mrr(fitted, TEST) - 0.2
+
+
 def test_a_tool_is_expected_less_once_it_was_called_and_the_end_more(fitted):
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     for count, call in enumerate(calls):
@@ -181,6 +189,21 @@ def test_a_tool_is_expected_less_once_it_was_called_and_the_end_more(fitted):
             for made in (count, count + 1)
         ]
         assert ends[1] < ends[0]
+
+
+def test_many_sessions_on_many_threads_rank_as_one_does(fitted):
+    def ranked(item):
+        session = fitted.session(item.query)
+        found = [session.rank().probabilities]
+        for tool in item.plan.tools:
+            found.append(session.call(tool).rank().probabilities)
+        return found
+
+    alone = [ranked(item) for item in TEST]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(ranked, TEST))
+    for left, right in zip(alone, together, strict=True):
+        assert all((one == other).all() for one, other in zip(left, right, strict=True))
 
 
 def test_weights_of_words_are_those_of_the_primal_ridge_regression():
@@ -321,9 +344,22 @@ def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(
             assert ranking.probability(name) > max(others)
 
 
-@pytest.mark.parametrize("text", ["", "\ud800", '"' * 5_000, "Ann, Bob and Cy. " * 9_000])
-def test_any_query_can_be_ranked(fitted, text):
-    assert np.isfinite(fitted.rank(text, ["play_song"]).probabilities).all()
+def test_a_session_ranks_as_the_batch_does_to_the_last_bit(fitted):
+    calls = [*["play_song", "nobody", "order_food"] * 3, END, "play_song", "book_taxi"]
+    session = fitted.session(QUERY)
+    for count in range(len(calls) + 1):
+        alone = fitted.rank(QUERY, calls[:count]).probabilities
+        assert (session.rank().probabilities == alone).all()
+        assert (session.rank().probabilities == alone).all()  # asking twice changes nothing
+        if count < len(calls):
+            session.call(calls[count])
+
+
+def test_surface_features_have_one_length_and_are_finite_for_any_text():
+    for text in ("", "\ud800", '"' * 5_000, "“" * 40_000, "Ann, Bob and Cy. " * 9_000):
+        values = QueryText.of(text).surface
+        assert values.shape == (SURFACE_FEATURES,)
+        assert np.isfinite(values).all()
 
 
 def test_stems_join_forms_of_a_word():
@@ -346,14 +382,12 @@ def test_vectors_of_queries_are_those_of_the_lexical_encoder():
 def test_other_words_take_away_what_is_known_of_a_query_and_nothing_else(fitted):
     text, rng = QueryText.of(QUERY), np.random.default_rng(0)
     other = text.reworded(rng, 1.0)
-    featurizer = inner(fitted).training.featurizer
-    letters = (text.flags & IS_LETTERS) > 0
-
-    def known(text):
-        return (featurizer.read(text).terms[: len(text.words)] >= 0)[letters].mean()
-
-    assert (known(text), known(other)) == (1, 0)
-    assert 0 < known(text.reworded(rng, 0.5)) < 1
+    featurizer = inner(fitted).blocks.training.featurizer
+    assert featurizer.read(text).known == 1
+    assert featurizer.read(other).known == 0
+    assert (other.surface == text.surface).all()
+    some = featurizer.read(text.reworded(rng, 0.5)).known
+    assert 0 < some < 1
 
 
 def test_a_query_without_a_known_word_is_ranked_by_what_comes_first(fitted):

@@ -10,6 +10,7 @@ from dtdr.rankers.nn import (
     Adam,
     RowGradient,
     binary_cross_entropy,
+    cosine,
     dropout,
     fit_softmax,
     linear_gradient,
@@ -53,15 +54,20 @@ def test_gradients_of_losses_are_those_of_finite_differences(loss):
 
 @pytest.mark.parametrize("weights", [np.ones(30), np.arange(1.0, 31)], ids=["alike", "weighed"])
 def test_a_softmax_regression_has_the_smallest_loss(weights):
-    """Its gradient is zero."""
+    """Its gradient, of steps and of what the steps of a plan share, is zero."""
     rng = np.random.default_rng(4)
-    steps = rng.normal(size=(30, 3))
-    wanted = [rng.choice(4, size, replace=False).tolist() for size in rng.integers(1, 3, 30)]
-    learned = fit_softmax(
+    owner = np.repeat(np.arange(30), rng.integers(1, 4, 30))
+    steps, shared = rng.normal(size=(len(owner), 3)), rng.normal(size=(30, 2))
+    wanted = [
+        rng.choice(4, size, replace=False).tolist() for size in rng.integers(1, 3, len(owner))
+    ]
+    learned, common = fit_softmax(
         csr_array(steps, dtype=np.float32),
         wanted,
+        owner,
         weights,
         4,
+        shared=csr_array(shared, dtype=np.float32),
         smoothing=0.1,
         epochs=600,
         batch_size=30,
@@ -69,13 +75,14 @@ def test_a_softmax_regression_has_the_smallest_loss(weights):
         weight_decay=0.0,
         seed=0,
     )
-    targets = np.full((30, 4), 0.1 / 4)
+    targets = np.full((len(owner), 4), 0.1 / 4)
     for row, right in zip(targets, wanted, strict=True):
         row[right] += 0.9 / len(right)
-    chances = np.exp(steps @ learned)
+    chances = np.exp(steps @ learned + (shared @ common)[owner])
     chances /= chances.sum(axis=1, keepdims=True)
-    error = (chances - targets) * (weights / weights.sum())[:, None]
+    error = (chances - targets) * (weights[owner] / weights.sum())[:, None]
     assert steps.T @ error == pytest.approx(0, abs=2e-3)
+    assert shared[owner].T @ error == pytest.approx(0, abs=2e-3)
 
 
 def test_the_gradient_of_a_sparse_product_is_that_of_the_dense_one():
@@ -135,6 +142,32 @@ def test_matrices_beyond_the_cache_are_moved_as_small_ones_are():
         adam.step({"weights": RowGradient(rows, gradient[rows])}, 0.01)
         adam.step({"weights": gradient[rows]}, 0.01)
     assert (large[:5] == small).all()
+
+
+def test_training_reaches_the_smallest_loss_of_a_convex_problem():
+    rng = np.random.default_rng(8)
+    values, truth = rng.normal(size=(200, 3)).astype(np.float32), np.array([[1.0], [-2], [0.5]])
+    targets = (1 / (1 + np.exp(-values @ truth))).astype(np.float32)
+    weights = np.zeros((3, 1), np.float32)
+
+    def gradients(chosen):
+        _, error = binary_cross_entropy(values[chosen] @ weights, targets[chosen])
+        return {"weights": linear_gradient(values[chosen], error)}
+
+    epochs = []
+    train(
+        {"weights": weights},
+        gradients,
+        200,
+        epochs=60,
+        batch_size=32,
+        rate=lambda epoch: cosine(0.1, epoch / 60),
+        rng=rng,
+        weight_decay=0,
+        advance=lambda: epochs.append(1),
+    )
+    assert weights == pytest.approx(truth, abs=0.01)
+    assert len(epochs) == 60
 
 
 def test_averaged_weights_are_the_mean_over_the_last_steps():

@@ -163,8 +163,9 @@ def test_a_question_is_asked_again_and_a_change_is_not(monkeypatch):
 
     async def note(seconds):
         if seconds == 0.1:  # of uvicorn, in the server that other tests share
-            return await real_sleep(seconds)
-        pauses.append(seconds)
+            await real_sleep(seconds)
+        else:
+            pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", note)
     with dtdr.Client("https://a.example", transport=httpx2.MockTransport(answer)) as client:

@@ -37,7 +37,7 @@ _TEXT = {
     **dict.fromkeys(("words", "stems", "others"), np.uint32),
     "flags": np.uint8,
     # Rounded as it is saved, so that a loaded model learns alike to the last bit.
-    "vector": np.float16,
+    "surface": np.float16,
 }
 """What ``QueryText`` has of each query."""
 _PLAN = {
@@ -84,7 +84,10 @@ def encode_texts(texts: Sequence[str], encoder: Encoder | None = None) -> dict[s
     read = list(map(QueryText.of, texts))
     rows: dict[str, list[Any]] = {name: [getattr(text, name) for text in read] for name in _TEXT}
     if encoder is not None:
-        rows["vector"] = list(dense(encoder.encode(list(texts))))
+        vectors = dense(encoder.encode(list(texts)))
+        rows["surface"] = [
+            np.concatenate(pair) for pair in zip(rows["surface"], vectors, strict=True)
+        ]
     return {name: Ragged.of(values, _TEXT[name]) for name, values in rows.items()}
 
 
@@ -348,13 +351,13 @@ class EncodedDemonstrations:
 def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
     """One of the texts that ``encode_texts`` encoded."""
     values = {name: columns[name][row] for name in _TEXT}
-    return QueryText(**{**values, "vector": values["vector"].astype(np.float32)})
+    return QueryText(**{**values, "surface": values["surface"].astype(np.float32)})
 
 
-def vectors_of(columns: Mapping[str, Ragged]) -> Matrix:
-    """What a further encoder gave of all texts; shape (texts, n), with n = 0 without one."""
-    vectors = columns["vector"]
-    return vectors.values.reshape(len(vectors), -1).astype(np.float32)
+def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
+    """The surface features of all texts; shape (texts, surface features)."""
+    surface = columns["surface"]
+    return surface.values.reshape(len(surface), -1).astype(np.float32)
 
 
 def _encode(item: Demonstration, index: Mapping[str, int], weight: float) -> dict[str, Any]:
@@ -428,7 +431,7 @@ def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
         and all((size >= 0).all() for size in sizes.values())
         and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
         and all((sizes[name] == 1).all() for name in _SINGLE)
-        and len(set(sizes["vector"].tolist())) <= 1
+        and len(set(sizes["surface"].tolist())) <= 1
         and (columns["weight"].values > 0).all()
         and not (sizes["before"] % 3).any()
         and columns["word_counts"].values.sum() == len(columns["output_words"].values)

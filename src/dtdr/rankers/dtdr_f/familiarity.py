@@ -38,12 +38,11 @@ def combine(first: Hashes, second: Hashes) -> Hashes:
 
 def phrase_hashes(text: str) -> Hashes:
     """Hashes of the pairs and triples of neighbouring words of a query."""
-    words = _hash_words(text)
-    return hash_runs(words, np.array([0, len(words)]))
+    return _runs(_hash_words(text))[0]
 
 
 def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
-    """Hashes of pairs and triples of neighbouring words of queries: all pairs, then all triples.
+    """What ``phrase_hashes`` gives of many queries, one after the other, in another order.
 
     Args:
         words: shape (words of all,): CRC-32 of each word.
@@ -67,15 +66,7 @@ def known_share(known: Hashes, words: Hashes) -> float:
     lowest and mean AUROC .984 and .999; pairs alone .979 and .998, single words .913 and .980,
     cosine with the nearest five queries .957 and .991.
     """
-    if not len(known):
-        return 0.0
-    pairs = len(words) + 1
-    hashes = hash_runs(words, np.array([0, len(words)]))
-    hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
-    total = int(np.count_nonzero(hits[:pairs])) / pairs
-    if len(hashes) > pairs:
-        total += int(np.count_nonzero(hits[pairs:])) / (len(hashes) - pairs)
-    return total / 2
+    return _share(known, _runs(words))
 
 
 def fit_threshold(
@@ -100,16 +91,16 @@ def fit_threshold(
     names = [groups[row] or f"\0{row}" for row in distinct.values()]
     number = {name: at for at, name in enumerate(dict.fromkeys(names))}
     owner = np.array([number[name] for name in names], np.intp)
-    queries = words.subset(np.array(list(distinct.values()), np.intp))
-    of_runs = np.concatenate([np.repeat(owner, queries.sizes + more) for more in (1, 0)])
-    known, counts = count_rows(hash_runs(queries.values, queries.starts), of_runs)
+    runs = [_runs(words[row]) for row in distinct.values()]
+    of_runs = np.repeat(owner, [len(run) for run, _ in runs])
+    known, counts = count_rows(np.concatenate([run for run, _ in runs]), of_runs)
     shared = known[counts > 1]
-    step = -(-len(queries) // (_LEFT_OUT if encoder is None else _MOST_VECTORS))
-    scores = np.array([known_share(shared, queries[row]) for row in range(0, len(queries), step)])
+    step = -(-len(runs) // (_LEFT_OUT if encoder is None else _MOST_VECTORS))
+    scores = np.array([_share(shared, run) for run in runs[::step]])
     # A query without any known run is unlike the demonstrations, however few they are.
     lowest = float(np.finfo(np.float32).tiny)
     reference = list(map(_hash_words, _reference()))
-    made_up = np.array([known_share(known, query) for query in reference])
+    made_up = np.array([_share(known, _runs(query)) for query in reference])
     if encoder is not None and vectors is not None:
         kept = vectors[list(distinct.values())][::step]
         scores = (scores + _nearest_others(kept, owner[::step])) / 2
@@ -133,9 +124,28 @@ def _hash_words(text: str) -> Hashes:
     return np.array(list(map(hash_word, words_of(text[:MAX_CHARACTERS]))), np.uint32)
 
 
+def _runs(words: Hashes) -> tuple[Hashes, int]:
+    """Hashes of the pairs of words and then of the triples, and how many pairs there are."""
+    one = np.empty(len(words) + 2, np.uint32)
+    one[0], one[1:-1], one[-1] = _START, words, _END
+    pairs = combine(one[:-1], one[1:])
+    return np.concatenate((pairs, pairs[:-1] * _THIRD + one[2:])), len(pairs)
+
+
 def _nearest_others(vectors: Matrix, owner: Indices) -> npt.NDArray[np.float64]:
     """Cosine of each row with the nearest of another group."""
     similar = vectors @ vectors.T
     similar[owner[:, None] == owner] = 0
     nearest: npt.NDArray[np.float64] = similar.max(axis=1).clip(0).astype(np.float64)
     return nearest
+
+
+def _share(known: Hashes, runs: tuple[Hashes, int]) -> float:
+    if not len(known):
+        return 0.0
+    hashes, pairs = runs
+    hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
+    total = int(np.count_nonzero(hits[:pairs])) / pairs
+    if len(hashes) > pairs:
+        total += int(np.count_nonzero(hits[pairs:])) / (len(hashes) - pairs)
+    return total / 2

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.demonstrations import encode_texts, text_of, vectors_of
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
 from dtdr.rankers.dtdr_f.familiarity import combine, hash_runs, known_share
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import (
     BEGINS_SENTENCE,
     IS_LETTERS,
     MAX_WORDS,
+    SURFACE_FEATURES,
     Hashes,
     QueryText,
     text_stems,
@@ -31,6 +32,8 @@ _FEW_QUERIES = 200
 names of files say nothing about another request."""
 _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
+_MOST_COMPARED = 2_000
+"""Demonstrations among which the nearest query is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class QueryFeatures:
         stems: columns of the stems of its words, -1 where unknown.
         words: the vector of words and pairs of words.
         parts: the first word of each part of the query, sorted.
+        known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
+        nearest: cosine with the nearest demonstration.
         covered: share of its words that demonstrations or descriptions contain.
     """
 
@@ -52,7 +57,9 @@ class QueryFeatures:
     stems: Indices
     words: Row
     parts: list[int]
+    known: float
     familiar: float
+    nearest: float
     covered: float
 
 
@@ -125,16 +132,29 @@ class QueryFeaturizer:
         words, count = text.words, len(text.words)
         terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
         row = self.words.row(terms)
-        stems = self.stems.columns(text.stems)
+        letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
             text,
             terms,
             stems,
             row,
             text.parts(self.first),
+            float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
             known_share(self.phrases, words),
+            self._nearest(row),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
+
+    def _nearest(self, row: Row) -> float:
+        vector = np.zeros(self.words.dimension, np.float32)
+        vector[row[0]] = row[1]
+        return float((self._compared @ vector).max(initial=0))
+
+    @cached_property
+    def _compared(self) -> csr_array:
+        rows = self.vectors
+        step = -(-rows.shape[0] // _MOST_COMPARED) or 1
+        return csr_array(rows[::step])
 
     @cached_property
     def vectors(self) -> csr_array:
@@ -144,12 +164,7 @@ class QueryFeaturizer:
     @cached_property
     def further_vectors(self) -> Matrix:
         """Shape (training queries, n): what a further encoder gave of them, of length 1."""
-        return unit(vectors_of(self.queries))
-
-    @property
-    def scale(self) -> Matrix:
-        """How much each word counts, and 1 for each number of the vector of a further encoder."""
-        return np.append(self.words.idf, np.ones_like(self.further_vectors[:1]))
+        return unit(surface_of(self.queries)[:, SURFACE_FEATURES:])
 
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:

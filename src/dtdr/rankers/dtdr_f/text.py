@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,12 +18,18 @@ from dtdr.text.encoders.lexical import words as words_of
 
 Hashes = npt.NDArray[np.uint32]
 
+# A quotation longer than this is not a title, name or address; the bound keeps matching linear.
+_QUOTED = re.compile(r"\"[^\"]{0,500}\"|“[^”]{0,500}”|(?<!\w)'[^']{0,500}'(?!\w)")
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _STOPS = frozenset(".!?;。！？；")
 _JOINTS = frozenset((",", "，", "、", ";", "and", "then", "also"))
 _BREAKS = _STOPS | _JOINTS
 _ENDINGS = ("ings", "ing", "ies", "es", "s", "ed")
+_ONE_HOT = 6
+"""Counts 0 to 4, and 5 or more."""
+_ONE_HOTS = [[0.5 * (number == count) for number in range(_ONE_HOT)] for count in range(_ONE_HOT)]
+SURFACE_FEATURES = 16 + 5 * _ONE_HOT
 IS_LETTERS, BEGINS_SENTENCE, AFTER_JOINT = 1, 2, 4
 """Flags of a word: only letters; first of a sentence; after a comma, "and" or "then"."""
 _LEAST_WORDS, _MOST_PARTS = 4, 48
@@ -41,14 +48,14 @@ class QueryText:
         stems: shape (words,): of the words without their endings.
         flags: shape (words,): of each word.
         others: of the stems of runs of letters within words that contain something else too.
-        vector: of a further encoder; empty without one.
+        surface: shape (``SURFACE_FEATURES``,), and the vector of a further encoder if any.
     """
 
     words: Hashes
     stems: Hashes
     flags: npt.NDArray[np.uint8]
     others: Hashes
-    vector: npt.NDArray[np.float32]
+    surface: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, text: str) -> QueryText:
@@ -65,7 +72,7 @@ class QueryText:
             np.array([item[1] for item in read], np.uint32),
             np.array(flags, np.uint8),
             np.array([other for item in read for other in item[3]], np.uint32),
-            np.empty(0, np.float32),
+            _surface_features(text, tokens, words),
         )
 
     def parts(self, first: frozenset[int]) -> list[int]:
@@ -89,7 +96,7 @@ class QueryText:
         return begins[:_MOST_PARTS]
 
     def reworded(self, rng: np.random.Generator, share: float) -> QueryText:
-        """The query with about this share of its words replaced by unknown words."""
+        """The query with about this share of its words replaced by words that nobody knows."""
         words = np.unique(self.words[(self.flags & IS_LETTERS) > 0])
         gone = words[rng.random(len(words)) < share]
         is_gone = np.isin(self.words, gone)
@@ -141,3 +148,47 @@ def _mark_parts(text: str, words: list[str], tokens: list[str], flags: list[int]
         elif not before.isascii() or f"{before}{tokens[place]}" not in text:
             # A full stop within a file name, a number or an address ends no sentence.
             flags[place] |= BEGINS_SENTENCE
+
+
+def _count_quoted(text: str, tokens: list[str]) -> tuple[int, int]:
+    """Quotations of a text, and runs of capitalised words inside its sentences elsewhere."""
+    quoted = 0
+    if '"' in text or "'" in text or "“" in text:
+        rest, quoted = _QUOTED.subn(" \0 ", text)
+        tokens = [*_TOKENS.findall(rest.replace("\0", "q"))]
+    runs, before, is_name = 0, ".", False
+    for word in tokens:
+        was_name = is_name
+        is_name = word[0].isupper() and not word.islower() and before not in ".?!:"
+        runs += is_name and not was_name
+        before = word
+    return quoted, runs
+
+
+def _surface_features(text: str, tokens: list[str], words: list[str]) -> npt.NDArray[np.float32]:
+    """How much there is in a query; shape (``SURFACE_FEATURES``,).
+
+    Eight counts (quotations, capitalised words, runs of them, commas, "and", full stops, numbers,
+    length), each on a logarithmic and on a linear scale, five of them one-hot too: how many things
+    are named says how many calls are to be made.
+    """
+    quoted, runs = _count_quoted(text, tokens)
+    commas, stops = text.count(","), text.count(".")
+    conjunctions = words.count("and")
+    firsts = [word[0] for word in tokens]
+    counts = (
+        quoted,
+        sum(map(str.isupper, firsts)),
+        runs,
+        commas,
+        conjunctions,
+        stops,
+        sum(map(str.isdigit, firsts)),
+        len(tokens) / 8,
+    )
+    values = [math.log1p(count) / 2 for count in counts]
+    # A text of a thousand commas is no ten times more than one of a hundred.
+    values += [min(count, 100) / 8 for count in counts]
+    for count in (quoted, runs, commas, conjunctions, stops):
+        values += _ONE_HOTS[min(count, _ONE_HOT - 1)]
+    return np.array(values, np.float32)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array, vstack
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
-from dtdr.rankers.dtdr_f.text import MAX_WORDS
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.nn import Indices, Matrix
-from dtdr.rankers.vectors import unit
 
 _FOLDS = 2
 """Four instead of two: validation MRR on T-Eval -.0003, TinyAgent +.0002."""
@@ -34,6 +32,7 @@ _MOST_DESCRIBED = 1_024
 """Tools up to which their descriptions are learned from too."""
 
 
+@dataclass(frozen=True, slots=True)
 class WordWeights:
     """What words and pairs of words ask for: whether each tool is called, and how often.
 
@@ -42,15 +41,13 @@ class WordWeights:
     maximisation). Names and descriptions of tools are learned from as if each were a part that
     asks for its tool.
 
-    Args:
-        weights: shape (inputs, 2, seen): for presence and number of calls of the seen tools.
+    Attributes:
+        weights: shape (words, 2, seen): for presence and number of calls of the seen tools.
         mean: shape (2, seen): what a part asks for on average.
-        scale: shape (inputs,): how much each word counts, and 1 for each number of the vector of a
-            further encoder.
     """
 
-    def __init__(self, weights: npt.NDArray[np.float16], mean: Matrix, scale: Matrix) -> None:
-        self.weights, self.mean, self.scale = weights, mean, scale
+    weights: npt.NDArray[np.float16]
+    mean: Matrix
 
     @classmethod
     def fit(
@@ -86,11 +83,6 @@ class WordWeights:
             if described
             else parts
         )
-        # Each part has the vector of its query; descriptions have none.
-        further = np.repeat(featurizer.further_vectors[chosen], sizes, axis=0)
-        rows = csr_array(
-            hstack([rows, np.pad(further, ((0, len(described)), (0, 0)))], format="csr")
-        )
         importance = np.append(np.repeat(plans.weights[chosen], sizes), np.ones(len(named)))
         of_plan = np.repeat(_targets(plans.called[chosen], seen), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
@@ -112,59 +104,16 @@ class WordWeights:
         mean = _mean(wanted[:number], importance[:number])
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, ridge, above)
-        rounded = weights.astype(np.float16).reshape(len(weights), *mean.shape)
-        return cls(rounded, mean, featurizer.scale)
-
-    @cached_property
-    def _rows(self) -> tuple[Matrix, Matrix]:
-        """What each word counts and asks for; the last row is that of unknown words."""
-        scale = np.append(self.scale, np.float32(0))
-        rows = np.zeros((len(scale), *self.mean.shape), np.float32)
-        np.multiply(self.weights, self.scale[:, None, None], out=rows[:-1])
-        return scale, rows
-
-    def read(self, query: QueryFeatures) -> tuple[Matrix, Matrix]:
-        """Whether each word of a query asks for each seen tool, with its neighbours.
-
-        Returns:
-            Shape (words, seen); and of each part of the query whether and how often it asks for
-            each tool, shape (2, parts, seen).
-        """
-        scale, rows = self._rows
-        length = len(query.text.words)
-        cut = min(length, MAX_WORDS)
-        single, pairs = query.terms[:cut], query.terms[length : length + cut - 1]
-        if not cut:
-            single = pairs = np.array([-1])
-        asked, by_pair = rows[single], rows[pairs]
-        counts, of_pair = scale[single] ** 2, scale[pairs] ** 2
-        by_word = asked[:, 0].copy()
-        if cut > 1:
-            half = by_pair[:, 0] * np.float32(0.5)
-            by_word[:-1] += half
-            by_word[1:] += half
-            # A pair of words of two parts is of neither.
-            within = np.ones(cut - 1, np.bool_)
-            within[np.array(query.parts[1:], np.intp) - 1] = False
-            asked[:-1][within] += by_pair[within]
-            counts[:-1][within] += of_pair[within]
-        asked = np.add.reduceat(asked, query.parts, axis=0)
-        lengths = np.sqrt(np.add.reduceat(counts, query.parts))
-        asked /= np.maximum(lengths, np.float32(1e-9))[:, None, None]
-        asked += self.mean
-        if count := len(query.text.vector):
-            asked += np.tensordot(unit(query.text.vector), rows[-1 - count : -1], axes=1)
-        np.maximum(asked, 0, out=asked)
-        return by_word, asked.swapaxes(0, 1)
+        return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {"asked.weights": self.weights, "asked.mean": self.mean}
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], scale: Matrix) -> Self:
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Rebuild from the output of ``arrays``."""
-        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32), scale)
+        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32))
 
 
 def _regress(rows: csr_array, ridge: Matrix, wanted: Matrix) -> Matrix:

@@ -21,7 +21,7 @@ from dtdr.rankers.markov import MarkovChains
 from dtdr.rankers.nn import Matrix
 
 COUNTS = "after_two"
-"""The feature that ranks queries without a known word."""
+"""The feature that ranks where the query tells nothing."""
 
 
 class Chain(Block):

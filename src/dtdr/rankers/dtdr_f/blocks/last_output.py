@@ -173,9 +173,10 @@ class LastOutput(Block):
         steps = len(rows)
         smoothing, epochs = (_SMOOTHING, _EPOCHS // 2) if steps > _FEW_STEPS else (0.0, _EPOCHS)
         epochs = max(epochs, _LEAST_UPDATES * _BATCH // steps)
-        block.weights = fit_softmax(
+        block.weights, _ = fit_softmax(
             inputs,
             wanted,
+            np.arange(steps),
             data.weights[owner],
             outputs,
             smoothing=smoothing,

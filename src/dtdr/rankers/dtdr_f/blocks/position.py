@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
-from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.queries import QueryFeatures
-from dtdr.rankers.dtdr_f.text import MAX_WORDS
+from dtdr.rankers.dtdr_f.demonstrations import surface_of
+from dtdr.rankers.dtdr_f.text import MAX_WORDS, SURFACE_FEATURES
 from dtdr.rankers.dtdr_f.tool_texts import DENSE_VALUES
 from dtdr.rankers.nn import Indices, Matrix
 
 PARTS = 16
-"""Parts of equal length that a query is divided into; 32 are within .006 of validation MRR on three
-sets."""
+"""Parts that a query is divided into; 32 are within .006 of validation MRR on three sets."""
 _BLUR = 0.5
 """Standard deviation, in parts, of how far what a word says reaches."""
 _SHAPE = 4.0
@@ -32,49 +31,44 @@ _UNSAID = 0.05
 """Weight of a part without a word for any tool; .01 is within .005."""
 _FREQUENT = 0.2
 """Share of that which goes to the tools by how often they are called."""
-_LONGEST = 20.0
-"""Plans that are longer on average count as of this many calls."""
-_SHARE, _SCORE, _ASKED = 1e-4, 1e-3, 0.01
-"""Added to shares, to scores and to what sentences ask for before their logarithms."""
-_WORDS = (
-    *("named_here", "described_here"),
-    *("named_ahead", "described_ahead", "named_behind", "said_here"),
-)
-_SENTENCES = ("asked_here", "asked_ahead", "asked_next", "asked_behind")
-_PRODUCTS = len(_WORDS) + len(_SENTENCES)
+_FEWEST, _MOST, _STEPS_PER_CALL = 1.0, 20.0, 4
+"""Resolution of the expected number of calls: quarters of a call."""
+_RIDGE = 1.0
+_SHARE, _SCORE = 1e-4, 1e-3
+"""Added to shares and to scores before their logarithms."""
+_PRODUCTS = 6
 
 
 class Position(Block):
     """What each part of the query asks for, and the probabilities of which part is served next.
 
-    A word asks for a tool by its weight in ``WordWeights``, and by the descriptions with its
-    stem, which count less the more demonstrations a tool has. Words and
+    A word speaks for a tool by its weight in ``WordWeights``, and by the descriptions with its
+    stem, which count the less the more demonstrations a tool has. Words and
     tools are aligned as in a hidden Markov model (Vogel, Ney and Tillmann, 1996): the states are
-    parts of the query and its end, a call moves on by the length of the query over the mean number
-    of calls, and a part names a tool by the share of its words' weight that is for that tool.
-    What whole sentences and clauses ask for is read at the same place.
+    parts of the query and its end, a call moves on by about the length of the query over the number
+    of calls that it seems to ask for, and a part names a tool by the share of what its words say
+    that speaks for that tool.
     """
 
     name = "position"
     about = "the part of the query that comes next"
     names = (
-        *_WORDS,
-        *_SENTENCES,
-        *("relative_named_here", "centre", "from_last", "asked_left"),
+        *("named_here", "described_here"),
+        *("named_ahead", "described_ahead", "named_behind", "said_here"),
+        *("relative_named_here", "centre", "from_last"),
         *("position", "at_end", "best_named_here", "best_ahead"),
-        *("end_at_end", "end_best_ahead", "asked_ahead_at_end", "asked_left_at_end"),
+        *("end_at_end", "end_best_ahead"),
     )
     text_features = ("described_here", "described_ahead")
-    prior: ClassVar = {"named_here": 0.5}
-    shortlist: ClassVar = {"named_here": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        self._asked, self._seen = training.asked, training.seen
-        plans = training.data
-        length = float(np.average(plans.lengths, weights=plans.weights))
-        self._moves = _moves(PARTS / min(max(length, 1.0), _LONGEST))
+        weights = training.asked.weights[:, 0]
+        self._lengths = _regress_length(training)
+        # A last row of zeros, for words that are not known.
+        scale = training.featurizer.words.idf
+        self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
+        np.multiply(weights.astype(np.float32), scale[:, None], out=self._by_word[:-1])
         tools = training.tools
-        # A last row of zeros, for stems that are not known.
         by_stem = csr_array(tools.documents.T * (np.float32(0.2) * tools.stems.idf)[:, None])
         by_stem.resize((by_stem.shape[0] + 1, len(tools)))
         dense = by_stem.shape[0] * len(tools) <= DENSE_VALUES
@@ -83,24 +77,17 @@ class Position(Block):
         calls = max(float(training.frequency.sum()), 1e-9)
         self._frequent: Matrix = training.frequency * np.float32(_UNSAID * _FREQUENT / calls)
 
-    def relevance(self, query: QueryFeatures) -> Matrix:
-        """How much the part that asks most for each tool does."""
-        _, asked = self._asked.read(query)
-        relevance = np.full(len(self._trust), math.log(_SHARE), np.float32)
-        relevance[self._seen] = np.log(asked[0].max(axis=0) + np.float32(_SHARE))
-        return relevance
-
     def start(self, query: Query, out: Matrix) -> Begin | None:
         """Before the first call the plan is at the beginning of the query."""
         features, view = query.features, query.view
         words = min(len(features.stems), MAX_WORDS)
         if not words:
             return None
-        learned, asked = self._asked.read(features)
+        learned = _spread(self._read_learned(features.terms, len(features.stems)))
         by_text = view.of(_spread(self._read_descriptions(features.stems[:MAX_WORDS])))
         by_text = by_text * by_text
         evidence = by_text * view.of(self._trust)
-        known = np.maximum(_spread(learned).take(view.slots, axis=1), 0)
+        known = np.maximum(learned.take(view.slots, axis=1), 0)
         known *= known
         evidence[:, view.seen] += known
         evidence[:, -1] = by_text[:, -1] = 0
@@ -127,17 +114,24 @@ class Position(Block):
         likely = parts[:, 0] + np.float32(_SHARE)
         likely[:-1] += shares[:, 0].mean(axis=0) * np.float32(_ELSEWHERE)
         parts[-1, 0, -1] = likely[-1, -1] = 1
-        centre, left = Position.names.index("centre"), Position.names.index("asked_left")
-        out[centre] = (_CENTRES @ said) / (parts[0, 2] + np.float32(1e-6))
-        out[centre, -1] = 1
-
-        asked = asked[:, :, view.slots]
-        asked[:, :, view.seen == view.size - 1] = 0
-        windows = _windows(blur, features.parts) @ np.minimum(asked[0], 1)
-        parts[:, len(_WORDS) :, view.seen] = windows.reshape(PARTS + 1, len(_SENTENCES), -1)
-        out[left, view.seen] = asked[1].sum(axis=0)
+        out[7] = (_CENTRES @ said) / (parts[0, 2] + np.float32(1e-6))
+        out[7, -1] = 1
         parts += _ADDED
-        return partial(_PositionState, parts, likely, view.seen, *self._moves)
+        expected = float(_with_constant(features.text.surface[None])[0] @ self._lengths)
+        first, moves = _moves(round(min(max(expected, _FEWEST), _MOST) * _STEPS_PER_CALL))
+        return partial(_PositionState, parts, likely, view.seen, first, moves)
+
+    def _read_learned(self, terms: Indices, length: int) -> Matrix:
+        """What each word, alone and with its neighbours, says; shape (words, seen)."""
+        cut = min(length, MAX_WORDS)
+        # An unknown term is -1: the last row, which is zero.
+        rows: Matrix = self._by_word[terms[:cut]]
+        if cut > 1:
+            pairs = self._by_word[terms[length : length + cut - 1]]
+            pairs *= np.float32(0.5)
+            rows[:-1] += pairs
+            rows[1:] += pairs
+        return rows
 
     def _read_descriptions(self, stems: Indices) -> Matrix:
         """What the descriptions with each word's stem say; shape (words, tools)."""
@@ -150,9 +144,9 @@ class _PositionState:
     """The forward probabilities along the calls of one plan.
 
     Args:
-        parts: shape (PARTS + 1, products, tools): of each part, and of the end, the rows of the
-            first features before their logarithms. As probabilities of the parts sum to 1, what is
-            added before logarithms is in every part.
+        parts: shape (PARTS + 1, 6, tools): of each part, and of the end, the rows of the first six
+            features before their logarithms. As probabilities of the parts sum to 1, what is added
+            before logarithms is in every part.
         likely: shape (PARTS + 1, tools): how likely a call of each tool serves each part.
         seen: columns of tools with demonstrations.
         first: probabilities of the parts for the first call.
@@ -161,9 +155,9 @@ class _PositionState:
     """
 
     __slots__ = (
-        *("_ahead", "_asked_ahead", "_at", "_centre", "_centre_of_last", "_constants", "_end"),
-        *("_flat", "_from_last", "_known", "_left", "_likely", "_moves", "_named", "_parts"),
-        *("_products", "_relative", "_total"),
+        *("_ahead", "_at", "_centre", "_centre_of_last", "_constants", "_end"),
+        *("_flat", "_from_last", "_known", "_likely", "_moves", "_named", "_parts"),
+        *("_products", "_relative"),
     )
 
     def __init__(
@@ -179,22 +173,18 @@ class _PositionState:
         self._likely, self._at, self._moves = likely, first, moves
         self._products = rows[:_PRODUCTS]
         self._flat = self._products.reshape(-1)
-        self._named, self._ahead, self._asked_ahead = rows[0], rows[2], rows[len(_WORDS) + 1]
-        self._relative, self._centre, self._from_last, self._left = rows[_PRODUCTS:][:4]
-        self._constants, self._end = rows[_PRODUCTS + 4 : -4], rows[-4:, -1]
+        self._named, self._ahead = rows[0], rows[2]
+        self._relative, self._centre, self._from_last = rows[6:9]
+        self._constants, self._end = rows[9:13], rows[13:, -1]
         self._known = seen[:-1]
         self._centre_of_last = 0.0
-        self._total = float(self._left.sum())
 
     def call(self, event: CallEvent) -> None:
-        at, column = self._at, event.column
+        at = self._at
         self._centre_of_last = 0.0
-        if column >= 0:
-            at = at * self._likely[:, column]
-            self._centre_of_last = float(self._centre[column])
-            before = float(self._left[column])
-            self._left[column] = left = max(before - 1, -1.0)
-            self._total += max(left, 0.0) - max(before, 0.0)
+        if event.column >= 0:
+            at = at * self._likely[:, event.column]
+            self._centre_of_last = float(self._centre[event.column])
         at = at @ self._moves
         at *= 1 / float(at @ _ONES)
         self._at = at
@@ -213,8 +203,7 @@ class _PositionState:
         self._constants[:] = np.array(
             [[float(at @ _PLACES)], [end[0]], [math.log(best)], [end[1]]], np.float32
         )
-        asked = self._asked_ahead
-        self._end[:] = (*end, asked[asked.argmax()], self._total)
+        self._end[:] = end
         np.subtract(self._centre, self._centre_of_last, out=self._from_last)
         np.abs(self._from_last, out=self._from_last)
 
@@ -222,30 +211,21 @@ class _PositionState:
 _ONES = np.ones(PARTS + 1, np.float32)
 _PLACES = (np.arange(PARTS + 1) / PARTS).astype(np.float32)
 _CENTRES = ((np.arange(PARTS) + 0.5) / PARTS).astype(np.float32)
-_ADDED = np.array([[_SHARE], [_SHARE], *[[_SCORE]] * 4, *[[_ASKED]] * 4], np.float32)
+_ADDED = np.array([[_SHARE], [_SHARE], *[[_SCORE]] * 4], np.float32)
 
 
-def _windows(blur: Matrix, begins: list[int]) -> Matrix:
-    """Which sentences are looked at from each part of a query, and from its end.
+def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
+    """Surface features, without the vector of a further encoder, and ones."""
+    own = surface[:, :SURFACE_FEATURES].astype(np.float64)
+    return np.concatenate([own, np.ones((len(own), 1))], axis=1)
 
-    Args:
-        blur: see ``_blur``.
-        begins: the first word of each sentence.
 
-    Returns:
-        Shape (4 (PARTS + 1), sentences): of each part the sentence that it is in, those after it,
-        the one next to it and those before it.
-    """
-    count = len(begins)
-    within = np.add.reduceat(blur, begins, axis=1)
-    within /= within.sum(axis=1, keepdims=True)
-    windows = np.zeros((PARTS + 1, len(_SENTENCES), count), np.float32)
-    windows[:-1, 0] = within
-    windows[:-1, 3, :-1] = np.cumsum(within[:, :0:-1], axis=1)[:, ::-1]
-    windows[-1, 3] = 1
-    windows[:-1, 2, 1:] = within[:, :-1]
-    windows[:-1, 1, 1:] = np.cumsum(within[:, :-1], axis=1)
-    return windows.reshape(-1, count)
+def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
+    """Weights of the surface features, and of a constant, for the number of calls of a plan."""
+    plans, rows = training.data, _with_constant(surface_of(training.data.columns))
+    weighted = rows.T * plans.weights
+    kernel = weighted @ rows + _RIDGE * np.eye(rows.shape[1])
+    return np.linalg.solve(kernel, weighted @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:
@@ -268,16 +248,15 @@ def _blur(words: int) -> Matrix:
     return blur
 
 
-def _moves(step: float) -> tuple[Matrix, Matrix]:
-    """Where a plan begins, and how it moves on.
-
-    Args:
-        step: the parts that a call moves on by, on average.
+@lru_cache(maxsize=int(_MOST * _STEPS_PER_CALL))
+def _moves(calls: int) -> tuple[Matrix, Matrix]:
+    """Where a plan of this many quarters of a call begins, and how it moves on.
 
     Returns:
         Shape (PARTS + 1,): probabilities of the parts, and of the end, for the first call; and
         (PARTS + 1, PARTS + 1): for the call after one that served the row's part.
     """
+    step = PARTS * _STEPS_PER_CALL / calls
     distance = np.arange(PARTS + 1) + 0.3
     jump, first = (
         distance ** (_SHAPE - 1) * np.exp(-_SHAPE * distance / mean)

@@ -1,0 +1,40 @@
+"""How much is known of the query and of the run: by what the ranker trusts the other blocks."""
+
+from __future__ import annotations
+
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
+from dtdr.rankers.nn import Matrix
+
+
+class Closeness(Block):
+    """Share of known words and phrases, similarity to the nearest demonstration; nothing learned.
+
+    These are the same for every tool, so they change what the others' features count.
+    """
+
+    name = "closeness"
+    about = "how much of the query is known"
+    names = ("known_words", "known_phrases", "nearest_query", "has_outputs")
+    text_features = names
+
+    def start(self, query: Query, out: Matrix) -> Begin:
+        """All that depends on the query."""
+        features = query.features
+        out[0], out[1], out[2] = features.known, features.familiar, features.nearest
+        out[3] = query.context is not NO_CONTEXT
+        return _ClosenessState
+
+
+class _ClosenessState:
+    __slots__ = ("_row",)
+
+    def __init__(self, rows: Matrix) -> None:
+        self._row = rows[3]
+
+    def call(self, event: CallEvent) -> None:
+        if event.outcome is not NO_OUTCOME:
+            self._row.fill(1)
+
+    def write(self) -> None:
+        """Every call wrote already."""

@@ -1,0 +1,151 @@
+"""What each part of the query asks for, and how far through the parts the calls have come."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import numpy as np
+
+from dtdr.rankers.dtdr_f.blocks.block import (
+    Begin,
+    Block,
+    CallEvent,
+    Query,
+    TrainingSet,
+)
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, part_terms
+from dtdr.rankers.nn import Matrix
+
+_LITTLE = 0.01
+"""Added to what a part asks for: any tool can be called for any part, and logarithms are taken."""
+_MOVES = np.array([0.02, 0.03, 0.08, 0.45, 0.33, 0.06, 0.03])
+"""How probable it is that the next call is for the part three or more before that of the last,
+two before, ... and three or more behind."""
+_WINDOWS = 4
+_FARTHEST = len(_MOVES) // 2
+_FIRST = 0.6
+"""How much less probable the first call is for each further part."""
+
+
+class Parts(Block):
+    """What the words of each part of a query ask for, by ``WordWeights``.
+
+    Where in the query the calls have come is a forward pass over the parts.
+    """
+
+    name = "parts"
+    about = "sentences that ask for it"
+    names = (
+        *("asked_left", "asked_here", "asked_ahead", "asked_next", "asked_behind"),
+        *("asked_ahead_at_end", "asked_left_at_end"),
+    )
+
+    def __init__(self, training: TrainingSet) -> None:
+        asked = training.asked
+        self._shape = asked.mean.shape
+        self._weights = asked.weights.astype(np.float32).reshape(len(asked.weights), -1)
+        self._means = asked.mean.ravel()
+        self._scale = training.featurizer.words.idf
+
+    def start(self, query: Query, out: Matrix) -> Begin:
+        """No part is served yet."""
+        asked = self.read(query.features)
+        view = query.view
+        every = np.zeros((*asked.shape[:2], view.size), np.float32)
+        every[:, :, view.seen] = asked.take(view.slots, axis=2)
+        asked = every
+        asked[:, :, -1] = 0
+        np.add.reduce(asked[1], out=out[0])
+        # The last row is added to every window, so that logarithms can be taken.
+        presence = np.full((asked.shape[1] + 1, asked.shape[2]), _LITTLE, np.float32)
+        np.minimum(asked[0], 1, out=presence[:-1])
+        return partial(_PartsState, presence, float(out[0].sum()))
+
+    def read(self, query: QueryFeatures) -> Matrix:
+        """Whether and how often each part asks for each seen tool; shape (2, parts, seen)."""
+        parts = part_terms(query.terms, query.parts)
+        columns = np.concatenate(parts)
+        values = self._scale[columns]
+        rows = np.zeros((len(parts), len(columns)), np.float32)
+        end = 0
+        for row, part in zip(rows, parts, strict=True):
+            begin, end = end, end + len(part)
+            row[begin:end] = values[begin:end]
+        asked: Matrix = rows @ self._weights[columns]
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        asked /= np.maximum(lengths, np.float32(1e-9))[:, None]
+        asked += self._means
+        np.maximum(asked, 0, out=asked)
+        return asked.reshape(len(parts), *self._shape).swapaxes(0, 1)
+
+
+class _PartsState:
+    __slots__ = (
+        *("_asked", "_by_part", "_end", "_last", "_left"),
+        *("_parts", "_seen", "_steps", "_total", "_windows"),
+    )
+
+    def __init__(self, asked: Matrix, total: float, rows: Matrix) -> None:
+        self._parts = parts = len(asked) - 1
+        self._asked, self._left, self._total = asked, rows[0], total
+        self._seen, self._end = rows[1 : 1 + _WINDOWS], rows[1 + _WINDOWS :, -1]
+        by_part = asked[:-1] + np.float32(_LITTLE)
+        by_part *= 1 / by_part.sum(axis=1, keepdims=True)
+        self._by_part = by_part.T
+        places = _places(parts)
+        self._steps, self._last, self._windows = places.steps, places.first, places.first_windows
+
+    def call(self, event: CallEvent) -> None:
+        column = event.column
+        if column < 0:
+            return
+        parts = self._parts
+        last = self._last * self._by_part[column]
+        after = last @ self._steps
+        after *= 1 / after[-1]  # the sum of what is multiplied
+        self._last, self._windows = after[:parts], after[parts:].reshape(_WINDOWS, -1)
+        before = float(self._left[column])
+        self._left[column] = left = max(before - 1, -1.0)
+        self._total += max(left, 0.0) - max(before, 0.0)
+
+    def write(self) -> None:
+        seen, end = self._seen, self._end
+        np.matmul(self._windows, self._asked, out=seen)
+        np.log(seen, out=seen)
+        ahead = seen[1]
+        end[0] = ahead[ahead.argmax()]
+        end[1] = self._total
+
+
+class _Places:
+    """What follows from the number of parts alone.
+
+    Attributes:
+        first: shape (parts,): how probable it is that the first call is for each part.
+        first_windows: shape (4, parts + 1): which parts are looked at before any call: where the
+            calls are, after it, next to it and before it; and ones.
+        steps: shape (parts, 5 parts + 4): of a call for each part, how probable the next one is
+            for each, and the windows.
+    """
+
+    def __init__(self, parts: int) -> None:
+        number = np.arange(parts)
+        first = _FIRST**number
+        self.first: Matrix = (first / first.sum()).astype(np.float32)
+        away = number[None] - number[:, None]
+        clipped = np.clip(away, -_FARTHEST, _FARTHEST)
+        moves = _MOVES[clipped + _FARTHEST]
+        for side in (-_FARTHEST, _FARTHEST):  # all that is so far away shares one number
+            alike = clipped == side
+            moves /= np.where(alike, alike.sum(axis=1, keepdims=True), 1)
+        windows = np.ones((parts, _WINDOWS, parts + 1))
+        for window, looked_at in enumerate((away == 0, away > 0, away == 1, away < 0)):
+            windows[:, window, :-1] = looked_at
+        moves /= moves.sum(axis=1, keepdims=True)
+        steps = np.concatenate([moves, windows.reshape(parts, -1)], axis=1)
+        self.steps: Matrix = steps.astype(np.float32)
+        self.first_windows: Matrix = windows[0].astype(np.float32)
+        self.first_windows[1, 0] = 1  # nothing is served yet
+
+
+_places = lru_cache(maxsize=64)(_Places)

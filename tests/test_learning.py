@@ -196,7 +196,7 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
     assert "those kept are: 000002, 000003" in capsys.readouterr().err
     assert run(["learn", str(model), "--roll-back", "000002"]) == 0
     assert checksum_of(model) == checksums[1]
-    assert "serving 000002 again" in capsys.readouterr().out
+    assert "published 000002 again" in capsys.readouterr().out
     outcome = trainer.step()
     assert (outcome.change, outcome.waiting) == (None, 0), "a running trainer goes on from there"
     log.append(feedback(80, 5))
@@ -232,7 +232,7 @@ def test_what_cannot_be_learned_on_is_said(tmp_path, small_model, capsys):
     with pytest.raises(ModelError, match="does not exist"):
         Trainer(tmp_path / "nothing", log)
     assert run(["learn", str(folder)]) == 2
-    assert "name the log" in capsys.readouterr().err
+    assert "name the feedback log" in capsys.readouterr().err
     with pytest.raises(InputError, match="share"):
         LearnOptions(share=1.0)
     with pytest.raises(InputError, match="batch"):

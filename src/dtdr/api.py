@@ -43,7 +43,7 @@ def fit(
             is found; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
             or pairs ``(query, [tool names])``.
         tools: descriptions and parameters, and tools that no demonstration uses yet; None takes
-            those that the log or the ``tools.json`` beside the file holds.
+            those in the log, or in the ``tools.json`` next to the file.
         retriever: its name, such as ``"dtdr-c"``.
         arguments: whether to learn which value each argument takes, and how; see
             ``Model.fit``. False makes fitting faster and the model smaller.

@@ -42,7 +42,7 @@ class Shard:
 def find_shards(path: str | Path) -> list[Shard]:
     """The files of a path, sorted by name.
 
-    A folder stands for every ``.jsonl`` and ``.parquet`` file in it and its subfolders, without
+    A folder means every ``.jsonl`` and ``.parquet`` file in it and its subfolders, without
     names that begin with ``.`` or ``_``; a pattern such as ``runs/*.parquet`` for its matches. A
     URL such as ``s3://bucket/runs`` is a file, folder or pattern that fsspec opens.
 

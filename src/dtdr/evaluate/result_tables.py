@@ -93,7 +93,7 @@ def reliability_table(
     columns.append(Column("Unfamiliar", "unfamiliar", share, True))
     caption = (
         f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
-        "that coverage\nholds an acceptable tool, at least Top-1 as no set is empty; Tools: its "
+        "that coverage\nhas an acceptable tool, at least Top-1 as no set is empty; Tools: its "
         "mean size. Unfamiliar: share\nof plans below the threshold."
     )
     return Table(columns, rows, title, caption)

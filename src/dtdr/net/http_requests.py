@@ -102,7 +102,7 @@ class Request:
 
     @property
     def content(self) -> bytes | None:
-        """The body as ASCII JSON, which holds any text, half surrogate pairs included."""
+        """The body as ASCII JSON, which can represent any text, half surrogate pairs included."""
         return None if self.body is None else json.dumps(self.body).encode()
 
 

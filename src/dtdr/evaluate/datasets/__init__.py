@@ -72,12 +72,12 @@ def load(
     seen = BadRecords(is_strict=bad is None)
     demonstrations = list(source.read(path, seen))
     test_from = None
-    beside = path.with_name(source.test_file.get(path.name, path.name))
-    if beside != path and beside.is_file():
+    test_file = path.with_name(source.test_file.get(path.name, path.name))
+    if test_file != path and test_file.is_file():
         test_from = len(demonstrations)
         # Two files may count their records alike.
         demonstrations += [
-            replace(item, id=f"test-{item.id}") for item in source.read(beside, seen)
+            replace(item, id=f"test-{item.id}") for item in source.read(test_file, seen)
         ]
     if bad is not None:
         bad.update(seen)

@@ -226,16 +226,16 @@ def read_tool_descriptions(path: Path) -> tuple[Tool, ...]:
     Raises:
         InputError: the file is not ``{"nodes": [{"id", "desc", ...}]}``.
     """
-    beside = path.with_name("tool_desc.json")
-    if not beside.is_file():
+    tools_file = path.with_name("tool_desc.json")
+    if not tools_file.is_file():
         return ()
     try:
-        nodes = member(read_json(beside), "nodes", kind=list)
+        nodes = member(read_json(tools_file), "nodes", kind=list)
         return tuple(
             Tool(member(node, "id"), str(node.get("desc", "")), _parameters(node)) for node in nodes
         )
     except InputError as error:
-        raise InputError(f"{beside}: {error}") from error
+        raise InputError(f"{tools_file}: {error}") from error
 
 
 def _reader(source: str, links_are_dependencies: bool) -> Read:

@@ -91,10 +91,10 @@ def _tools(path: Path) -> tuple[Tool, ...]:
     The files on the hub have neither: names and parameters are TinyAgent's, in positional order,
     their descriptions were written for dtdr.
     """
-    beside = path.with_name("tools.json")
-    if not beside.is_file():
-        beside = Path(__file__).with_name("tinyagent_tools.json")
-    return tuple(tool for tool in read_tools(beside) if tool.name != JOIN)
+    tools_file = path.with_name("tools.json")
+    if not tools_file.is_file():
+        tools_file = Path(__file__).with_name("tinyagent_tools.json")
+    return tuple(tool for tool in read_tools(tools_file) if tool.name != JOIN)
 
 
 def _from_bank(record: Any) -> tuple[str, list[tuple[str, str, list[Any]]]]:

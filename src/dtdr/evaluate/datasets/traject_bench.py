@@ -73,8 +73,8 @@ def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
 
 
 def _with_outputs(path: Path, bad: BadRecords | None) -> Iterator[tuple[int, Any, Any]]:
-    beside = path.with_name(OUTPUTS)
-    rest = iter_json_lines(beside) if beside.is_file() else None
+    outputs_file = path.with_name(OUTPUTS)
+    rest = iter_json_lines(outputs_file) if outputs_file.is_file() else None
     place, outputs = 0, None
     for number, record in iter_json_lines(path, bad=bad):
         while rest is not None and place < number:

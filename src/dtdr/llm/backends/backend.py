@@ -104,7 +104,7 @@ class LLM(ABC):
         """Drop what is cached of earlier prompts, to time a step cold."""
 
     def close(self) -> None:  # noqa: B027  # a backend may hold nothing
-        """Free what the backend holds."""
+        """Free the backend's memory and files."""
 
     def __enter__(self) -> Self:
         return self

@@ -78,7 +78,7 @@ def fit(
             held.add(fitted[-1], encoded.subset(part), halves[part])
         whole = fit_blocks(encoded)
     whole.precompute()
-    # A tool that nobody called has half a call at least.
+    # A tool without calls counts as half a call.
     learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
     featurizer = whole.training.featurizer
     threshold = fit_threshold(

@@ -96,7 +96,7 @@ class QueryText:
         return begins[:_MOST_PARTS]
 
     def reworded(self, rng: np.random.Generator, share: float) -> QueryText:
-        """The query with about this share of its words replaced by words that nobody knows."""
+        """The query with about this share of its words replaced by unknown words."""
         words = np.unique(self.words[(self.flags & IS_LETTERS) > 0])
         gone = words[rng.random(len(words)) < share]
         is_gone = np.isin(self.words, gone)

@@ -36,7 +36,7 @@ class ServedModel:
     """One model folder under its name.
 
     Raises:
-        ModelError: the folder holds no usable model.
+        ModelError: the folder has no usable model.
     """
 
     def __init__(self, name: str, folder: Path, limits: Limits) -> None:
@@ -158,7 +158,7 @@ class ModelRegistry(dict[str, ServedModel]):
         """Load the models of folders.
 
         Raises:
-            ModelError: a folder holds no usable model.
+            ModelError: a folder has no usable model.
         """
         return cls({name: ServedModel(name, path, limits) for name, path in folders.items()})
 

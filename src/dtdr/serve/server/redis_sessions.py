@@ -35,8 +35,8 @@ redis.call('RPUSH', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 """
-"""Begins a list (expected length 0), or appends to it if nobody else has since: 1, also for a list
-that began before its answer was lost; 0 if somebody has, -1 if the list is gone."""
+"""Begins a list (expected length 0), or appends to it if no other server has appended since: 1,
+also for a list that began before its answer was lost; 0 if another has, -1 if the list is gone."""
 
 
 class RedisSessions:

@@ -208,16 +208,28 @@ class _Entry(msgspec.Struct):
     prefetch: tuple[str, ...] | None = None
 
 
+_EXPECTED = {
+    "args": "a list of texts",
+    "env": "an object of texts",
+    "headers": "an object of texts",
+    "prefetch": "a list of its tools",
+}
+"""What an entry's key must be, if it is not a text."""
+
+
 def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
-    if isinstance(value, dict) and "envFile" in value:
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: server {name!r} must be a JSON object")
+    if "envFile" in value:
         raise InputError(f"{path}: server {name!r} has an 'envFile'; put its variables into 'env'")
-    if isinstance(value, dict):
-        fields = _Entry.__struct_fields__
-        value = {key: _expand(path, item) for key, item in value.items() if key in fields}
+    fields = _Entry.__struct_fields__
+    known = {key: _expand(path, item) for key, item in value.items() if key in fields}
     try:
-        entry = msgspec.convert(value, _Entry)
+        entry = msgspec.convert(known, _Entry)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: server {name!r}: {error}") from error
+        key = re.split(r"\W+", str(error).partition("$.")[2])[0]  # such as "… - at `$.args[0]`"
+        expected = _EXPECTED.get(key, "a text")
+        raise InputError(f"{path}: {key!r} of server {name!r} must be {expected}") from error
     return UpstreamSpec(
         _clean(name),
         command=(entry.command, *entry.args) if entry.command else (),

@@ -103,7 +103,7 @@ class RequestMiddleware:
             presented = token.strip()
         key = keys.find(presented.decode("latin-1"))
         if key is None:
-            # Nobody can guess a key, so no client is locked out.
+            # A key cannot be guessed, so no client is locked out.
             self._service.metrics.refused_keys.inc()
             self._refused.add("count")
             reason = "send a valid key as: Authorization: Bearer KEY"

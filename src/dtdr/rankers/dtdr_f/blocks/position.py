@@ -100,7 +100,7 @@ class Position(Block):
         np.add(said, view.of(self._frequent), out=shares[:, 0])
         shares[:, 0, -1] = 0
         shares[:, 1] = described
-        # What is said of the others must not depend on a new tool.
+        # The features of the others must not depend on a new tool.
         others = shares.copy()
         others[:, :, view.seen] = 0
         shares /= shares[:, :, view.seen].sum(axis=2, keepdims=True) + others + np.float32(_UNSAID)

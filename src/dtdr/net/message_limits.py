@@ -14,12 +14,9 @@ from starlette.exceptions import HTTPException
 
 from dtdr.net.bodies import read_body
 from dtdr.net.limits import Limits
-from dtdr.net.server_logs import Tally
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-_tally = Tally("messages refused")
 
 SHORT_BODY = 50_000
 """Bytes of a message that is checked on the event loop, within 5 ms."""
@@ -104,7 +101,6 @@ def _exceeds(value: Any, most: int) -> bool:
 async def _answer(status: int, text: str, scope: Scope, receive: Receive, send: Send) -> None:
     from starlette.responses import JSONResponse
 
-    _tally.add(text)
     error = {"code": types.INVALID_REQUEST, "message": text}
     content = {"jsonrpc": "2.0", "id": None, "error": error}
     await JSONResponse(content, status, {"connection": "close"})(scope, receive, send)

@@ -16,10 +16,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.core
 
-import dtdr
 from dtdr.cli.output import WIDTH, note
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
+from dtdr.net import VERSION
 
 _COMMANDS = {
     "demo": ("demo", "demo"),
@@ -116,7 +116,7 @@ def root(
     With your agent's logs: dtdr fit requests.jsonl -o model
     """
     if version:
-        typer.echo(f"dtdr {dtdr.__version__}")
+        typer.echo(f"dtdr {VERSION}")
         raise typer.Exit
     if verbose:
         _log_to_standard_error()

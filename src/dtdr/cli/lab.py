@@ -103,7 +103,7 @@ def run(
         workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.
-        dry: Only print the number of runs and their expected time.
+        dry: Only print the number of runs.
     """
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
@@ -150,15 +150,10 @@ def run(
             note=note,
         )
     if dry:
-        seconds = round(summary.expected_seconds)
         if as_json:
-            counts = {"runs": summary.runs, "cached": summary.cached}
-            print_json({**counts, "expected_seconds": seconds})
+            print_json({"runs": summary.runs, "cached": summary.cached})
         else:
-            say(
-                f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache; the other "
-                f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
-            )
+            say(f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache")
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)
@@ -203,13 +198,6 @@ def _lab_name(suites: list[str], quick: bool) -> str:
     """Runs of the paper's settings and of this project's are reported apart."""
     name = "paper" if "paper" in suites else "published"
     return f"{name}-quick" if quick else name
-
-
-def _format_duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _command() -> str:

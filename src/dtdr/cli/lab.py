@@ -12,7 +12,6 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.output import WIDTH, console, note, plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
-from dtdr.data import engines
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ def run(
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    engine: options.ENGINE = engines.PROCESSES,
     fail_under: list[str] | None = None,
     dry: Annotated[bool, typer.Option("--dry-run")] = False,
     output: OUTPUT = Path("lab-report"),
@@ -137,18 +135,16 @@ def run(
     if not dry:
         check_installed()
     store = Store(cache)
-    with engines.open_engine(engine, workers=workers):
-        summary = run_lab(
-            suites,
-            chosen,
-            lab=lab,
-            store=store,
-            command=_command(),
-            workers=workers,
-            engine=engine,
-            dry=dry,
-            note=note,
-        )
+    summary = run_lab(
+        suites,
+        chosen,
+        lab=lab,
+        store=store,
+        command=_command(),
+        workers=workers,
+        dry=dry,
+        note=note,
+    )
     if dry:
         if as_json:
             print_json({"runs": summary.runs, "cached": summary.cached})

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import joblib
 
-from dtdr.data import engines
 from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
@@ -73,7 +72,6 @@ def run_lab(
     store: Store,
     command: str,
     workers: int | None = None,
-    engine: str = engines.PROCESSES,
     dry: bool = False,
     note: Callable[[str], None] = lambda sentence: None,
 ) -> Summary:
@@ -86,8 +84,6 @@ def run_lab(
         store: the cache.
         command: the command line, for the report.
         workers: processes, two by default; one computes in this process.
-        engine: ``ray`` computes on the Ray that this process is connected to, with the data and
-            the cache where all of its machines see them.
         dry: only count.
         note: is called with what is left out or damaged.
 
@@ -113,7 +109,7 @@ def run_lab(
         store.write_failure(run.key, None)
     context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
     with progress_bar("runs", len(missing)) as advance:
-        for run, reason in _compute(_group(missing), workers or WORKERS, engine, context):
+        for run, reason in _compute(_group(missing), workers or WORKERS, context):
             advance()
             if reason:
                 summary.failed.append((run.label, reason))
@@ -175,26 +171,22 @@ def _group(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _compute(
-    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
-) -> Iterator[Done]:
+def _compute(groups: Sequence[Sequence[Run]], workers: int, context: Context) -> Iterator[Done]:
     """First in parallel; then, one at a time, runs that keep an LLM in memory."""
     parallel = [[run for run in group if "llm" not in run.spec] for group in groups]
-    yield from _compute_in_parallel(
-        [group for group in parallel if group], workers, engine, context
-    )
+    yield from _compute_in_parallel([group for group in parallel if group], workers, context)
     for run in (run for group in groups for run in group if "llm" in run.spec):
         yield from compute_runs([run], context, os.getpid())
 
 
 def _compute_in_parallel(
-    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, context: Context
 ) -> Iterator[Done]:
     """A group at a time in each process; if a process dies, only the run that ended it fails."""
     store = Store(context.folder)
     left = {run.key: run for group in groups for run in group}
     try:
-        for done in itertools.chain.from_iterable(_parallel(groups, workers, engine, context)):
+        for done in itertools.chain.from_iterable(_parallel(groups, workers, context)):
             del left[done[0].key]
             yield done
         return
@@ -211,23 +203,18 @@ def _compute_in_parallel(
     suspects = [run for run in left.values() if store.failure(run.key) == DIED] or [*left.values()]
     for run in suspects:
         del left[run.key]
-        yield from _compute_in_parallel([[run]], workers, engine, context)
-    yield from _compute_in_parallel(_group(left.values()), workers, engine, context)
+        yield from _compute_in_parallel([[run]], workers, context)
+    yield from _compute_in_parallel(_group(left.values()), workers, context)
 
 
 def _parallel(
-    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, context: Context
 ) -> Iterator[list[Done]]:
-    backend: dict[str, Any] = {"backend": "loky", "inner_max_num_threads": 1}
-    order = "generator_unordered"
-    if engine.startswith(engines.RAY):
-        from ray.util.joblib import register_ray
-
-        register_ray()
-        backend, order = {"backend": "ray"}, "list"  # Ray's backend gives all results at the end
-    with joblib.parallel_config(n_jobs=workers, **backend):
+    with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.
-        parallel = joblib.Parallel(return_as=order, pre_dispatch="n_jobs", batch_size=1)
+        parallel = joblib.Parallel(
+            return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
         yield from parallel(
             joblib.delayed(compute_runs)(group, context, os.getpid()) for group in groups
         )

@@ -97,7 +97,7 @@ def run(
         encoder (NAME): Use this encoder in retrievers that have one; repeatable.
         llm (NAME): Ask this LLM, gguf:PATH or openai:NAME@URL; repeatable.
         seeds (N): Number of seeds, each with its own split.
-        full: Ask the LLM at every held-out step and plan, and download missing sets.
+        full: Ask the LLM at every held-out step and plan.
         workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.
@@ -128,7 +128,7 @@ def run(
         retrievers=retriever,
         encoders=encoder,
         llms=llm or (),
-        full=full and not dry,
+        full=full,
         skip_bad=skip_bad,
         only_known_tools=only_known_tools,
     )

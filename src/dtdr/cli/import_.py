@@ -115,10 +115,9 @@ def import_traces(
     }
     for reason in bad.first if bad is not None else ():
         note(f"left out {reason}")
-    remedies = ("import with --failed keep", "fit with --set failure_weight=1")
     for sentence in (
         explain_dropped(summary["dropped"], summary["runs"]),
-        explain_failures(summary["failures"], summary["failed_runs"], summary["kept"], remedies),
+        explain_failures(summary["failures"], summary["failed_runs"], summary["kept"]),
     ):
         if sentence:
             note(sentence)

@@ -37,18 +37,16 @@ def blame(demonstration: Demonstration) -> list[str]:
     return unresolved_tools(demonstration.plan.calls) or [WHOLE_RUN]
 
 
-def explain_failures(
-    failures: Mapping[str, int], left_out: int, runs: int, remedies: Iterable[str]
-) -> str:
+def explain_failures(failures: Mapping[str, int], left_out: int, runs: int) -> str:
     """A sentence about ``left_out`` of ``runs`` that are marked as failed; empty if they are few.
 
-    ``failures`` counts by ``blame``; ``remedies`` are options that let learning use these runs.
+    ``failures`` counts by ``blame``.
     """
     if left_out <= MANY * runs:
         return ""
     return (
         f"{_share(left_out, runs)} are marked as failed, and fit leaves them out "
-        f"({_list(failures)}); to learn from them, {' or '.join(remedies)}"
+        f"({_list(failures)}); to learn from them, import with --failed keep"
     )
 
 

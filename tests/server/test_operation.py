@@ -12,7 +12,6 @@ import pytest
 from dtdr.errors import InputError
 from dtdr.net.server_logs import JsonFormatter
 from dtdr.serve.server import Limits, Settings, create_app
-from dtdr.serve.server.process import allow_files
 from dtdr.serve.server.settings import named_models
 from tests.command_line import is_one_sentence
 from tests.server import serving
@@ -188,20 +187,6 @@ def is_listening(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def test_more_connections_than_files_are_made_possible():
-    resource = pytest.importorskip("resource")
-    was = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = min(256, was[1])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (few, was[1]))
-    try:
-        allow_files(few - 1)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few, "never fewer"
-        allow_files(2_000)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(2_000, was[1])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, was)
 
 
 def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):

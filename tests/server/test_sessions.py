@@ -3,9 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-from starlette.exceptions import HTTPException
-
 import dtdr
 from dtdr.data.run import Run
 from dtdr.net.limits import Limits
@@ -17,7 +14,7 @@ MODEL: Any = None
 
 
 def open_session(store: Sessions, query: str, owner: str) -> OpenSession:
-    session = OpenSession.of(MODEL, Run(query), owner)
+    session = OpenSession.of(MODEL, Run(query), owner, len(query))
     asyncio.run(store.open(session))
     return session
 
@@ -73,9 +70,8 @@ def test_no_more_sessions_are_opened_than_the_limit(fitted):
 
 
 def test_sessions_are_weighed_and_not_only_counted(fitted):
-    limits = {"session_bytes": 500_000, "key_session_bytes": 1}
     long_history = ["\N{ROLLING ON THE FLOOR LAUGHING}" * 500] * 100
-    with serving.serve(serving.settings(fitted, **limits)) as served:
+    with serving.serve(serving.settings(fitted, session_bytes=1_500_000)) as served:
         opened = served.post("/v1/sessions", {"query": QUERY, "history": long_history})
         assert opened.status_code == 201
         heavy = served.post("/v1/sessions", {"query": "q" * 30_000, "history": long_history * 2})
@@ -88,22 +84,6 @@ def test_sessions_are_weighed_and_not_only_counted(fitted):
         assert served.http.delete(path).status_code == 204
         again = served.post("/v1/sessions", {"query": QUERY, "history": long_history * 2})
         assert again.status_code == 201
-
-
-def test_one_key_cannot_take_the_memory_of_all(fitted):
-    now = [0.0]
-    limits = Limits(session_bytes=100_000, key_session_bytes=20_000, session_seconds=10)
-    store = Sessions(limits, clock=lambda: now[0])
-    for _ in range(3):
-        open_session(store, "q" * 4_000, "greedy")
-    with pytest.raises(HTTPException, match="of this key take"):
-        open_session(store, "q" * 4_000, "greedy")
-    for _ in range(2):
-        open_session(store, "q" * 4_000, "modest")
-    now[0] = 11
-    assert asyncio.run(store.expire()) == 5
-    assert not store._bytes
-    open_session(store, "q" * 4_000, "greedy")
 
 
 def test_a_history_that_would_grow_too_long_is_refused_and_stays(fitted):

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,6 @@ def test_what_was_taught_is_ranked_with_at_once_on_a_copy(learning):
     assert learning.metric('dtdr_unsaved_demonstrations{model="mail"}') == 1
 
 
-def test_a_model_that_cannot_learn_refuses_with_the_remedy(served):
-    refused = served.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
-    assert refused.status_code == 409
-    assert "dtdr-l, which cannot learn after it was fitted" in refused.json()["error"]["message"]
-
-
 def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_path):
     written = {
         "id": "run-1",
@@ -132,14 +125,6 @@ def test_secrets_of_feedback_do_not_reach_the_file(logging, tmp_path):
     other = {**SECRET_FEEDBACK, "id": "bob.lee@mail.example.org"}
     assert logging.post("/v1/feedback", {"demonstrations": [other]}).status_code == 200
     assert len(list(read_demonstrations(tmp_path / "feedback.jsonl"))) == 2
-
-
-def test_feedback_is_written_as_it_was_sent_where_that_is_asked_for(fitted, tmp_path):
-    path = tmp_path / "feedback.jsonl"
-    log = FileLog(path, redact=False)
-    dataset = small_data.dataset(1)
-    log.append([replace(dataset.demonstrations[0], query="Mail ann@x.org")])
-    assert "ann@x.org" in path.read_text()
 
 
 def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
@@ -286,11 +271,6 @@ def test_lines_are_read_once_they_are_kept(tmp_path, monkeypatch):
         fail.set()
         assert isinstance(writing.exception(30), OutputError)
         assert len(reading.result(30)) == 1, "what was cut off again was never read"
-
-
-def test_a_feedback_log_that_cannot_be_written_stops_the_start(fitted, tmp_path):
-    with pytest.raises(OutputError, match="cannot write"):
-        create_app(serving.settings(fitted, feedback_log=str(tmp_path)))
 
 
 def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):

@@ -105,29 +105,8 @@ def test_a_request_is_masked_and_counted_as_the_library_does(served, fitted, pro
         assert answer["changes"]["tools"] == [], "every tool of the request waits"
 
 
-def test_additional_tools_of_a_chat_request_are_refused_with_the_remedy(served):
-    refused = ask(served, openai, openai_request(), "additional-tools")
-    assert refused.status_code == 422
-    assert "use 'allowed-tools' for chat" in refused.json()["error"]["message"]
-
-
 def test_what_a_policy_leaves_out_is_as_in_the_library():
     assert msgspec.structs.asdict(MaskPolicy()) == dataclasses.asdict(ToolPolicy())
-
-
-def test_a_transcript_that_cannot_be_read_shows_every_tool_and_says_so(served):
-    body = {**openai_request(), "messages": [{"role": "system", "content": "no user yet"}]}
-    answer = served.post("/v1/mask/openai", {"request": body, "form": "filtered"}).json()
-    assert answer["hidden"] == []
-    assert answer["failure"]
-
-
-def test_two_tools_of_one_name_are_refused(served):
-    body = openai_request()
-    body["tools"].append(body["tools"][0])
-    refused = served.post("/v1/mask/openai", {"request": body})
-    assert refused.status_code == 422
-    assert "two tools are named" in refused.json()["error"]["message"]
 
 
 def test_more_tools_or_messages_than_the_limit_are_refused(fitted):

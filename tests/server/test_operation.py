@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import socket
 import sys
@@ -137,12 +136,6 @@ def test_a_ranking_is_a_retrieval_span_of_the_callers_trace(fitted, monkeypatch,
     assert spans[0].context.trace_id == int("a" * 32, 16)
 
 
-def test_without_opentelemetry_everything_works(fitted, monkeypatch):
-    monkeypatch.setattr("dtdr.serve.server.tracing.trace", None)
-    with serving.serve(serving.settings(fitted)) as served:
-        assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
-
-
 def test_a_process_serves_follows_its_folder_and_stops_on_terminate(model):
     with serving.process(f"mail={model}", "--watch", "0.1") as served:
         assert served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
@@ -231,18 +224,3 @@ def test_settings_are_checked_and_models_take_the_names_of_folders(fitted, tmp_p
         create_app(Settings(models={}))
     with pytest.raises(InputError, match="must not be negative"):
         Settings(models={"mail": fitted}, watch_seconds=-1)
-
-
-def test_the_command_line_starts_without_the_servers_packages():
-    import subprocess
-    import sys
-
-    program = (
-        "import sys, dtdr.cli; "
-        "print([name for name in ('starlette', 'uvicorn', 'pydantic', 'httpx2', "
-        "'prometheus_client') if name in sys.modules])"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ}
-    )
-    assert found.stdout.strip() == "[]", found.stderr

@@ -1,8 +1,5 @@
 """Ranking over HTTP, against the library's own answers."""
 
-import asyncio
-
-import httpx2
 import pytest
 
 import dtdr
@@ -70,20 +67,6 @@ def test_several_models_are_told_apart_by_name(fitted, tmp_path):
             ("mail", "dtdr-l"),
             ("chain", "dr"),
         ]
-
-
-def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
-    retriever = dtdr.load(fitted)
-    queries = [item.query for item in small_data.dataset().demonstrations] * 5
-
-    async def ask() -> list[str]:
-        async with httpx2.AsyncClient(base_url=served.url, timeout=30) as http:
-            answers = await asyncio.gather(
-                *(http.post("/v1/rank", json={"query": query}) for query in queries)
-            )
-        return [answer.json()["tools"][0]["tool"] for answer in answers]
-
-    assert asyncio.run(ask()) == [retriever.rank(query).best for query in queries]
 
 
 def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):

@@ -71,25 +71,6 @@ def test_a_session_a_batch_and_the_client_rank_as_a_request_does(served):
             assert session.call(call, "summarize").history == ("read_file", "summarize")
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"before": [{"role": "robot", "content": "x"}]}, "role"),
-        ({"before": [{"role": "user", "content": "x"}] * 1_001}, "the limit is 1000"),
-        ({"before": [3]}, "before"),
-        ({"history": [{"tool": "read_file", "status": "done"}]}, "history.0"),
-        ({"history": [{"tool": "read_file", "result": 1}]}, "unknown field"),
-        ({"history": [{"tool": "end", "output": 1}]}, "name of a tool"),
-        ({"history": [{"tool": "read_file", "step": -1}]}, "history.0"),
-    ],
-)
-@pytest.mark.parametrize("path", ["/v1/rank", "/v1/sessions"])
-def test_what_is_not_a_call_or_a_message_is_refused_in_a_sentence(served, path, more, message):
-    answer = served.post(path, {"query": QUERY, **more})
-    assert answer.status_code == 422
-    assert message in answer.json()["error"]["message"]
-
-
 def test_feedback_keeps_what_calls_returned_cut_to_a_length(tmp_path):
     folder = serving.fit(tmp_path / "mail", arguments=False)
     log = tmp_path / "feedback.jsonl"

@@ -1,22 +1,8 @@
 """Sessions: created, told, ranked, deleted, expired, and following their model."""
 
-import asyncio
-from typing import Any
-
 import dtdr
-from dtdr.data.run import Run
-from dtdr.net.limits import Limits
-from dtdr.serve.server.sessions import OpenSession, Sessions
 from tests.server import serving
 from tests.server.serving import QUERY
-
-MODEL: Any = None
-
-
-def open_session(store: Sessions, query: str, owner: str) -> OpenSession:
-    session = OpenSession.of(MODEL, Run(query), owner, len(query))
-    asyncio.run(store.open(session))
-    return session
 
 
 def test_a_session_ranks_as_the_stateless_request_does(served):
@@ -32,14 +18,6 @@ def test_a_session_ranks_as_the_stateless_request_does(served):
         assert called["ranking"] == plain
         assert served.post(f"{path}/rank", {"top_k": 4}).json() == plain
     assert served.http.post(f"{path}/rank").status_code == 200, "a body is optional"
-
-
-def test_a_deleted_session_is_gone(served):
-    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-    assert served.get(f"/v1/sessions/{session}").json()["history"] == []
-    assert served.http.delete(f"/v1/sessions/{session}").status_code == 204
-    assert served.post(f"/v1/sessions/{session}/rank", {}).status_code == 404
-    assert served.http.delete(f"/v1/sessions/{session}").status_code == 404
 
 
 def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
@@ -121,18 +99,3 @@ def test_a_replaced_model_is_kept_by_no_session(model):
         gc.collect()
         assert former() is None
         assert served.post(f"/v1/sessions/{session}/rank", {}).status_code == 200
-
-
-def test_expiring_takes_the_least_recently_used_only():
-    now = [0.0]
-    store = Sessions(Limits(session_seconds=10), clock=lambda: now[0])
-    found = []
-    for moment in (0, 1, 2):
-        now[0] = moment
-        found.append(open_session(store, "q", "").id)
-    now[0] = 9
-    asyncio.run(store.find(found[0], ""))
-    now[0] = 11.5
-    assert asyncio.run(store.expire()) == 1
-    assert found[1] not in store._open
-    assert len(store) == 2

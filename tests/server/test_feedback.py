@@ -347,3 +347,16 @@ def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
     assert [(item["tool"], item["probability"]) for item in ranked["tools"]] == [
         (tool, pytest.approx(probability, abs=1e-6)) for tool, probability in again
     ]
+
+
+def test_feedback_keeps_what_calls_returned_cut_to_a_length(logging, tmp_path):
+    call = {"id": "1", "tool": "read_file", "output": ["word"] * 5_000, "status": "ok", "step": 1}
+    found = {"id": "a", "tool": "find_contact", "output": {"mail": "x"}, "status": "ok"}
+    before = [{"role": "user", "content": "Who is Ann?"}, {"role": "call", **found}]
+    body = {"demonstrations": [{"query": QUERY, "calls": [call], "before": before}]}
+    assert logging.post("/v1/feedback", body).status_code == 200
+    (item,) = read_demonstrations(tmp_path / "feedback.jsonl")
+    (kept,), (earlier,) = item.plan.calls, item.plan.earlier
+    assert (kept.status, kept.step) == ("ok", 1)
+    assert len(json.dumps(kept.output, separators=(",", ":"))) <= 2_000 < (kept.output_length or 0)
+    assert earlier.output == {"mail": "x"}

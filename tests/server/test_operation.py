@@ -206,7 +206,7 @@ def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
             assert text in said
 
 
-@pytest.mark.parametrize("package", ["starlette", "msgspec", "uvicorn", "prometheus_client"])
+@pytest.mark.parametrize("package", ["starlette", "uvicorn", "prometheus_client"])
 def test_a_missing_extra_is_named(dtdr, fitted, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     code, _, said = dtdr("serve", fitted)

@@ -1,7 +1,5 @@
 """Ranking over HTTP, against the library's own answers."""
 
-import pytest
-
 import dtdr
 from tests import small_data
 from tests.server import serving
@@ -31,23 +29,6 @@ def test_top_k_and_threshold_bound_what_is_sent(served, fitted):
     assert [item["tool"] for item in above] == list(ranking.tools[:2])
     best = served.post("/v1/rank", {"query": QUERY, "threshold": 0.9999}).json()["tools"]
     assert [item["tool"] for item in best] == [ranking.best]
-
-
-def test_a_batch_is_its_single_rankings(served):
-    steps = [
-        {"query": item.query, "history": list(item.plan.tools[:number])}
-        for item in small_data.dataset().demonstrations
-        for number in range(len(item.plan) + 1)
-    ]
-    assert len(steps) > 8, "more than one chunk"
-    batch = served.post("/v1/rank/batch", {"steps": steps, "top_k": 3}).json()["rankings"]
-    single = [served.post("/v1/rank", {**step, "top_k": 3}).json() for step in steps]
-    assert [[tool["tool"] for tool in item["tools"]] for item in batch] == [
-        [tool["tool"] for tool in item["tools"]] for item in single
-    ]
-    for one, other in zip(batch, single, strict=True):
-        for left, right in zip(one["tools"], other["tools"], strict=True):
-            assert left["probability"] == pytest.approx(right["probability"], abs=2e-6)
 
 
 def test_several_models_are_told_apart_by_name(fitted, tmp_path):

@@ -5,21 +5,6 @@ from tests.server import serving
 from tests.server.serving import QUERY
 
 
-def test_a_session_ranks_as_the_stateless_request_does(served):
-    opened = served.post("/v1/sessions", {"query": QUERY, "rank": {"top_k": 4}}).json()
-    path = f"/v1/sessions/{opened['session']}"
-    assert opened["ranking"] == served.post("/v1/rank", {"query": QUERY, "top_k": 4}).json()
-    history = []
-    for tool in ("read_file", "unknown_tool", "summarize"):
-        called = served.post(f"{path}/call", {"tools": [tool], "rank": {"top_k": 4}}).json()
-        history.append(tool)
-        assert called["history"] == history
-        plain = served.post("/v1/rank", {"query": QUERY, "history": history, "top_k": 4}).json()
-        assert called["ranking"] == plain
-        assert served.post(f"{path}/rank", {"top_k": 4}).json() == plain
-    assert served.http.post(f"{path}/rank").status_code == 200, "a body is optional"
-
-
 def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
     now = [0.0]
     with serving.serve(serving.settings(fitted, session_seconds=60)) as served:

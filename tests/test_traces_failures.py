@@ -10,7 +10,7 @@ import pytest
 import dtdr
 from dtdr.cli import run
 from dtdr.data.calls import END
-from dtdr.logs import CutOptions, Failed, Importer, find_format, read_traces
+from dtdr.logs import CutOptions, Importer, find_format, read_traces
 from tests import ci_assistant
 from tests.trace_logs import RENDERINGS, Call, Turn, flat, format_of, number, write_lines
 
@@ -228,29 +228,20 @@ def test_what_a_job_log_asks_for_is_learned_by_default(rendering, tmp_path):
 
 
 def test_many_runs_marked_as_failed_are_said_with_tools_and_the_option(tmp_path, capsys):
-    found, _ = ci_log(tmp_path, BARE, 60, failed=Failed.MARK_RUN)
-    assert all(item.outcome == "success" for item in found)  # each was tried again
-    turns = [
-        number([Turn(f"go {n}", [[Call("pay", {"n": 1}, "Error: no" if n % 4 else "paid")]])])
-        for n in range(20)
-    ]
-    log = tmp_path / "log.jsonl"
-    write_lines(log, [record for turn in turns for record in RENDERINGS[BARE](turn)])
-    output, model = tmp_path / "d.jsonl", tmp_path / "model"
-
-    assert run(["import", str(log), "-o", str(output), "--failed", "mark-run"]) == 0
-    said = capsys.readouterr().err
-    assert "15 of 20 runs (75%) are marked as failed" in said
-    assert "pay: 15" in said
-    assert "--failed keep" in said
-
-    assert run(["fit", str(output), "-o", str(model), "--retriever", "dr"]) == 0
-    said = capsys.readouterr().err
-    assert "15 of 20 runs (75%) are marked as failed" in said
-    assert "pay: 15" in said
-
-    assert run(["import", str(log), "-o", str(output), "--force"]) == 0
-    assert "marked as failed" not in capsys.readouterr().err
+    records = []
+    for n in range(20):
+        turns = number(
+            [Turn(f"go {n}", [[Call("pay", {"n": 1}, "Error: no" if n % 4 else "paid")]])]
+        )
+        records += [{**record, "success": not n % 4} for record in RENDERINGS[BARE](turns)]
+    log, output = write_lines(tmp_path / "log.jsonl", records), tmp_path / "d.jsonl"
+    fit = ["fit", str(output), "-o", str(tmp_path / "model"), "--retriever", "dr"]
+    for command in (["import", str(log), "-o", str(output)], fit):
+        assert run(command) == 0
+        said = capsys.readouterr().err
+        assert "15 of 20 runs (75%) are marked as failed" in said
+        assert "pay: 15" in said
+        assert "--set failure_weight=1" in said
 
 
 def test_many_runs_that_import_drops_are_said_with_the_option(tmp_path, capsys):

@@ -383,18 +383,6 @@ def test_langsmith_run_trees_are_read(tmp_path):
     assert list(found[0].plan.edges()) == [(0, 1)]
 
 
-def test_langsmith_runs_without_times_follow_their_dotted_order(tmp_path):
-    def run(identifier, at, kind="tool", **more):
-        order = f"20240501T120000000000Zroot.20240501T1200{at:02d}000000Z{identifier}"
-        return {"id": identifier, "trace_id": "t", "name": identifier, "run_type": kind,
-                "dotted_order": order, "inputs": {"x": 1}, **more}  # fmt: skip
-
-    root = run("root", 0, "chain", inputs={"question": "why?"})
-    found, _ = read(tmp_path, "langsmith", [run("late", 9), run("early", 3), root])
-
-    assert shape(found) == [("why?", ["early", "late"])]
-
-
 def test_langfuse_spans_named_as_requested_tools_count_as_tools(tmp_path):
     records = RENDERINGS["langfuse"](sample())
     for record in records:

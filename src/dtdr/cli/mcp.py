@@ -12,7 +12,6 @@ import typer
 
 from dtdr.cli.output import note, printable
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.cut_options import Outputs
 
 if TYPE_CHECKING:
     from dtdr.agents.gateway import Gateway
@@ -36,7 +35,7 @@ def mcp(
     always: list[str] | None = None,
     learn: Path | None = None,
     redact: bool = True,
-    outputs: Outputs = Outputs.TEXT,
+    outputs: bool = True,
     prefetch: bool = False,
     prefetch_probability: Annotated[float, typer.Option(min=0.01, max=1)] = 0.8,
     pin: Path | None = None,
@@ -66,7 +65,7 @@ def mcp(
         always (TOOL): Always list this tool; repeatable.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
         redact: Remove secrets and personal data from what --learn writes.
-        outputs: With --learn: write the outputs of calls (text), or leave them out (none).
+        outputs: With --learn: write the outputs of calls, too.
         prefetch: Make predicted calls while the LLM thinks. Only tools under "prefetch" in the
             config are called early; without that list, tools that their server marks as read-only.
         prefetch_probability (P): Minimum probability of a prefetched call.

@@ -137,24 +137,11 @@ def test_a_damaged_plan_model_is_one_error(model, tmp_path):
         {**config, "tools": [*config["tools"], config["tools"][0]]},
         {**config, "tools": [1, 2, 3]},
         {**config, "longest": "3"},
-        {"tools": config["tools"], "version": config["version"]},
+        {"tools": config["tools"]},
     ):
         change_config(tmp_path / "model", plans=changed)
         with pytest.raises(ModelError, match="no usable model"):
             dtdr.load(tmp_path / "model")
-
-
-def test_plans_of_another_version_are_left_out_with_a_warning(model, tmp_path, caplog):
-    folder = tmp_path / "model"
-    model.save(folder)
-    plans = json.loads((folder / "config.json").read_bytes())["plans"]
-    change_config(folder, plans={name: plans[name] for name in plans if name != "version"})
-    loaded = dtdr.load(folder)
-    assert "plans of another version are left out; fit the model again" in caplog.text
-    query = "Invite Wanda, Zoe and Yusuf to the party"
-    assert loaded.rank(query).tools == model.rank(query).tools
-    with pytest.raises(InputError, match="fit it again"):
-        loaded.plans(query)
 
 
 def test_what_cannot_be_planned_or_scored_is_said(model):

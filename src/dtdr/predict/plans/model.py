@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -24,12 +23,8 @@ from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import BUCKETS, SpanTagger, read_spans
 from dtdr.predict.plans.two_requests import QueryLengths, Ranked, add_plans_for_two
+from dtdr.predict.steps import RunRanker
 from dtdr.rankers.base import HeldOutFold, StepState
-
-logger = logging.getLogger("dtdr")
-
-VERSION = 7
-"""Of the saved form."""
 
 
 class Dependencies(NamedTuple):
@@ -133,33 +128,27 @@ class PlanModel:
         self,
         run: Run,
         state: StepState,
-        vocabulary: Sequence[str],
+        steps: RunRanker,
         k: int,
-        *,
         arguments: ArgumentModel | None,
-        may_be_empty: bool,
-        start: Callable[[str], StepState],
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none if no plan ends.
 
         Args:
             run: the query and the calls made so far, and which tools can be called.
             state: of the run, with its calls; it is not changed.
-            vocabulary: names of the retriever's tools, end of plan last.
+            steps: ranks the steps of runs.
             k: limit of plans.
             arguments: fills the calls; None leaves them empty.
-            may_be_empty: whether a plan may have no call.
-            start: the state of another query before its first call.
         """
-        names = tuple(vocabulary[:-1])
+        names = steps.names[:-1]
         known = {name: number for number, name in enumerate(self.tools)}
         places = [known.get(name, -1) for name in names]
         ranker = self.ranker if names == self.tools else self.ranker.of_tools(places)
-        index = {name: number for number, name in enumerate(names)}
-        made = [index[name] for name in run.history if name in index]
+        made = [steps.index[name] for name in run.history if name in names]
         allowed = None
         if run.offered is not None:
-            allowed = np.array([name in run.offered or name == END for name in vocabulary])
+            allowed = np.array([name in run.offered or name == END for name in steps.names])
 
         def rank(query: str, state: StepState) -> Ranked:
             scores = self.tagger.count_scores(read_spans(query), len(self.tools) + 1)
@@ -168,7 +157,7 @@ class PlanModel:
                 scores[:, places],
                 made,
                 self.longest,
-                may_be_empty=may_be_empty or bool(run.calls),
+                may_be_empty=steps.may_end_at_once or bool(run.calls),
                 allowed=allowed,
             )
             if found is None:
@@ -180,9 +169,11 @@ class PlanModel:
 
         plans = rank(run.query, state)
         if not run.calls:
-            plans = add_plans_for_two(
-                run.query, plans, self.lengths, lambda half: rank(half, start(half))
-            )
+
+            def rank_half(query: str) -> Ranked:
+                return rank(query, steps.state_of(Run(query, run.before)))
+
+            plans = add_plans_for_two(run.query, plans, self.lengths, rank_half)
         is_chain = self.dependencies.is_chain(has_arguments=arguments is not None)
         writer = PlanWriter(run, arguments, is_chain=is_chain)
         return [
@@ -211,7 +202,6 @@ class PlanModel:
     def config(self) -> dict[str, Any]:
         """The JSON object to save."""
         return {
-            "version": VERSION,
             "tools": list(self.tools),
             "longest": self.longest,
             "lengths": list(self.lengths),
@@ -221,18 +211,13 @@ class PlanModel:
         }
 
     @classmethod
-    def restore(
-        cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> Self | None:
-        """Rebuild from ``config`` and ``arrays``; None, with a warning, if the version differs.
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Rebuild from ``config`` and ``arrays``.
 
         Raises:
             KeyError: something is missing.
             ModelError: the parts do not fit together.
         """
-        if config.get("version") != VERSION:
-            logger.warning("the plans of another version are left out; fit the model again")
-            return None
         tools, longest = config["tools"], config["longest"]
         known, spans, dense, by_tool = (
             arrays[name]

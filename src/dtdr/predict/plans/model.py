@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,37 +27,6 @@ from dtdr.predict.steps import RunRanker
 from dtdr.rankers.base import HeldOutFold, StepState
 
 
-class Dependencies(NamedTuple):
-    """How calls of demonstrated plans depend on one another.
-
-    A share for each pair of tools had as many right plans of T-Eval: 28 of 38, and 29 by this.
-
-    Attributes:
-        neighbours: share of neighbouring calls of which the second depends on the first.
-        by_reference: share of the dependencies that are references.
-    """
-
-    neighbours: float
-    by_reference: float
-
-    @classmethod
-    def fit(cls, plans: Iterable[Plan]) -> Self:
-        """Count dependencies."""
-        pairs = chained = references = every = 0
-        for plan in plans:
-            known = {call.id for call in plan.calls}
-            for later, sources in enumerate(plan.dependencies):
-                pairs += later > 0
-                chained += later - 1 in sources
-                references += len({*plan.calls[later].references()} & known)
-                every += len(sources)
-        return cls(chained / max(pairs, 1), references / max(every, 1))
-
-    def is_chain(self, *, has_arguments: bool) -> bool:
-        """Whether each call of a plan depends on the one before it, references aside."""
-        return self.neighbours > 0.5 and (not has_arguments or self.by_reference < 0.5)
-
-
 @dataclass(frozen=True, eq=False)
 class PlanModel:
     """Finds plans, and ranks each as a whole.
@@ -67,7 +36,7 @@ class PlanModel:
         longest: limit of calls in a plan.
         lengths: of demonstrated queries; a much longer query may make two requests.
         tagger: which tools the spans of a query are meant for.
-        dependencies: of calls without references.
+        is_chain: whether each call depends on the one before it, references aside.
         ranker: of plans.
         confidence: calibrates probabilities.
         check: ranked plans against the best tool of each step.
@@ -77,7 +46,7 @@ class PlanModel:
     longest: int
     lengths: QueryLengths
     tagger: SpanTagger
-    dependencies: Dependencies
+    is_chain: bool
     ranker: PlanRanker
     confidence: Confidence
     check: Check
@@ -118,7 +87,7 @@ class PlanModel:
             longest,
             QueryLengths.fit(item.query for item in demonstrations),
             SpanTagger.fit(demonstrations, index),
-            Dependencies.fit(item.plan for item in demonstrations),
+            form_chains(item.plan for item in demonstrations),
             ranker,
             Confidence.fit(held_out, under_way, rankers),
             check,
@@ -144,7 +113,7 @@ class PlanModel:
         names = steps.names[:-1]
         known = {name: number for number, name in enumerate(self.tools)}
         places = [known.get(name, -1) for name in names]
-        ranker = self.ranker if names == self.tools else self.ranker.of_tools(places)
+        ranker = self.ranker.of_tools(places)
         made = [steps.index[name] for name in run.history if name in names]
         allowed = None
         if run.offered is not None:
@@ -174,8 +143,7 @@ class PlanModel:
                 return rank(query, steps.state_of(Run(query, run.before)))
 
             plans = add_plans_for_two(run.query, plans, self.lengths, rank_half)
-        is_chain = self.dependencies.is_chain(has_arguments=arguments is not None)
-        writer = PlanWriter(run, arguments, is_chain=is_chain)
+        writer = PlanWriter(run, arguments, is_chain=self.is_chain)
         return [
             writer.predict([names[tool] for tool in tools], probability)
             for tools, probability in plans[:k]
@@ -205,7 +173,7 @@ class PlanModel:
             "tools": list(self.tools),
             "longest": self.longest,
             "lengths": list(self.lengths),
-            "dependencies": list(self.dependencies),
+            "is_chain": self.is_chain,
             "confidence": list(self.confidence),
             "held_out": self.check._asdict(),
         }
@@ -238,11 +206,22 @@ class PlanModel:
             max(1, min(longest, MOST_CALLS)),
             QueryLengths(*map(float, config["lengths"])),
             SpanTagger(known, spans.astype(np.float64)),
-            Dependencies(*map(float, config["dependencies"])),
+            bool(config["is_chain"]),
             PlanRanker(dense.astype(np.float64), by_tool.astype(np.float64), not check.is_ahead),
             Confidence(*map(float, config["confidence"])),
             check,
         )
+
+
+def form_chains(plans: Iterable[Plan]) -> bool:
+    """Whether most calls depend on the call before them without a reference to it."""
+    pairs = chained = 0
+    for plan in plans:
+        for later, sources in enumerate(plan.dependencies[1:], 1):
+            is_reference = plan.calls[later - 1].id in plan.calls[later].references()
+            pairs += 1
+            chained += later - 1 in sources and not is_reference
+    return chained > pairs / 2
 
 
 def _most_calls(demonstrations: Iterable[Demonstration]) -> int:

@@ -109,7 +109,6 @@ MISUSE = {
         "model q --run run.json": "give --run alone",
         "model --run run.json --history a": "give --run alone",
         "model --run none.json": "cannot read none.json",
-        "model q --search x --why": "leave one out",
         "model --why": "give a query, or --run FILE",
     },
     "predict": {

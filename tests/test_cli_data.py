@@ -49,8 +49,7 @@ def small(tmp_path):
 def test_list_names_every_set_and_says_what_is_here(nothing_here):
     listed = run_json("list")["sets"]
     assert [item["name"] for item in listed] == list(datasets.NAMES)
-    assert [item["name"] for item in listed if item["available"]] == ["bundled"]
-    assert [item["name"] for item in listed if item["synthetic"]] == ["bundled"]
+    assert [item["name"] for item in listed if item["here"] == "yes"] == ["bundled"]
     text = run("list")
     assert "(synthetic)" in text
     assert "get it by hand" in text
@@ -159,14 +158,6 @@ def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
     assert "30 demonstrations" in text
     assert output.read_bytes() == small.read_bytes()
     assert read_tools(tmp_path / "tools.json") == read_tools(small.with_name("tools.json"))
-
-
-def test_convert_adds_tools_that_only_calls_name(small, tmp_path):
-    small.with_name("tools.json").write_text('[{"name": "never_called"}]')
-    tools = tmp_path / "tools.json"
-    run("convert", small, "-o", tmp_path / "copy.jsonl", "--tools-out", tools)
-    called = {tool for item in read_demonstrations(small) for tool in item.plan.tools}
-    assert [tool.name for tool in read_tools(tools)] == ["never_called", *sorted(called)]
 
 
 def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
-from dtdr.cli.output import plural, print_json, print_table, say
+from dtdr.cli.output import print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
 from dtdr.data.demonstration_files import (
     DemonstrationFile,
@@ -19,10 +18,9 @@ from dtdr.data.demonstration_files import (
     save_demonstrations,
     save_tools,
 )
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.progress import track
-from dtdr.data.tools import Tool, unique_tools
+from dtdr.data.tools import unique_tools
 from dtdr.errors import InputError, OutputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.download import download as fetch_set
@@ -41,43 +39,36 @@ def list_sets(
     as_json: options.JSON = False,
 ) -> None:
     """List the named sets, and say which are on this machine."""
-    rows = list(_list_sets())
+    rows: list[dict[str, Any]] = [
+        {
+            "name": datasets.BUNDLED,
+            "title": "desk-and-travel assistant (synthetic)",
+            "licence": "Apache-2.0",
+            "origin": SOURCE,
+            "path": None,
+            "here": "yes",
+        }
+    ]
+    for source in datasets.SOURCES.values():
+        path = _find(source)
+        missing = "get it by hand" if source.hub is None else "dtdr data download"
+        rows.append(
+            {
+                "name": source.name,
+                "title": source.title if path is None else source.describe(path)[0],
+                "licence": source.licence,
+                "origin": source.origin,
+                "path": None if path is None else str(path),
+                "here": missing if path is None else "yes",
+            }
+        )
     if as_json:
         print_json({"sets": rows})
         return
-    where = ("dtdr data download" if row.pop("hub") else "get it by hand" for row in rows)
+    columns = ("name", "title", "licence", "here")
     print_table(
-        ("Name", "Set", "Licence", "Here"),
-        [
-            (row["name"], row["title"], row["licence"], "yes" if row["available"] else place)
-            for row, place in zip(rows, where, strict=True)
-        ],
+        ("Name", "Set", "Licence", "Here"), [[row[name] for name in columns] for row in rows]
     )
-
-
-def _list_sets() -> Iterator[dict[str, Any]]:
-    yield {
-        "name": datasets.BUNDLED,
-        "title": "desk-and-travel assistant (synthetic)",
-        "licence": "Apache-2.0",
-        "origin": SOURCE,
-        "path": None,
-        "synthetic": True,
-        "available": True,
-        "hub": False,
-    }
-    for source in datasets.SOURCES.values():
-        path = _find(source)
-        yield {
-            "name": source.name,
-            "title": source.title if path is None else source.describe(path)[0],
-            "licence": source.licence,
-            "origin": source.origin,
-            "path": None if path is None else str(path),
-            "synthetic": False,
-            "available": path is not None,
-            "hub": source.hub is not None,
-        }
 
 
 def _find(source: Source) -> Path | None:
@@ -212,17 +203,9 @@ def convert(
     read = (
         read_demonstrations(source, bad=bad) if _is_file(source) else datasets.load(source, bad=bad)
     )
-    called: set[str] = set()
-
-    def note_tools() -> Iterator[Demonstration]:
-        demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
-        for demonstration in track(demonstrations, "Converting"):
-            called.update(demonstration.plan.tools)
-            yield demonstration
-
-    count = save_demonstrations(output, note_tools(), force=force)
-    tools = unique_tools(read.tools if tools_out else ())
-    tools |= {name: Tool(name) for name in sorted(called - tools.keys())}
+    demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
+    count = save_demonstrations(output, track(demonstrations, "Converting"), force=force)
+    tools = unique_tools(read.tools)
     if tools_out:
         save_tools(tools_out, tools.values(), force=True)
     report_bad(bad)
@@ -238,4 +221,4 @@ def convert(
             }
         )
     else:
-        say(f"wrote {count:,} demonstrations with {plural(len(tools), 'tool')} to {output}")
+        say(f"wrote {count:,} demonstrations to {output}")

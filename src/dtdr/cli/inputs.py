@@ -189,23 +189,15 @@ def read_run(source: str) -> Run:
     """A run from a JSON file; ``-`` is standard input.
 
     Raises:
-        InputError: it cannot be read, or as ``parse_run``.
+        InputError: it cannot be read, is not a run, refers to a call or to a part of an output that
+            is not there, or has a step number that goes back.
     """
+    name = "standard input" if source == "-" else source
     try:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError(f"cannot read {source}: {reason}") from error
-    return parse_run(content, "standard input" if source == "-" else source)
-
-
-def parse_run(content: bytes, name: str) -> Run:
-    """A run from its JSON object.
-
-    Raises:
-        InputError: it is not a run, refers to a call or to a part of an output that is not there,
-            or has a step number that goes back.
-    """
     try:
         run = Run.from_dict(json.loads(content))
         Plan(tuple(run.calls), earlier=run.earlier)  # raises as a demonstration with these calls

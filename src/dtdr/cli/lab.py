@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -150,15 +151,13 @@ def run(
             note=note,
         )
     if dry:
-        seconds = round(summary.expected_seconds)
+        runs, cached, seconds = summary.runs, summary.cached, round(summary.expected_seconds)
         if as_json:
-            counts = {"runs": summary.runs, "cached": summary.cached}
-            print_json({**counts, "expected_seconds": seconds})
+            print_json({"runs": runs, "cached": cached, "expected_seconds": seconds})
         else:
-            say(
-                f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache; the other "
-                f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
-            )
+            time = f"{timedelta(seconds=seconds)} (h:mm:ss)"
+            others = f"the other {runs - cached:,} take about {time}"
+            say(f"{plural(runs, 'run')}, {cached:,} in the cache; {others}")
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)
@@ -203,13 +202,6 @@ def _lab_name(suites: list[str], quick: bool) -> str:
     """Runs of the paper's settings and of this project's are reported apart."""
     name = "paper" if "paper" in suites else "published"
     return f"{name}-quick" if quick else name
-
-
-def _format_duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _command() -> str:

@@ -19,15 +19,6 @@ from dtdr.rankers import expected_type, retriever_class
 from dtdr.text import encoders
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-ENGINE = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="Where workers run: processes, ray (starts Ray on this machine), or the address of a "
-        "Ray cluster, such as ray:auto or ray://HOST:10001.",
-    ),
-]
 HISTORY = Annotated[
     list[str] | None,
     typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first; repeatable."),

@@ -145,7 +145,7 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(
     monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
     dataset = datasets.load(name)
     output, tools = tmp_path / "d.jsonl", tmp_path / "tools.json"
-    found = run_json("convert", name, "-o", output, "--tools-out", tools)
+    found = run_json("convert", name, "-o", output)
     assert found["demonstrations"] == len(dataset)
     assert found["skipped"] == 0
     assert list(read_demonstrations(output)) == dataset.demonstrations
@@ -154,7 +154,7 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(
 
 def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
     output = tmp_path / "copy.jsonl"
-    text = run("convert", small, "-o", output, "--tools-out", tmp_path / "tools.json")
+    text = run("convert", small, "-o", output)
     assert "30 demonstrations" in text
     assert output.read_bytes() == small.read_bytes()
     assert read_tools(tmp_path / "tools.json") == read_tools(small.with_name("tools.json"))
@@ -172,18 +172,17 @@ def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
     assert (found["demonstrations"], found["skipped"]) == (30, 1)
 
 
-@pytest.mark.parametrize("option", ["-o", "--tools-out"])
-def test_existing_output_is_kept_without_force(option, small, tmp_path):
-    there = tmp_path / "there"
-    there.write_text("precious")
-    outputs = {"-o": tmp_path / "new.jsonl", "--tools-out": tmp_path / "new.json", option: there}
-    arguments = ["convert", small, *(word for pair in outputs.items() for word in pair)]
+def test_existing_output_is_kept_without_force(small, tmp_path):
+    output, tools = tmp_path / "there.jsonl", tmp_path / "tools.json"
+    output.write_text("precious")
     with pytest.raises(OutputError, match="--force"):
-        run(*arguments)
-    assert there.read_text() == "precious"
-    assert not (tmp_path / "new.jsonl").exists()
-    run(*arguments, "--force")
-    assert there.read_text() != "precious"
+        run("convert", small, "-o", output)
+    assert output.read_text() == "precious"
+    tools.write_text("precious")
+    run("convert", small, "-o", tmp_path / "new.jsonl")
+    assert tools.read_text() == "precious"
+    run("convert", small, "-o", output, "--force")
+    assert "precious" not in (output.read_text(), tools.read_text())
 
 
 # -- download ------------------------------------------------------------------------------------

@@ -9,19 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.inputs import open_data, report_bad
+from dtdr.cli.inputs import open_data, report_bad, save_tools_next_to
 from dtdr.cli.output import print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
 from dtdr.data.demonstration_files import (
     DemonstrationFile,
     read_demonstrations,
     save_demonstrations,
-    save_tools,
 )
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.progress import track
 from dtdr.data.tools import unique_tools
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.download import download as fetch_set
 from dtdr.evaluate.datasets.source import Published, Source, find_file
@@ -181,7 +180,6 @@ def convert(
     source: str,
     *,
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("demonstrations.jsonl"),
-    tools_out: Path | None = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
@@ -192,13 +190,9 @@ def convert(
 
     Args:
         source (SET|FILE): Name of a set; or a file, folder, pattern or URL of demonstrations.
-        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines.
-        tools_out (FILE): Also write the tools to this file, such as tools.json.
+        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
+            tools go into tools.json next to it.
     """
-    options.check_two_files(tools_out, output)
-    if tools_out is not None and tools_out.exists() and not force:
-        # Known before the long work, not after it.
-        raise OutputError(f"{tools_out} exists; pass --force to replace it")
     bad = BadRecords() if skip_bad else None
     read = (
         read_demonstrations(source, bad=bad) if _is_file(source) else datasets.load(source, bad=bad)
@@ -206,8 +200,7 @@ def convert(
     demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
     count = save_demonstrations(output, track(demonstrations, "Converting"), force=force)
     tools = unique_tools(read.tools)
-    if tools_out:
-        save_tools(tools_out, tools.values(), force=True)
+    path = save_tools_next_to(output, tools.values(), force=force)
     report_bad(bad)
     if as_json:
         print_json(
@@ -217,7 +210,7 @@ def convert(
                 "demonstrations": count,
                 "skipped": bad.count if bad else 0,
                 "tools": len(tools),
-                "tools_output": None if tools_out is None else str(tools_out),
+                "tools_output": path,
             }
         )
     else:

@@ -135,10 +135,9 @@ def _serve(gateway: Gateway, http: str | None) -> None:
     import anyio
 
     from dtdr.agents.gateway import serve_http, serve_stdio
-    from dtdr.agents.gateway.http import LIMITS
     from dtdr.serve.server.process import tune_process
 
-    tune_process(LIMITS.connections)
+    tune_process()
     if http is None:
         anyio.run(serve_stdio, gateway)
         return

@@ -130,7 +130,7 @@ class ServedModel:
 
         Raises:
             HTTPException: another process changed the folder since it was loaded.
-            OutputError: it cannot be written, and has not changed.
+            OutputError: it cannot be written; it is as before.
         """
         async with self._lock:
             if _stamp(self.folder) != self._stamp:

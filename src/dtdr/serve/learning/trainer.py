@@ -186,7 +186,7 @@ class Trainer:
             self._waiting.append((item, entry.time or self._clock()))
 
     def _is_held_out(self, item: Demonstration) -> bool:
-        """By hash, so that every process decides alike and a group is on one side."""
+        """By hash, so that every process decides the same and a group stays together."""
         if item.outcome == "failure":
             return False
         digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()

@@ -1,4 +1,3 @@
-import asyncio
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -227,14 +226,6 @@ def test_going_through_a_transcript_gives_what_the_steps_gave(retriever, k, stic
         assert found.shown == replayed.shown
         if position < len(history):
             run.call(history[position])
-
-
-def test_asynchronous_selections_are_the_same(retriever):
-    mask = ToolMask(retriever, ToolPolicy(top_k=2, sticky="grow"))
-    transcript = Transcript.of(QUERY, ["read_file"])
-    assert asyncio.run(mask.aselect(SMALL, transcript)) == mask.select(SMALL, transcript)
-    run, other = mask.run(QUERY), mask.run(QUERY)
-    assert asyncio.run(run.aselect(SMALL)) == other.select(SMALL)
 
 
 def test_one_mask_serves_many_threads_at_once(retriever):

@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 
 from dtdr.agents import ToolMask, ToolPolicy, ToolSelection, anthropic, openai
 from dtdr.agents.policy import TOLERANCE
-from dtdr.agents.requests import count_definitions
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
@@ -136,7 +135,7 @@ def _apply(
             masked = provider.mask_request(request, mask, body.form)
         else:
             masked = provider.apply(request, selection, body.form)
-        return masked, selection, count_definitions(request, masked, provider.tool_name)
+        return masked, selection, provider.count_definitions(request, selection, body.form)
     except (TypeError, AttributeError, KeyError, IndexError) as error:
         raise HTTPException(
             422, f"the request does not fit the provider's API ({type(error).__name__})"

@@ -64,11 +64,10 @@ VS_CODE = """{
 }"""
 
 
-@pytest.mark.parametrize("text", [VS_CODE, f'{{"mcp": {VS_CODE}}}'])
-def test_the_config_file_of_vs_code_is_read(tmp_path, monkeypatch, text):
+def test_the_config_file_of_vs_code_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKEN", "secret")
     monkeypatch.chdir(tmp_path)
-    files, git = read_config(write(tmp_path, text))
+    files, git = read_config(write(tmp_path, VS_CODE))
 
     assert files.command == ("npx", f"{tmp_path}/x", "// no comment")
     assert (git.url, git.headers) == ("https://x/mcp", {"X": "secret"})

@@ -41,13 +41,13 @@ async def test_a_dead_server_takes_only_its_own_tools_away_and_comes_back(model,
     pid = tmp_path / "pid"
     specs = [stdio("a", prefix="a_", tools=2), stdio("b", prefix="b_", tools=2, pid=str(pid))]
     async with gateway_client(model, specs) as (client, gateway):
-        both = gateway.catalog.names()
+        both = tuple(gateway.catalog)
         first = kill(pid)
-        await until(lambda: gateway.catalog.names() != both)
-        alone = gateway.catalog.names()
+        await until(lambda: tuple(gateway.catalog) != both)
+        alone = tuple(gateway.catalog)
         still = await client.call_tool("a_tool_0", {"id": "1"})
-        await until(lambda: gateway.catalog.names() != alone)
-        again = gateway.catalog.names()
+        await until(lambda: tuple(gateway.catalog) != alone)
+        again = tuple(gateway.catalog)
         back = await client.call_tool("b_tool_0", {"id": "2"})
         assert int(pid.read_text()) != first
 

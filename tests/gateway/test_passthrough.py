@@ -170,7 +170,7 @@ async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake)
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_question_that_nobody_answers_ends_its_call(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.forwarding.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("dtdr.agents.gateway.questions.ANSWER_SECONDS", 0.2)
     specs = [stdio("a", special=True, handshake=True)]
     async with gateway_client(model, specs, mode="auto") as (client, gateway):
         with pytest.raises(MCPError, match="not supported"):

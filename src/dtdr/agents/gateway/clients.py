@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import mcp_types as types
+from mcp.server.connection import allowed_log_levels
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dtdr.agents.transcript import bound_call, read_call
@@ -27,6 +29,9 @@ INTENT_KEY = "dtdr/intent"
 
 SESSION_KEY = "dtdr/session"
 """``_meta`` key of a request: which conversation it belongs to."""
+
+LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
+"""From the least severe."""
 
 MAX_CLIENTS = 10_000
 
@@ -118,6 +123,10 @@ class ClientState:
         """Whether the run must be cut here."""
         return len(self.calls) >= MAX_CALLS or self.characters > MAX_RUN_CHARACTERS
 
+    def wants_log(self, level: types.LoggingLevel) -> bool:
+        """Whether a log message of this level is severe enough for the client."""
+        return self.log_level is None or LEVELS.index(level) >= LEVELS.index(self.log_level)
+
     def keep(self, value: Any) -> Any:
         """A call's arguments or output, cut to ``MAX_CALL_CHARACTERS``."""
         kept, _ = bound_output(value, MAX_CALL_CHARACTERS)
@@ -185,9 +194,6 @@ class Clients:
     def __iter__(self) -> Iterator[ClientState]:
         return iter(tuple(self._states.values()))
 
-    def __len__(self) -> int:
-        return len(self._states)
-
     def of(self, context: Context) -> ClientState:
         """The state of the client that sent a request."""
         state = self.at(client_key(context))
@@ -228,10 +234,40 @@ class Clients:
                 self.forget(state.key)
 
     def forget(self, key: str) -> None:
-        """Forget a client that has left."""
-        state = self._states.pop(key, None)
-        if state is not None:
-            self._ended(state)
+        """Forget a client, whose run ends."""
+        self._ended(self._states.pop(key))
+
+    async def send_change(self, note: types.ServerNotification) -> None:
+        """Send a change of resources or prompts to the clients, in the way of their protocol."""
+        for state in self:
+            if isinstance(note, types.ResourceUpdatedNotification):
+                # A server may report a part of what was subscribed to.
+                if not any(note.params.uri.startswith(known) for known in state.subscriptions):
+                    continue
+                await state.bus.publish(ResourceUpdated(note.params.uri))
+            elif isinstance(note, types.ResourceListChangedNotification):
+                await state.bus.publish(ResourcesListChanged())
+            elif isinstance(note, types.PromptListChangedNotification):
+                await state.bus.publish(PromptsListChanged())
+            if state.wire is not None and not state.is_modern:
+                await state.wire.send_notification(note)
+
+    async def send_log(
+        self, callers: Sequence[Context], note: types.LoggingMessageNotification
+    ) -> None:
+        """Send a log message to the clients whose calls the server is working on, else to all.
+
+        A client gets what is at least as severe as it asked for; one of 2026-07-28 asks in each
+        call.
+        """
+        level = note.params.level
+        for context in callers:
+            is_wanted = level in allowed_log_levels(context.protocol_version, context.meta)
+            if is_wanted and self.of(context).wants_log(level):
+                await context.session.send_notification(note, context.request_id)
+        for state in () if callers else self:
+            if state.wire is not None and not state.is_modern and state.wants_log(level):
+                await state.wire.send_notification(note)
 
 
 def client_key(context: Context) -> str:
@@ -252,12 +288,7 @@ def client_key(context: Context) -> str:
     if isinstance(named, str):
         return f"named {owner} {named}"
     if session := headers.get("mcp-session-id"):
-        return session_key(session)
+        return f"session {session}"
     about = context.session.client_params
     name = "" if about is None else f"{about.client_info.name} {about.client_info.version}"
     return f"client {owner} {name}"
-
-
-def session_key(session: str) -> str:
-    """The key of a client that has a session of 2025-era HTTP."""
-    return f"session {session}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -84,9 +83,8 @@ class GatewayOptions:
     """How the gateway chooses, and what it records.
 
     Attributes:
-        policy: how many ranked tools are shown and when they may change. ``grow``, the default,
-            keeps a shown tool until the run ends, so that the client's prompt cache lasts longer.
-            ``always_include`` are names as clients see them, of unknown tools too.
+        policy: how many ranked tools are shown and when they may change. ``always_include`` are
+            names as clients see them, of unknown tools too.
         whole_run: choose the list for the next calls of the run, not only for the next one, and
             change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
             the policy's ``sticky``. Answers wait until the client has listed again.
@@ -164,11 +162,7 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
         raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON") from error
-    servers: object = None
-    if isinstance(value, dict):
-        # VS Code's own file has "servers", its settings have them under "mcp".
-        holder = value["mcp"] if isinstance(value.get("mcp"), dict) else value
-        servers = holder.get("mcpServers", holder.get("servers"))
+    servers = value.get("mcpServers", value.get("servers")) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
         raise InputError(
             f'{path} must have {{"mcpServers": {{"name": {{"command": …}}}}}}, or the same under '
@@ -181,19 +175,15 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
     ]
 
 
-def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
-    """The specs, checked.
-
-    Raises:
-        InputError: there is none, or two share a name.
-    """
-    distinct = tuple(specs)
-    if not distinct:
+def require_distinct(specs: Iterable[UpstreamSpec]) -> None:
+    """Raise an InputError if there is no upstream, or two share a name."""
+    names: set[str] = set()
+    for spec in specs:
+        if spec.name in names:
+            raise InputError(f"two upstreams are named {spec.name!r}; names must differ")
+        names.add(spec.name)
+    if not names:
         raise InputError("name at least one upstream: dtdr mcp MODEL -- COMMAND, or --config FILE")
-    (name, count), *_ = Counter(spec.name for spec in distinct).most_common(1)
-    if count > 1:
-        raise InputError(f"two upstreams are named {name!r}; names must differ")
-    return distinct
 
 
 class _Entry(msgspec.Struct):
@@ -230,15 +220,9 @@ def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
         key = re.split(r"\W+", str(error).partition("$.")[2])[0]  # such as "… - at `$.args[0]`"
         expected = _EXPECTED.get(key, "a text")
         raise InputError(f"{path}: {key!r} of server {name!r} must be {expected}") from error
-    return UpstreamSpec(
-        _clean(name),
-        command=(entry.command, *entry.args) if entry.command else (),
-        url=entry.url,
-        env=entry.env,
-        cwd=entry.cwd,
-        headers=entry.headers,
-        prefetch=entry.prefetch,
-    )
+    rest = msgspec.structs.asdict(entry)
+    command = (rest.pop("command"), *rest.pop("args"))
+    return UpstreamSpec(_clean(name), command if entry.command else (), **rest)
 
 
 def _loads(text: str) -> Any:

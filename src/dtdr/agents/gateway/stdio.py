@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,13 +68,14 @@ async def standard_streams() -> AsyncIterator[tuple[Any, Any]]:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     loop = asyncio.get_running_loop()
-    lines: Any = _Lines(limit=LONGEST_LINE)
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
     read_end, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(incoming, "rb", 0)
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming, "rb", 0)
     )
     write_end, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(outgoing, "wb", 0)
     )
+    lines: Any = _decode(reader)
     writer: Any = _Writer(asyncio.StreamWriter(write_end, protocol, None, loop))
     try:
         async with stdio_server(lines, writer) as streams:
@@ -89,11 +90,9 @@ def _is_pipe(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-class _Lines(asyncio.StreamReader):
-    """The lines of a pipe, as texts."""
-
-    async def __anext__(self) -> str:  # type: ignore[override]
-        return (await super().__anext__()).decode("utf-8", "replace")
+async def _decode(lines: AsyncIterable[bytes]) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line.decode("utf-8", "replace")
 
 
 class _Writer:

@@ -17,7 +17,8 @@ from dtdr.agents.gateway.catalog import AmbiguousNameError
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.forwarding import forward, select_params
 from dtdr.agents.gateway.gateway import HEAD_START, Gateway
-from dtdr.agents.gateway.upstream import RawResult, UnavailableError
+from dtdr.agents.gateway.questions import RawResult
+from dtdr.agents.gateway.upstream import UnavailableError
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.log_format import TracedCall

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -20,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dtdr.agents.gateway.clients import Clients
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec
-from dtdr.agents.gateway.questions import Caller, forward_change, forward_log, forward_question
+from dtdr.agents.gateway.questions import Caller, OpenCalls, RawResult, forward_question
 from dtdr.agents.gateway.transport import open_transport
 
 logger = logging.getLogger("dtdr.mcp")
@@ -44,7 +43,6 @@ PROBE_SECONDS = 5.0
 AGAIN_SECONDS = 5.0
 """Before a stream of changes that ended is opened again."""
 
-RawResult = dict[str, Any]
 _RAW: Any = TypeAdapter(RawResult)
 
 
@@ -61,20 +59,13 @@ class UnavailableError(Exception):
         self.upstream, self.sent = upstream, sent
 
 
-@dataclass(eq=False)
 class _Connection:
     """A living connection; ``closed`` is set when nothing more can come from the server."""
 
-    session: ClientSession
-    closed: anyio.Event
-
-    @property
-    def is_modern(self) -> bool:
-        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    @property
-    def capabilities(self) -> types.ServerCapabilities:
-        return self.session.server_capabilities or types.ServerCapabilities()
+    def __init__(self, session: ClientSession, closed: anyio.Event) -> None:
+        self.session, self.closed = session, closed
+        self.is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.capabilities = session.server_capabilities or types.ServerCapabilities()
 
 
 class Upstream:
@@ -93,7 +84,8 @@ class Upstream:
         tools: the server's tool definitions as they came over the wire; those last seen while it
             is disconnected.
         callers: requests of clients that it is working on, oldest first.
-        open_calls: calls that wait for their client's answer to a question, by client and state.
+        open_calls: calls that wait for their client's answer to a question.
+        tried: set once the first connection was made or failed.
     """
 
     def __init__(
@@ -107,7 +99,7 @@ class Upstream:
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
         self.callers: list[Caller] = []
-        self.open_calls: dict[tuple[str, Any], Any] = {}
+        self.open_calls: OpenCalls = {}
         self.tried = anyio.Event()
         self._options = options
         self._clients = clients
@@ -116,7 +108,7 @@ class Upstream:
         self._changed = anyio.Event()
         self._listing = anyio.Lock()
         self._is_listing_due = False
-        self._uris: dict[str, int] = {}
+        self._uris: set[str] = set()
         self._log_level: types.LoggingLevel | None = None
         self._relisten = anyio.Event()
 
@@ -314,11 +306,11 @@ class Upstream:
         if isinstance(message, types.ToolListChangedNotification):
             await self._refresh()
         elif isinstance(message, types.LoggingMessageNotification):
-            await forward_log(self._clients, tuple(self.callers), message)
+            await self._clients.send_log([context for context, _ in self.callers], message)
         elif isinstance(message, types.ServerNotification) and not isinstance(
             message, types.ProgressNotification
         ):
-            await forward_change(self._clients, message)
+            await self._clients.send_change(message)
 
     async def _refresh(self) -> None:
         """List the tools again; a burst of changes is one listing."""
@@ -352,30 +344,21 @@ class Upstream:
 
     async def subscribe(self, uri: str) -> None:
         """Receive updates of a resource, on this connection and later ones."""
-        self._uris[uri] = self._uris.get(uri, 0) + 1
-        if self._uris[uri] == 1:
-            await self._tell("resources/subscribe", {"uri": uri})
-
-    async def unsubscribe(self, uri: str) -> None:
-        """Undo one ``subscribe``."""
-        count = self._uris.pop(uri, 0)
-        if count > 1:
-            self._uris[uri] = count - 1
-        elif count == 1:
-            await self._tell("resources/unsubscribe", {"uri": uri})
+        wanted = {other for state in self._clients for other in state.subscriptions}
+        is_new = uri not in self._uris
+        # Later connections do not subscribe to what no client wants any more.
+        self._uris = {uri, *self._uris.intersection(wanted)}
+        if is_new and self.is_modern:
+            self._relisten.set()
+        elif is_new and self._connection is not None:
+            await self._send(self._connection, "resources/subscribe", {"uri": uri})
 
     async def set_log_level(self, level: types.LoggingLevel) -> None:
         """Ask for log messages of this level and above, on this connection and later ones."""
         self._log_level = level
-        if self.capabilities.logging is not None:
-            await self._tell("logging/setLevel", {"level": level})
-
-    async def _tell(self, method: str, params: dict[str, Any]) -> None:
-        """Tell a handshake server; one of 2026-07-28 learns it from the next stream or request."""
-        if self._connection is not None and not self._connection.is_modern:
-            await self._send(self._connection, method, params)
-        elif method.startswith("resources/"):
-            self._relisten.set()
+        connection = self._connection
+        if connection and not connection.is_modern and connection.capabilities.logging is not None:
+            await self._send(connection, "logging/setLevel", {"level": level})
 
     async def _restore(self, connection: _Connection) -> None:
         """Tell a new connection of a handshake protocol."""

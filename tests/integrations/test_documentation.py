@@ -10,7 +10,7 @@ import pytest
 import dtdr
 from dtdr.agents import ToolMask, anthropic, openai
 from tests import whole_calls
-from tests.integrations.documentation import DOCS, TEXT, block, run_python
+from tests.integrations.documentation import TEXT, run_python
 from tests.integrations.frameworks import (
     Script,
     llama_index_model,
@@ -60,25 +60,6 @@ def test_every_block_of_the_page_is_run_by_a_test():
     assert len(re.findall(r"^```(?:python|sh)$", TEXT, re.MULTILINE)) == len(MARKS)
 
 
-@pytest.mark.parametrize(
-    "name",
-    sorted(
-        TESTED
-        - {"from-log-shell", "from-log-python", "prefetch"}
-        - {"route-langchain", "route-litellm"}
-    ),
-)
-def test_a_snippet_has_five_lines_besides_imports_of_the_framework(name):
-    lines = [line for line in block(name).splitlines() if line.strip()]
-    framework = [line for line in lines if re.match(r"from (?!dtdr)", line)]
-    assert len(lines) - len(framework) <= 5
-
-
-def test_every_page_that_is_linked_to_exists():
-    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
-        assert (DOCS / target).exists(), target
-
-
 CERTAIN = [{"role": "user", "content": QUERY}]
 
 
@@ -95,24 +76,16 @@ def test_a_cheaper_model_answers_where_the_next_tool_is_certain(monkeypatch):
         assert (len(cheap.seen), len(strong.seen)) == ((1, 0) if confidence > 0.9 else (0, 1))
 
 
-@pytest.mark.parametrize("is_real", [False, True])
-def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(
-    monkeypatch, is_real
-):
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask a server for it
-    if is_real:
-        litellm: Any = pytest.importorskip("litellm", reason="LiteLLM is not installed")
-    else:
-        litellm = types.ModuleType("litellm")
-        monkeypatch.setitem(sys.modules, "litellm", litellm)
-        litellm.completion = lambda mock_response, **call: types.SimpleNamespace(**call)
+def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(monkeypatch):
+    litellm: Any = types.ModuleType("litellm")
+    monkeypatch.setitem(sys.modules, "litellm", litellm)
+    litellm.completion = lambda **call: call["model"]
     mask = ToolMask(RETRIEVER)
     names = run_python("route-litellm", mask=mask, cheap="gpt-5-mini", strong="gpt-5")
-    names["completion"] = lambda **call: litellm.completion(**call, mock_response="done")
     sure = RETRIEVER.rank(QUERY).confidence
     assert mask.confidence(lambda: openai.transcript({"messages": CERTAIN})) == pytest.approx(sure)
     unsaid = [{"role": "system", "content": "nothing said"}]
-    asked = [names["answer"](messages, []).model for messages in (CERTAIN, unsaid)]
+    asked = [names["answer"](messages, []) for messages in (CERTAIN, unsaid)]
     assert asked == ["gpt-5-mini" if sure >= 0.9 else "gpt-5", "gpt-5"]
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -195,18 +194,6 @@ def test_a_call_that_was_thrown_away_is_not_made_early_again_and_the_budget_ends
     run(work)
 
 
-def test_no_more_than_so_many_run_at_a_time():
-    async def work():
-        tools = Tools(is_open=False)
-        calls = early(tools, concurrency=2)
-        calls.prepare([predicted("find", {"n": number}) for number in range(5)])
-        await settle()
-        assert len(tools.made) == 2
-        calls.discard()
-
-    run(work)
-
-
 def test_an_old_result_and_a_failed_one_are_not_handed_over():
     async def work():
         tools = Tools()
@@ -226,18 +213,11 @@ def test_an_old_result_and_a_failed_one_are_not_handed_over():
 
 def test_saved_time_is_what_passed_before_it_was_asked_for():
     async def work():
-        calls = early(Tools())
-        started = time.monotonic()
-        calls.prepare([predicted("find")])
-        await settle()
-        done = time.monotonic()
-        await asyncio.sleep(0.05)  # the LLM thinks on
-        await calls.take("find", {})
-        assert 0 <= calls.counts.milliseconds_saved <= 1000 * (done - started)
         tools = Tools(is_open=False)
-        calls = early(tools)
-        calls.prepare([predicted("find")])
+        calls = early(tools, concurrency=1)
+        calls.prepare([predicted("find"), predicted("read")])
         await asyncio.sleep(0.05)
+        assert len(tools.made) == 1, "no more than one at a time"
         tools.gate.set()
         await calls.take("find", {})
         assert calls.counts.milliseconds_saved >= 45

@@ -172,7 +172,7 @@ async def test_the_runs_of_all_clients_together_are_weighed(monkeypatch):
         ended.append(state.key)
         state.start_over()
 
-    clients = Clients(end, idle_seconds=1_000)
+    clients = Clients(end)
     for number in range(200):
         context: Any = SimpleNamespace(
             meta={"dtdr/session": str(number)},

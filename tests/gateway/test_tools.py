@@ -91,27 +91,13 @@ async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, 
             await client.call_tool("open_file", {})
             await until(lambda: any(isinstance(m, types.ToolListChangedNotification) for m in told))
         after = await names(client)
+        before = len(told)
+        await client.call_tool("open_file", {})
+        assert await names(client) == after
+        await anyio.sleep(0.2)
+        assert len(told) == before, "a client that sees what it saw before is not told"
 
     assert after == ["open_file", "summarize_file"]
-
-
-async def test_a_client_that_sees_what_it_saw_before_is_not_told(model, served):
-    told: list[Any] = []
-
-    async def heard(message):
-        told.append(message)
-
-    async with gateway_client(model, [served["known"]], policy=few(20), message_handler=heard) as (
-        client,
-        _,
-    ):
-        before = await names(client)
-        await client.call_tool("open_file", {})
-        await anyio.sleep(0.3)
-        after = await names(client)
-
-    assert before == after
-    assert told == []
 
 
 async def test_an_intent_that_asks_for_no_tool_is_shown_the_search(model, served):
@@ -128,33 +114,17 @@ async def test_the_intent_of_a_request_is_what_is_ranked_for(model, served, mode
     async with gateway_client(
         model, [served["known"]], mode=mode, policy=few(1, sticky="none")
     ) as (client, gateway):
+        await names(client)
+        (state,) = gateway.clients
+        assert state.query == MCP.default_query, "as the model learned from MCP logs"
         shown = {}
         for kind in ("mail", "file", "weather"):
             meta = {"dtdr/intent": f"please do the {kind} work number 7"}
             listed = (await client.list_tools(meta=meta)).tools
             shown[kind] = listed[1].name
-        (state,) = gateway.clients
 
     assert shown == {"mail": "find_user", "file": "open_file", "weather": "find_place"}
-    assert state.intent == "please do the weather work number 7"
-
-
-async def test_without_any_query_the_model_is_asked_as_it_learned_from_mcp_logs(model, served):
-    asked = []
-
-    class Noting(type(model)):  # type: ignore[misc]
-        def rank(self, query, history=(), *, before=(), offered=None):
-            asked.append(query)
-            return super().rank(query, history)
-
-    noting = copy.copy(model)
-    noting.__class__ = Noting
-    async with gateway_client(noting, [served["known"]]) as (client, _):
-        assert len(await names(client)) == 2
-        await client.call_tool("open_file", {})
-        await names(client)
-
-    assert set(asked) == {MCP.default_query}
+    assert state.query == "please do the weather work number 7"
 
 
 @ERAS
@@ -251,15 +221,14 @@ async def test_a_tool_that_a_server_adds_later_is_found(model, handshake):
     assert result.structured_content["tools"][0]["name"].startswith("grown_")
 
 
-async def test_a_pause_and_another_intent_begin_another_run(model, served):
-    options = {"run_gap": 0.1}
-    async with gateway_client(model, [served["known"]], options=options) as (client, gateway):
+async def test_a_pause_and_another_intent_begin_another_run(model, served, monkeypatch):
+    async with gateway_client(model, [served["known"]]) as (client, gateway):
         await client.call_tool("open_file", {})
-        await anyio.sleep(0.3)
-        await client.call_tool("find_user", {})
+        with monkeypatch.context() as patch:
+            patch.setattr("dtdr.agents.gateway.clients.RUN_GAP", 0.0)
+            await client.call_tool("find_user", {})
         (state,) = gateway.clients
         assert state.history == ["find_user"]
-        gateway.options = GatewayOptions(policy=few())
         for intent in ("first", "first", "second"):
             await client.call_tool("open_file", {}, meta={"dtdr/intent": intent})
         assert (state.history, state.intent) == (["open_file"], "second")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import anyio
 import mcp_types as types
-from mcp.server.connection import allowed_log_levels
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
@@ -30,8 +29,11 @@ INTENT_KEY = "dtdr/intent"
 SESSION_KEY = "dtdr/session"
 """``_meta`` key of a request: which conversation it belongs to."""
 
-LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
-"""From the least severe."""
+RUN_GAP = 300.0
+"""Seconds without a call that end a run."""
+
+IDLE_SECONDS = 1800.0
+"""How long a client without requests is remembered."""
 
 MAX_CLIENTS = 10_000
 
@@ -76,7 +78,6 @@ class ClientState:
         lists_again: whether the client listed again after the last notice.
         last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
-        log_level: least severe log message that the client asked for; None: all.
     """
 
     key: str
@@ -91,7 +92,6 @@ class ClientState:
     characters: int = 0
     wire: ServerSession | None = None
     is_modern: bool = False
-    log_level: types.LoggingLevel | None = None
     subscriptions: set[str] = field(default_factory=set)
     running: int = 0
     last_call: float = 0.0
@@ -123,10 +123,6 @@ class ClientState:
         """Whether the run must be cut here."""
         return len(self.calls) >= MAX_CALLS or self.characters > MAX_RUN_CHARACTERS
 
-    def wants_log(self, level: types.LoggingLevel) -> bool:
-        """Whether a log message of this level is severe enough for the client."""
-        return self.log_level is None or LEVELS.index(level) >= LEVELS.index(self.log_level)
-
     def keep(self, value: Any) -> Any:
         """A call's arguments or output, cut to ``MAX_CALL_CHARACTERS``."""
         kept, _ = bound_output(value, MAX_CALL_CHARACTERS)
@@ -152,9 +148,10 @@ class ClientState:
         call.ended = None
         self._read.pop(call.id, None)
 
-    def has_paused(self, seconds: float) -> bool:
-        """Whether the run had no call for this long."""
-        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
+    @property
+    def has_paused(self) -> bool:
+        """Whether the run had no call for ``RUN_GAP``."""
+        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > RUN_GAP
 
     def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
         """What was kept at the step before; ranking the same step again does not change it.
@@ -180,15 +177,12 @@ class ClientState:
 class Clients:
     """The clients by their key: one over stdio, one per session over HTTP.
 
-    Args:
-        ended: called with the state of each client that is forgotten.
-        idle_seconds: how long a client without a request is remembered.
+    ``ended`` is called with the state of each client that is forgotten.
     """
 
-    def __init__(self, ended: Callable[[ClientState], None], idle_seconds: float) -> None:
+    def __init__(self, ended: Callable[[ClientState], None]) -> None:
         self._states: dict[str, ClientState] = {}
         self._ended = ended
-        self._idle_seconds = idle_seconds
         self._requests = 0
 
     def __iter__(self) -> Iterator[ClientState]:
@@ -226,7 +220,7 @@ class Clients:
 
     def forget_idle(self) -> None:
         """Forget the clients that have been silent for too long."""
-        horizon = time.monotonic() - self._idle_seconds
+        horizon = time.monotonic() - IDLE_SECONDS
         for state in self:
             if state.touched > horizon:
                 break
@@ -250,23 +244,6 @@ class Clients:
             elif isinstance(note, types.PromptListChangedNotification):
                 await state.bus.publish(PromptsListChanged())
             if state.wire is not None and not state.is_modern:
-                await state.wire.send_notification(note)
-
-    async def send_log(
-        self, callers: Sequence[Context], note: types.LoggingMessageNotification
-    ) -> None:
-        """Send a log message to the clients whose calls the server is working on, else to all.
-
-        A client gets what is at least as severe as it asked for; one of 2026-07-28 asks in each
-        call.
-        """
-        level = note.params.level
-        for context in callers:
-            is_wanted = level in allowed_log_levels(context.protocol_version, context.meta)
-            if is_wanted and self.of(context).wants_log(level):
-                await context.session.send_notification(note, context.request_id)
-        for state in () if callers else self:
-            if state.wire is not None and not state.is_modern and state.wants_log(level):
                 await state.wire.send_notification(note)
 
 

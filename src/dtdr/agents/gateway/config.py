@@ -32,7 +32,7 @@ _LAUNCHERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSpec:
-    """One MCP server to connect to: a command that uses stdio, or a streamable HTTP URL.
+    """One MCP server to connect to: a command or a streamable HTTP URL.
 
     Attributes:
         name: letters, digits, ``-`` and single ``_``; prefixes the names of tools that collide.
@@ -94,10 +94,7 @@ class GatewayOptions:
         prefetch: make predicted calls of read-only tools early; None makes none.
         pin: file of the digests of the tools' definitions; a tool with another definition is
             refused. None accepts changed definitions and logs them.
-        run_gap: seconds without a call that end a run.
-        connect_seconds: how long a server may take to connect.
         wait_seconds: how long a call waits for a disconnected server before it fails.
-        idle_seconds: how long an HTTP client without requests is remembered.
     """
 
     policy: ToolPolicy = DEFAULT_POLICY
@@ -107,10 +104,7 @@ class GatewayOptions:
     outputs: Outputs = Outputs.TEXT
     prefetch: PrefetchBounds | None = None
     pin: Path | None = None
-    run_gap: float = 300.0
-    connect_seconds: float = 30.0
     wait_seconds: float = 5.0
-    idle_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         if self.whole_run:

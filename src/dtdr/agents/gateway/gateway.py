@@ -18,7 +18,7 @@ from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
-from dtdr.agents.gateway.upstream import Upstream
+from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError, OutputError
@@ -83,9 +83,10 @@ class Gateway:
         self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
         self._definitions: dict[str, list[Definition]] = {name: [] for name in names}
         self._has_started = False
-        self.clients = Clients(self.end_run, options.idle_seconds)
+        self.clients = Clients(self.end_run)
         self.upstreams = {
-            spec.name: Upstream(spec, options, self.clients, self._tools_changed) for spec in specs
+            spec.name: Upstream(spec, options.wait_seconds, self.clients, self._tools_changed)
+            for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
         if options.prefetch is not None:
@@ -128,7 +129,7 @@ class Gateway:
         """As ``Catalog.owner``, but waits for servers that are still starting."""
         owner = self.catalog.owner(name)
         if owner is None:
-            await self._wait_for_servers(self.options.connect_seconds)
+            await self._wait_for_servers(CONNECT_SECONDS)
         return owner or self.catalog.owner(name)
 
     async def _wait_for_servers(self, seconds: float) -> None:
@@ -272,7 +273,7 @@ class Gateway:
         while True:
             await anyio.sleep(CLEAN_UP_SECONDS)
             for state in self.clients:
-                if state.has_paused(self.options.run_gap):
+                if state.has_paused:
                     self.end_run(state)
                     self.schedule_refresh(state)
             self.clients.forget_idle()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from dtdr.agents.gateway.clients import IDLE_SECONDS
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.server import GatewayServer
 from dtdr.agents.gateway.stdio import on_signals
@@ -65,7 +66,7 @@ async def serve_http(
         streamable_http_path=PATH,
         host=host,
         max_request_body_size=limits.body_bytes,
-        session_idle_timeout=gateway.options.idle_seconds,
+        session_idle_timeout=IDLE_SECONDS,
         custom_starlette_routes=[Route("/metrics", _metrics_page(gateway), methods=["GET"])],
     )
     app = _check_access(BodyLimits(app, limits), key)

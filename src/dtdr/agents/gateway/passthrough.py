@@ -1,4 +1,4 @@
-"""Resources, prompts, completions and log levels: those of all servers as if of one."""
+"""Resources, prompts and completions: those of all servers as if of one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
 from dtdr.agents.gateway.catalog import Names
-from dtdr.agents.gateway.clients import LEVELS, MAX_TEXT, ClientState, Context
-from dtdr.agents.gateway.forwarding import forward
+from dtdr.agents.gateway.clients import MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult
 from dtdr.agents.gateway.upstream import UnavailableError, Upstream
@@ -168,14 +167,6 @@ class PassThrough:
 
     # -- the rest ------------------------------------------------------------------------------
 
-    async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> RawResult:
-        """Log messages of this level and above for this client; servers get the lowest level."""
-        self._gateway.clients.of(context).log_level = params.level
-        levels = {state.log_level for state in self._gateway.clients}
-        lowest = next(level for level in LEVELS if level in levels)
-        await self._tell_all(lambda upstream: upstream.set_log_level(lowest))
-        return {}
-
     async def roots_changed(self, context: Context, params: types.NotificationParams) -> None:
         """Tell the servers that the client's roots changed."""
         await self._tell_all(Upstream.roots_changed)
@@ -201,7 +192,7 @@ async def _forward(
 ) -> RawResult:
     """Send a request on, once; a disconnected server is a protocol error."""
     try:
-        return await forward(context, upstream, changed or {})
+        return await upstream.forward(context, changed or {})
     except UnavailableError as error:
         raise MCPError(types.INTERNAL_ERROR, str(error)) from error
 

@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import ClientState
-from dtdr.agents.gateway.forwarding import without_server_stamp
-from dtdr.agents.gateway.questions import RawResult
+from dtdr.agents.gateway.questions import RawResult, without_server_stamp
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import Upstream
 from dtdr.data.calls import ToolCall

@@ -1,7 +1,8 @@
-"""Questions of servers to clients (sampling, elicitation, roots), between protocol versions.
+"""Requests between protocol versions: parameters, and questions of servers to clients.
 
-Before 2026-07-28, a server sends a request while it works on a call. Since then, it answers the
-call with its questions, and the client calls again with the answers.
+Questions are sampling, elicitation and roots. Before 2026-07-28, a server sends them as requests
+while it works on a call. Since then, it answers the call with its questions, and the client calls
+again with the answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ValidationError
@@ -26,6 +28,11 @@ ANSWER_SECONDS = 600.0
 
 MAX_OPEN_CALLS = 1_000
 """Calls of one server that wait for the answers of clients."""
+
+ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Requests that 2026-07-28 lets a server answer with questions."""
+
+_OWN_META = ("io.modelcontextprotocol/", "dtdr/")
 
 _QUESTION = "question"
 """The key of the one question that a client is asked at a time."""
@@ -188,3 +195,32 @@ def _to_json(value: BaseModel) -> dict[str, Any]:
 
 def _refuse(reason: str, code: int = types.INVALID_REQUEST) -> types.ErrorData:
     return types.ErrorData(code=code, message=reason)
+
+
+def select_params(context: Context) -> dict[str, Any]:
+    """A request's parameters without what is between the client and the gateway."""
+    params = dict(context.params or {})
+    meta = params.pop("_meta", None)
+    kept = {
+        key: value
+        for key, value in (meta.items() if isinstance(meta, Mapping) else ())
+        if not (key.startswith(_OWN_META) or key == "progressToken")
+    }
+    return {**params, "_meta": kept} if kept else params
+
+
+def progress_to(context: Context) -> ProgressFnT | None:
+    """Reports progress to the client, if it asked for it."""
+    meta = (context.params or {}).get("_meta")
+    is_wanted = isinstance(meta, Mapping) and "progressToken" in meta
+    return context.session.report_progress if is_wanted else None
+
+
+def without_server_stamp(result: RawResult) -> RawResult:
+    """A result without the upstream's name, which the gateway replaces with its own."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict) or types.SERVER_INFO_META_KEY not in meta:
+        return result
+    kept = {key: value for key, value in meta.items() if key != types.SERVER_INFO_META_KEY}
+    rest = {key: value for key, value in result.items() if key != "_meta"}
+    return {**rest, "_meta": kept} if kept else rest

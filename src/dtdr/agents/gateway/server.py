@@ -46,7 +46,6 @@ class GatewayServer(Server[Any]):
             ("prompts/list", page, rest.list_prompts),
             ("prompts/get", types.GetPromptRequestParams, rest.get_prompt),
             ("completion/complete", types.CompleteRequestParams, rest.complete),
-            ("logging/setLevel", types.SetLevelRequestParams, rest.set_level),
         )
         for method, params, handler in handlers:
             self.add_request_handler(method, params, partial(_complete, handler))

@@ -10,11 +10,11 @@ from mcp.server.caching import CacheableMethod
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
-import dtdr
 from dtdr.agents.gateway.clients import Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.passthrough import PassThrough
 from dtdr.agents.gateway.tools import ToolHandlers
+from dtdr.net import VERSION
 
 _CACHEABLE = frozenset(get_args(CacheableMethod))
 _CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -28,7 +28,7 @@ class GatewayServer(Server[Any]):
         rest = PassThrough(gateway)
         super().__init__(
             "dtdr",
-            version=dtdr.__version__,
+            version=VERSION,
             title="dtdr gateway",
             get_tool_input_schema=tools.input_schema,
         )

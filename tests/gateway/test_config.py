@@ -52,16 +52,13 @@ def test_the_config_file_of_mcp_clients_is_read(tmp_path, monkeypatch):
     assert more.prefetch == ("read",)
 
 
-VS_CODE = """{
-  // Servers of this folder.
-  "inputs": [],
-  "servers": {
-    "files": {"type": "stdio", "command": "npx", "args": ["${workspaceFolder}/x", "// no comment"]},
-    /* another
-       one */
-    "git": {"type": "http", "url": "https://x/mcp", "headers": {"X": "${env:TOKEN}"},},
-  }
-}"""
+VS_CODE = {
+    "inputs": [],
+    "servers": {
+        "files": {"type": "stdio", "command": "npx", "args": ["${workspaceFolder}/x", "// no"]},
+        "git": {"type": "http", "url": "https://x/mcp", "headers": {"X": "${env:TOKEN}"}},
+    },
+}
 
 
 def test_the_config_file_of_vs_code_is_read(tmp_path, monkeypatch):
@@ -69,7 +66,7 @@ def test_the_config_file_of_vs_code_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files, git = read_config(write(tmp_path, VS_CODE))
 
-    assert files.command == ("npx", f"{tmp_path}/x", "// no comment")
+    assert files.command == ("npx", f"{tmp_path}/x", "// no")
     assert (git.url, git.headers) == ("https://x/mcp", {"X": "secret"})
 
 

@@ -22,8 +22,6 @@ from dtdr.logs.cut_options import Outputs
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
-_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 # Words before the one that says what a command runs.
 _LAUNCHERS = re.compile(
     r"-.*|npx|npm|bunx|node|deno|uvx?|pipx|python[\d.]*|docker|run|exec|tool|x", re.DOTALL
@@ -144,18 +142,17 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
 def read_config(path: str | Path) -> list[UpstreamSpec]:
     """Upstreams of a JSON file with ``mcpServers`` or ``servers``, as MCP clients write it.
 
-    Comments and commas after the last item are allowed, as in VS Code. ``docs/gateway.md`` has the
-    keys of an entry.
+    ``docs/gateway.md`` has the keys of an entry.
 
     Raises:
         InputError: the file cannot be read, or an entry is not a server.
     """
     try:
-        value = _loads(Path(path).read_text(encoding="utf-8-sig"))
+        value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON") from error
+        raise InputError(f"{path} is not JSON, which has no comments: {error}") from error
     servers = value.get("mcpServers", value.get("servers")) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
         raise InputError(
@@ -217,15 +214,6 @@ def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
     rest = msgspec.structs.asdict(entry)
     command = (rest.pop("command"), *rest.pop("args"))
     return UpstreamSpec(_clean(name), command if entry.command else (), **rest)
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        for pattern in (_COMMENT, _TRAILING_COMMA):
-            text = pattern.sub(lambda match: match[1] or "", text)
-        return json.loads(text)
 
 
 def _expand(path: str | Path, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -15,7 +15,7 @@ from dtdr.agents.gateway.catalog import Names
 from dtdr.agents.gateway.clients import MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult
-from dtdr.agents.gateway.upstream import UnavailableError, Upstream
+from dtdr.agents.gateway.upstream import Upstream
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -61,7 +61,7 @@ class PassThrough:
         problem: MCPError | None = None
         for upstream in self._readers(params.uri):
             try:
-                result = await _forward(context, upstream)
+                result = await upstream.forward(context)
             except MCPError as error:
                 problem = problem or error
                 if error.code not in _NOT_MINE:
@@ -141,20 +141,20 @@ class PassThrough:
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> RawResult:
         """A server's prompt."""
         upstream, raw_name = await self._prompt(params.name)
-        return await _forward(context, upstream, {"name": raw_name})
+        return await upstream.forward(context, {"name": raw_name})
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> RawResult:
         """Completions from the server of the prompt or resource template."""
         if isinstance(params.ref, types.PromptReference):
             upstream, raw_name = await self._prompt(params.ref.name)
             ref = {"type": "ref/prompt", "name": raw_name}
-            return await _forward(context, upstream, {"ref": ref})
+            return await upstream.forward(context, {"ref": ref})
         if params.ref.uri not in self._templates:
             await self.list_templates(None, None)
         owner = self._templates.get(params.ref.uri)
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource template: {params.ref.uri}")
-        return await _forward(context, self._upstreams[owner])
+        return await self._upstreams[owner].forward(context)
 
     async def _prompt(self, name: str) -> tuple[Upstream, str]:
         owner = self._prompt_names.owner(name)
@@ -187,21 +187,11 @@ class PassThrough:
         return offers
 
 
-async def _forward(
-    context: Context, upstream: Upstream, changed: Mapping[str, Any] | None = None
-) -> RawResult:
-    """Send a request on, once; a disconnected server is a protocol error."""
-    try:
-        return await upstream.forward(context, changed or {})
-    except UnavailableError as error:
-        raise MCPError(types.INTERNAL_ERROR, str(error)) from error
-
-
 async def _log_failure(upstream: Upstream, message: Awaitable[None]) -> None:
     """Wait for a message to a server, and log it if the server is disconnected or refuses."""
     try:
         await message
-    except (MCPError, UnavailableError) as error:
+    except MCPError as error:
         logger.info("upstream %r: %s", upstream.name, error)
 
 

@@ -60,15 +60,16 @@ AGAIN_SECONDS = 5.0
 _RAW: Any = TypeAdapter(RawResult)
 
 
-class UnavailableError(Exception):
+class UnavailableError(MCPError):
     """An upstream is disconnected; ``sent`` if the request may have reached it."""
 
     def __init__(self, upstream: str, *, sent: bool) -> None:
         super().__init__(
+            types.INTERNAL_ERROR,
             f"the MCP server {upstream!r} went away before it answered; "
             "whether the call was carried out is not known"
             if sent
-            else f"the MCP server {upstream!r} is not available; the call was not made"
+            else f"the MCP server {upstream!r} is not available; the call was not made",
         )
         self.upstream, self.sent = upstream, sent
 
@@ -245,7 +246,9 @@ class Upstream:
                 logger.info("upstream %r: lost the session; connecting again", self.name)
         raise UnavailableError(self.name, sent=False)
 
-    async def forward(self, context: Context, changed: Mapping[str, Any]) -> RawResult:
+    async def forward(
+        self, context: Context, changed: Mapping[str, Any] | None = None
+    ) -> RawResult:
         """The result of a client's request, as it came over the wire.
 
         Progress and questions of the server reach the client while it waits. If the client cancels,
@@ -253,7 +256,7 @@ class Upstream:
         as the tool's name. Errors are those of ``request``.
         """
         is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        sent = {**select_params(context), **changed}
+        sent = {**select_params(context), **(changed or {})}
         progress = progress_to(context)
 
         async def send(added: Mapping[str, Any]) -> RawResult:
@@ -310,10 +313,7 @@ class Upstream:
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
         """Every page of a list, such as ``resources/list``; empty while it is disconnected."""
-        try:
-            return await self._list(self._connection, method, key) if self._connection else []
-        except UnavailableError:
-            return []
+        return await self._list(self._connection, method, key) if self._connection else []
 
     async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -392,7 +392,7 @@ class Upstream:
         try:
             for uri in tuple(self._uris):
                 await self._send(connection, "resources/subscribe", {"uri": uri})
-        except (MCPError, UnavailableError) as error:
+        except MCPError as error:
             logger.debug("upstream %r: %s", self.name, error)
 
     async def _listen(self, connection: _Connection) -> None:

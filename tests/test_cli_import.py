@@ -35,7 +35,7 @@ def log(tmp_path):
 
 
 def test_the_summary_says_what_was_kept_and_dropped_and_why(log, tmp_path):
-    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--tools-out", tmp_path / "t.json")
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl")
 
     assert done.exit_code == 0, done.output
     for words in ("records read", "superseded requests", "no tool was called", "references"):
@@ -82,7 +82,7 @@ def test_options_reach_the_import(log, tmp_path):
     rules.write_text('{"topic": "sales"}', encoding="utf-8")
     done = call(
         "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--turns", "whole-query",
-        "--set", "references=false", "--redact-rules", rules, "--outputs", "none",
+        "--set", "references=false", "--redact-rules", rules, "--set", "output_length=0",
     )  # fmt: skip
 
     assert done.exit_code == 0, done.output

@@ -14,11 +14,10 @@ from dtdr.data.calls import END
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.blocks import BLOCKS
+from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -102,8 +101,7 @@ def fitted():
 
 def features(retriever, query, calls, name):
     """One feature of every tool after some calls."""
-    blocks = inner(retriever).blocks
-    step = StepFeatures(blocks, inner(retriever).prepare(query))
+    step = StepFeatures(inner(retriever).prepare(query))
     for tool in calls:
         step.call(tool)
     return step.write()[LAYOUT.names.index(name)]
@@ -214,8 +212,7 @@ def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     ]
     index = {tool.name: at for at, tool in enumerate(TOOLS)} | {END: len(TOOLS)}
     tools = [*TOOLS, Tool(END, "")]
-    importance = np.random.default_rng(3).random(len(singles)) + 0.5
-    plans = EncodedDemonstrations.of(singles, index, importance.tolist())
+    plans = EncodedDemonstrations.of(singles, index)
     featurizer = QueryFeaturizer.fit(encode_texts([item.query for item in singles]), [])
     rows, sizes = featurizer.parts
     assert (sizes == 1).all()
@@ -224,10 +221,9 @@ def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     words = np.concatenate([rows.toarray(), featurizer.encode_words(texts).toarray()])
     called = plans.called.toarray()
     above = np.concatenate([called, np.eye(len(TOOLS), len(tools))])
-    above -= np.average(called, axis=0, weights=importance)
-    counts = np.append(importance, np.ones(len(TOOLS)))[:, None]
-    kernel = words.T @ (words * counts) + np.eye(words.shape[1])
-    expected = np.linalg.solve(kernel, words.T @ (above * counts))
+    above -= called.mean(axis=0)
+    kernel = words.T @ words + np.eye(words.shape[1])
+    expected = np.linalg.solve(kernel, words.T @ above)
     assert learned.weights[:, 0] == pytest.approx(expected, abs=2e-3)
 
 
@@ -382,7 +378,7 @@ def test_vectors_of_queries_are_those_of_the_lexical_encoder():
 def test_other_words_take_away_what_is_known_of_a_query_and_nothing_else(fitted):
     text, rng = QueryText.of(QUERY), np.random.default_rng(0)
     other = text.reworded(rng, 1.0)
-    featurizer = inner(fitted).blocks.training.featurizer
+    featurizer = inner(fitted).training.featurizer
     assert featurizer.read(text).known == 1
     assert featurizer.read(other).known == 0
     assert (other.surface == text.surface).all()

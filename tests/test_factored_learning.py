@@ -31,7 +31,7 @@ BOTH = [*FEW, *MORE]
 
 
 def block(retriever, name):
-    return next(item for item in inner(retriever).blocks.blocks if item.name == name)
+    return next(item for item in inner(retriever).blocks if item.name == name)
 
 
 def probabilities(retriever, items=TEST[:15]):
@@ -215,31 +215,6 @@ def test_none_of_many_rankings_during_changes_is_wrong():
     assert sum(counts) >= least
 
 
-# -- failures and age ------------------------------------------------------------------------------
-
-
-def test_failures_are_skipped_or_count_less():
-    failed = [replace(item, outcome="failure") for item in MORE]
-    skipping = create("dtdr-f").fit([*FEW, *failed], TOOLS)
-    assert same(
-        probabilities(skipping),
-        probabilities(create("dtdr-f").fit(FEW, TOOLS)),
-    )
-    assert skipping.training_.skipped_failures == len(failed)
-    weighing = create("dtdr-f", failure_weight=0.25).fit([*FEW, *failed], TOOLS)
-    expected = sum(len(item.plan) for item in FEW) + sum(len(item.plan) for item in failed) / 4
-    assert inner(weighing).data.frequency.sum() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"failure_weight": -0.1}, {"failure_weight": 2}],
-)
-def test_weights_out_of_range_are_input_errors(options):
-    with pytest.raises(InputError, match="must be"):
-        create("dtdr-f", **options)
-
-
 # -- tools that come, go or change their names -----------------------------------------------------
 
 
@@ -359,7 +334,7 @@ def test_relations_are_what_the_plans_say(half):
     ]
     index = {name: at for at, name in enumerate("abcdefgh")} | {END: len(TOOLS)}
     data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
-    relations = Relations(replace(inner(half).blocks.training, data=data, reference=0.0))
+    relations = Relations(replace(inner(half).training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
     assert relations.rows(0)[USED_BY, 1] == pytest.approx(1 / 3)
     assert relations.rows(1)[USED_BY, 2] == pytest.approx(1 / 3)

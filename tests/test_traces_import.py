@@ -13,7 +13,7 @@ import pytest
 
 from dtdr.data import shards
 from dtdr.data.calls import ToolCall
-from dtdr.data.demonstration_files import read_demonstrations, read_tools, save_demonstrations
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
@@ -65,34 +65,30 @@ def queries(found):
     return sorted(demonstration.query for demonstration in found)
 
 
-def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_path):
-    log = write_lines(tmp_path / "log.jsonl", many())
-    run(importer_of(log), tmp_path / "out.jsonl", tools_output=tmp_path / "tools.json")
-
-    assert len(list(read_demonstrations(tmp_path / "out.jsonl"))) == 12
-    assert [tool.name for tool in read_tools(tmp_path / "tools.json")] == ["find_user"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "log.jsonl", "out.jsonl", "tools.json",
-    ]  # fmt: skip
+NUMBER = 123456789012345678901234567890
 
 
-def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path):
-    body = '{"a": "\\\\ud83d", "b": 123456789012345678901234567890, "c": NaN}'
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-2.5e400"])
+def test_a_number_that_json_does_not_have_is_kept_as_a_text(number, tmp_path):
+    body = json.dumps(f'{{"rate": {number}, "limit": 1e300, "n": {NUMBER}, "s": "\\ud83d"}}')
     line = (
         '{"messages": [{"role": "user", "content": "hi \\ud800"}, {"role": "assistant", '
-        '"tool_calls": [{"id": "x", "function": {"name": "f", "arguments": '
-        f'"{body.replace(chr(34), chr(92) + chr(34))}"}}}}]}}]}}'
+        f'"tool_calls": [{{"id": "x", "function": {{"name": "f", "arguments": {body}}}}}]}}, '
+        f'{{"role": "tool", "tool_call_id": "x", "content": {body}}}]}}'
     )
-    log = tmp_path / "log.jsonl"
-    log.write_text(line + "\n", encoding="utf-8")
-
-    run(importer_of(log), tmp_path / "out.jsonl")
-
+    (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
+    run(importer_of(tmp_path / "log.jsonl"), tmp_path / "out.jsonl")
     (found,) = read_demonstrations(tmp_path / "out.jsonl")
-    arguments = found.plan.calls[0].arguments
+    (call,) = found.plan.calls
     assert found.query == "hi \ud800"
-    assert arguments["c"] == "NaN"
-    assert arguments["b"] == 123456789012345678901234567890
+    assert call.arguments == {"rate": number, "limit": 1e300, "n": NUMBER, "s": "\ud83d"}
+    assert call.output == call.arguments
+
+    calls = f'[{{"tool": "f", "arguments": {{"x": {number}}}}}]'
+    record = f'{{"id": "1", "query": "q", "calls": {calls}}}'
+    (tmp_path / "d.jsonl").write_text(record, encoding="utf-8")
+    (found,) = read_demonstrations(tmp_path / "d.jsonl")
+    assert found.to_dict()["calls"][0]["arguments"] == {"x": number}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -145,14 +141,9 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
     assert small
 
 
-def test_a_large_document_without_records_and_a_cut_off_one_are_named(tmp_path, monkeypatch):
+def test_a_document_that_is_cut_off_is_named(tmp_path, monkeypatch):
     path = tmp_path / "log.json"
     monkeypatch.setattr(documents, "CHUNK", 50)
-    with monkeypatch.context() as patched:
-        patched.setenv("DTDR_MAX_LINE", "100")
-        path.write_text(json.dumps({"other": ["x" * 300]}), encoding="utf-8")
-        with pytest.raises(InputError, match=r"a record is too large.* export the log as JSON"):
-            list(importer_of(path).demonstrations())
     path.write_text(json.dumps(many())[:-200], encoding="utf-8")
     with pytest.raises(InputError, match=r"log\.json is not JSON"):
         list(importer_of(path).demonstrations())
@@ -200,22 +191,9 @@ def test_a_line_that_is_too_long_is_named_or_counted(write, place, tmp_path, mon
     bad = BadRecords()
     assert len(list(importer_of(second, bad=bad).demonstrations())) == 12
     assert bad.count == 1
-
-
-def test_a_demonstration_that_is_too_long_is_named_or_counted(tmp_path, monkeypatch):
-    path = tmp_path / "demonstrations.jsonl"
-    run(importer_of(write_lines(tmp_path / "log.jsonl", many())), path)
-    with path.open("a") as stream:
-        stream.write("x" * 9_000 + "\n")
-    monkeypatch.setenv("DTDR_MAX_LINE", "8000")
-    with pytest.raises(InputError, match=r"jsonl:13: it has more than 8,000 bytes"):
-        list(read_demonstrations(path))
-    bad = BadRecords()
-    assert len(list(read_demonstrations(path, bad=bad))) == 12
-    assert bad.count == 1
     monkeypatch.setenv("DTDR_MAX_LINE", "many")
     with pytest.raises(InputError, match="DTDR_MAX_LINE is 'many'; it must be"):
-        list(read_demonstrations(path))
+        list(importer_of(write_lines(tmp_path / "third", [])).demonstrations())
 
 
 @pytest.mark.parametrize("value", [["x" * 3_000_000], {"data": [{"y": "x" * 3_000_000}]}])
@@ -223,7 +201,8 @@ def test_a_record_of_a_document_that_is_too_large_is_named(value, tmp_path, monk
     monkeypatch.setenv("DTDR_MAX_LINE", "1000000")
     path = tmp_path / "log.json"
     path.write_text(json.dumps(value))
-    with pytest.raises(InputError, match="a record is too large: it has more than 1,000,000 bytes"):
+    said = "a record is too large: it has more than 1,000,000 bytes; .* export the log as JSON"
+    with pytest.raises(InputError, match=said):
         list(importer_of(path).demonstrations())
 
 
@@ -314,27 +293,6 @@ def test_traces_can_be_read_without_a_file_in_between(tmp_path):
         list(read_traces("x", [log]))
     with pytest.raises(InputError, match="at least one"):
         list(read_traces("otel", []))
-
-
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-2.5e400"])
-def test_a_number_that_json_does_not_have_is_kept_as_a_text(number, tmp_path):
-    body = json.dumps(f'{{"rate": {number}, "limit": 1e300}}')
-    line = (
-        '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": '
-        f'[{{"id": "x", "function": {{"name": "f", "arguments": {body}}}}}]}}, '
-        f'{{"role": "tool", "tool_call_id": "x", "content": {body}}}]}}'
-    )
-    (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
-    run(importer_of(tmp_path / "log.jsonl"), tmp_path / "out.jsonl")
-    (found,) = read_demonstrations(tmp_path / "out.jsonl")
-    (call,) = found.plan.calls
-    assert call.arguments == call.output == {"rate": number, "limit": 1e300}
-
-    calls = f'[{{"tool": "f", "arguments": {{"x": {number}}}}}]'
-    record = f'{{"id": "1", "query": "q", "calls": {calls}}}'
-    (tmp_path / "d.jsonl").write_text(record, encoding="utf-8")
-    (found,) = read_demonstrations(tmp_path / "d.jsonl")
-    assert found.to_dict()["calls"][0]["arguments"] == {"x": number}
 
 
 def write_compressed(path, *parts):

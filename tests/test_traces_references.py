@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Failed, Outputs, Turns
+from dtdr.logs import CutOptions, Turns
 from dtdr.logs.log_format import AssistantMessage, Event, Trace, TracedCall, UserMessage
 from dtdr.logs.turns import Cutter
 
@@ -147,7 +147,7 @@ def cut(**options):
 
 
 def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
-    found, _ = cut(failed=Failed.MARK_RUN)
+    found, _ = cut()
     assert [item.query for item in found] == ["Find Ann", "Thanks\nand Bob"]
     assert [item.plan.tools for item in found] == [("find",), ("mail", "mail")]
     assert found[1].plan.calls[0].arguments == {"to": {"$ref": "1"}}  # from the turn before
@@ -155,29 +155,13 @@ def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
     assert found[1].before == (Message("user", "Find Ann"), first)
 
 
-def test_earlier_messages_can_be_written_before_a_query():
+def test_a_whole_conversation_can_be_one_run_or_be_repeated_in_queries():
     found, _ = cut(turns=Turns.CONTEXT)
     assert [item.query for item in found] == ["Find Ann", "Find Ann\nThanks\nand Bob"]
-
-
-def test_a_whole_conversation_can_be_one_run():
-    (found,), _ = cut(turns=Turns.WHOLE_QUERY, failed=Failed.MARK_RUN)
-    assert found.before == ()
-    assert found.query == "Find Ann\nThanks\nand Bob"
-    assert list(found.plan.edges()) == [(0, 1), (0, 2)]
-
-
-def test_a_run_fails_by_a_failed_call_unless_that_succeeds_when_tried_again():
-    found, cutter = cut(failed=Failed.MARK_RUN)
-    assert [item.outcome for item in found] == ["success", "success"]
-    assert cutter.counts["failed calls"] == 1
-    failing = in_turn(({}, "a"), ({}, "b"))
-    failing[1].failed = True
-    for failed, outcome in ((Failed.MARK_RUN, "failure"), (Failed.KEEP, "success")):
-        cutter = Cutter(CutOptions(failed=failed), None, "test")
-        (run,) = cutter.cut(Trace("t", [UserMessage("go"), *failing]))
-        assert run.outcome == outcome
-        assert [call.status for call in run.plan.calls] == ["ok", "error"]
+    (whole,), _ = cut(turns=Turns.WHOLE_QUERY)
+    assert whole.before == ()
+    assert whole.query == "Find Ann\nThanks\nand Bob"
+    assert list(whole.plan.edges()) == [(0, 1), (0, 2)]
 
 
 @pytest.mark.parametrize("turns", [Turns.SPLIT, Turns.CONTEXT])
@@ -213,14 +197,8 @@ def test_outputs_can_be_kept_as_they_are_or_not_at_all():
     assert kept.output == {"to": "Rome", "stops": [1, 2]}
     assert kept.output_length > 3000
     assert call_with(output_length=5000).output_length is None
-    none = call_with(outputs=Outputs.NONE)
+    none = call_with(output_length=0)
     assert (none.output, none.status) == (None, "ok")
-
-
-def test_calls_of_one_message_are_parallel_and_those_of_the_next_come_after():
-    steps = {"a": 3, "b": 3, "c": 5, "d": 9}
-    calls = [TracedCall(name, {}, 0, 1, step=step) for name, step in steps.items()]
-    assert [call.step for call in plan_of(*calls).calls] == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -255,12 +233,6 @@ def test_runs_that_cannot_be_learned_from_are_counted_with_the_reason():
         "no query in the log": 1,
         "a tool is named 'end', which is reserved": 1,
     }
-
-
-def test_turns_without_a_tool_can_be_kept_as_empty_plans():
-    cutter = Cutter(CutOptions(empty=True), None, "test")
-    (found,) = cutter.cut(Trace("a", [UserMessage("hello")]))
-    assert len(found.plan) == 0
 
 
 def test_of_a_long_conversation_the_latest_outputs_stand_before_a_query():

@@ -71,14 +71,17 @@ async def test_servers_that_are_late_or_cannot_be_started_keep_only_their_own_ca
     assert json.loads(text(result))["id"] == "1"
 
 
-async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(model, tmp_path):
+async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.WAIT_SECONDS", 0.1)
     started = tmp_path / "started"
     once = f"[ -e {started} ] && exit 1; touch {started}; exec {json.dumps(sys.executable)} "
     script = once + " ".join(
         f"'{part}'" for part in command(tools=1, pid=str(tmp_path / "pid"))[1:]
     )
     specs = [UpstreamSpec("a", command=("sh", "-c", script), inherit_env=True)]
-    async with gateway_client(model, specs, options={"wait_seconds": 0.1}) as (client, gateway):
+    async with gateway_client(model, specs) as (client, gateway):
         kill(tmp_path / "pid")
         await until(lambda: not gateway.upstreams["a"].is_up)
         result = await client.call_tool("tool_0", {})
@@ -114,7 +117,10 @@ async def test_of_many_calls_over_a_kill_none_is_lost_and_none_is_made_twice(
 
 
 @how_many
-async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(model, calls, tmp_path):
+async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(
+    model, calls, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.WAIT_SECONDS", 30)
     journals = {name: tmp_path / name for name in "ab"}
     port = free_port()
     options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
@@ -131,7 +137,7 @@ async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(model
             restarted.append(subprocess.Popen(command(http=port, **options)))
 
         try:
-            async with gateway_client(model, specs, options={"wait_seconds": 30}) as (client, _):
+            async with gateway_client(model, specs) as (client, _):
                 answers = await make_calls(client, calls, "ab", restart)
         finally:
             for other in restarted:

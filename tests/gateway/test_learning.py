@@ -9,7 +9,6 @@ import dtdr
 from dtdr.agents.gateway.clients import Clients
 from dtdr.agents.gateway.learning import Recorder
 from dtdr.errors import OutputError
-from dtdr.logs.cut_options import Outputs
 from dtdr.logs.log_format import TracedCall
 from dtdr.logs.mcp import MCP
 from tests.gateway.helpers import gateway_client, until
@@ -40,7 +39,7 @@ def test_a_run_becomes_a_demonstration_with_references_and_failures(tmp_path):
 
 
 @pytest.mark.parametrize("redact", [True, False])
-@pytest.mark.parametrize("outputs", list(Outputs))
+@pytest.mark.parametrize("outputs", [True, False])
 def test_secrets_are_scrubbed_and_outputs_written_as_asked(tmp_path, outputs, redact):
     recorder = Recorder(tmp_path / "d.jsonl", outputs=outputs, redact=redact)
     output = {"mail": "bob@corp.example", "found": 1}
@@ -50,7 +49,7 @@ def test_secrets_are_scrubbed_and_outputs_written_as_asked(tmp_path, outputs, re
     content = (tmp_path / "d.jsonl").read_text()
     (written,) = json.loads(content)["calls"]
     shown = "[email]" if redact else "bob@corp.example"
-    expected = {"mail": shown, "found": 1} if outputs is Outputs.TEXT else None
+    expected = {"mail": shown, "found": 1} if outputs else None
     assert (written.get("output"), written["status"]) == (expected, "ok")
     assert ("ann@corp.example" in content) is not redact
     assert ("hunter2222" in content) is not redact

@@ -1,9 +1,7 @@
 """A real server on a free port of this machine: in a thread, or in a process of its own."""
 
 import asyncio
-import concurrent.futures
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -11,8 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,6 @@ import httpx2
 import uvicorn
 
 import dtdr
-from dtdr.predict.model import Model
-from dtdr.rankers.base import Ranker
 from dtdr.serve.server import Limits, Settings
 from dtdr.serve.server.launch import listen, server
 from tests import small_data
@@ -163,53 +158,6 @@ def lose_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Even
         yield listener.getsockname()[1], lost
 
 
-@contextlib.contextmanager
-def balance(backends: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """One port before several servers, which take connections in turns.
-
-    Args:
-        backends: their addresses; the list that is given out may be changed.
-    """
-    turns = itertools.count()
-    started: concurrent.futures.Future[tuple[int, Callable[[], Any]]] = concurrent.futures.Future()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while content := await reader.read(65_536):
-                writer.write(content)
-                await writer.drain()
-        writer.close()
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        turn = next(turns)
-        for place in range(len(backends)):
-            address = httpx2.URL(backends[(turn + place) % len(backends)])
-            try:
-                there = await asyncio.open_connection(address.host, address.port)
-            except OSError:
-                continue  # a server that is away is passed over
-            await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
-            return
-        writer.close()
-
-    async def listen_on() -> None:
-        stopped = asyncio.Event()
-        server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
-        stop = partial(asyncio.get_running_loop().call_soon_threadsafe, stopped.set)
-        started.set_result((server.sockets[0].getsockname()[1], stop))
-        await stopped.wait()
-        server.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(listen_on()))
-    thread.start()
-    port, stop = started.result(30)
-    try:
-        yield f"http://127.0.0.1:{port}", backends
-    finally:
-        stop()
-        thread.join(30)
-
-
 def is_ready(served: Served) -> bool:
     try:
         return served.get("/readyz").status_code == 200
@@ -233,47 +181,6 @@ def wait_until(condition: Any, seconds: float = 30.0) -> None:
         if time.monotonic() > end:
             raise AssertionError("what was waited for did not happen")
         time.sleep(0.02)
-
-
-class Counting(Ranker):
-    """Counts how often each tool was called, and goes on counting: the smallest that learns on."""
-
-    name = "random"  # what a folder says; tests put the object itself into the registry
-
-    def fit(self, demonstrations: Any, tools: Any) -> None:
-        self.names = [tool.name for tool in tools]
-        self.counts: Any = dict.fromkeys(self.names, 1)
-        self.update(demonstrations)
-
-    def update(self, demonstrations: Any) -> None:
-        counts = self.counts.copy()
-        for item in demonstrations:
-            for name in item.plan.tools:
-                counts[name] += 1
-        self.counts = counts
-
-    def prepare(self, query: str) -> str:
-        return query
-
-    def probabilities(self, prepared: Any, run: Any) -> Any:
-        import numpy as np
-
-        return np.array([self.counts[name] for name in self.names], float)
-
-
-class Learner(Model):
-    """A model that learns on."""
-
-    def __init__(self) -> None:
-        super().__init__(Counting())
-
-    @property
-    def counts_(self) -> Any:
-        """How often each tool was called, and one more."""
-        import numpy as np
-
-        ranker: Any = self.ranker
-        return np.array([*ranker.counts.values()])
 
 
 def settings(model: Path | None = None, **given: Any) -> Settings:

@@ -3,6 +3,8 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
+import itertools
 import json
 import os
 import signal
@@ -17,9 +19,7 @@ import pytest
 
 import dtdr
 from dtdr.cli import run
-from dtdr.data.run import as_run
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.serve.server import redis_sessions
 from dtdr.serve.server.keys import create_key
 from tests.redis_server import RedisServer
 from tests.server import serving
@@ -60,27 +60,6 @@ def test_every_server_answers_every_step_as_one_process_does(replicas, served):
             assert answers[0]["ranking"] == answers[1]["ranking"]
             ranked = (first, second)[step % 2].post(f"{shared}/rank", {"top_k": 5}).json()
             assert ranked == answers[1]["ranking"]
-
-
-def test_what_was_told_by_names_and_with_outputs_comes_back_whole(replicas, redis_server):
-    import redis
-
-    path = open_session(replicas[0], before=BEFORE, history=["summarize"])
-    told = [{**CALL, "status": "error", "step": 3}, "send_mail"]
-    replicas[1].post(f"{path}/call", {"tools": told, "idempotency_key": "k"})
-    identifier = path.rsplit("/", 1)[1]
-    with redis.from_url(redis_server.url) as client:
-        entries = client.lrange(f"dtdr:session:4::{identifier}", 0, -1)
-    session = replicas[0].service.sessions._decode(identifier, "", entries)
-    calls = ["summarize", {**CALL, "status": "error", "step": 3}, "send_mail"]
-    ids = ("1", "a", "3")
-    records: list[Any] = [
-        {"id": id, "tool": call} if isinstance(call, str) else call
-        for id, call in zip(ids, calls, strict=True)
-    ]
-    assert session.run.calls == as_run(QUERY, records, BEFORE).calls
-    assert session.run.before == as_run(QUERY, (), BEFORE).before
-    assert session.keys == {"k"}
 
 
 def test_a_session_takes_about_a_kilobyte_of_redis(replicas, redis_server):
@@ -185,9 +164,7 @@ def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
         assert served.get(path).json()["history"] == ["read_file"]
 
 
-@pytest.mark.parametrize(
-    "entry", [b"not JSON", b'{"model":"mail"}', b"\x78garbage", b"[]", "no list"]
-)
+@pytest.mark.parametrize("entry", [b"not JSON", b'{"model":"mail"}', "no list"])
 def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis_server, entry):
     import redis
 
@@ -198,20 +175,6 @@ def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis
         client.delete(name)
     assert refused.status_code == 404
     assert "open it again" in refused.json()["error"]["message"]
-
-
-def test_entries_are_read_in_a_thread(replicas, monkeypatch):
-    path = open_session(replicas[0], history=[CALL])
-    loops = []
-    decode = redis_sessions.RedisSessions._decode
-
-    def watch(*given):
-        loops.append(serving.is_in_event_loop())
-        return decode(*given)
-
-    monkeypatch.setattr(redis_sessions.RedisSessions, "_decode", watch)
-    assert replicas[1].get(path).status_code == 200
-    assert loops == [False]
 
 
 @pytest.fixture
@@ -311,8 +274,7 @@ def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tm
         server.stop()
 
 
-@pytest.mark.parametrize("answer", ["-MOVED 1 h:1", "-CLUSTERDOWN no", "-CROSSSLOT no"])
-def test_a_node_of_a_cluster_is_refused_by_name(answer, fitted):
+def test_a_node_of_a_cluster_is_refused_by_name(fitted):
     pytest.importorskip("redis", reason="needs the extra 'redis'")
 
     def refuse(listener):
@@ -322,7 +284,7 @@ def test_a_node_of_a_cluster_is_refused_by_name(answer, fitted):
                     while asked := client.recv(65_536):
                         # Commands of the connection itself are answered by any node.
                         known = asked.count(b"CLIENT") or asked.count(b"SELECT")
-                        client.sendall(b"+OK\r\n" * known or f"{answer}\r\n".encode())
+                        client.sendall(b"+OK\r\n" * known or b"-MOVED 1 h:1\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=refuse, args=[listener], daemon=True).start()
@@ -362,121 +324,67 @@ def test_the_address_of_valkey_is_one_too():
         connect("mongodb://h")
 
 
-STEPS = ("read_file", "summarize", "find_contact", "send_mail", "weather", "read_file")
+@pytest.mark.slow
+def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
+    """Requests of both servers in turns are repeated until one is answered; no step is lost."""
+    sessions, steps, tools = 2_000, 10, ("read_file", "summarize", "find_contact", "send_mail")
+    retriever = dtdr.load(fitted)
 
+    @functools.cache
+    def expected(query, history):
+        top = retriever.rank(query, history).top(5)
+        return [{"tool": tool, "probability": round(float(p), 6)} for tool, p in top]
 
-def walk(numbers, client, expected, answers, is_restarted):
-    """Take sessions side by side from their first step to their last.
-
-    Half way it waits for the server that was killed to be there again.
-
-    Args:
-        numbers: of the sessions.
-        client: sends each request over a connection of its own.
-        expected: rankings by query, step and first tool.
-        answers: takes "answered", "repeated" (refused or lost at first), and "wrong".
-        is_restarted: when the walk may go on past its half.
-    """
+    turns = itertools.count()
+    repeated: list[str] = []
+    paths: dict[int, str] = {}
+    histories: dict[int, tuple[str, ...]] = dict.fromkeys(range(sessions), ())
 
     def ask(path, body):
         for attempt in range(400):
             try:
-                answer = client.post(path, json=body)
+                answer = client.post(backends[next(turns) % 2] + path, json=body)
             except httpx2.TransportError:
                 answer = None
-            if answer is not None and answer.status_code < 300:
-                answers.append("repeated" if attempt else "answered")
+            if answer is not None and answer.is_success:
+                repeated.extend([path] * bool(attempt))
                 return answer.json()
             assert answer is None or answer.status_code == 503, answer.text
             time.sleep(0.05)
         raise AssertionError("no server answered")
 
-    paths = {}
-    for number in numbers:
-        opened = ask("/v1/sessions", {"query": f"{QUERY} number {number % 7}"})
-        paths[number] = f"/v1/sessions/{opened['session']}/call"
-    for step in range(len(expected[0])):
-        if step == len(expected[0]) // 2:
-            assert is_restarted.wait(120), "the killed server did not come back"
-        for number, path in paths.items():
-            tool = STEPS[(number + step) % len(STEPS)]
-            body = {"tools": [tool], "rank": {"top_k": 5}, "idempotency_key": f"{number}-{step}"}
-            answer = ask(path, body)
-            right = expected[number % 7][step][number % len(STEPS)]
-            if answer["ranking"]["tools"] != right or len(answer["history"]) != step + 1:
-                answers.append("wrong")
+    def take_step(number):
+        query = f"{QUERY} number {number % 7}"
+        if number not in paths:
+            paths[number] = f"/v1/sessions/{ask('/v1/sessions', {'query': query})['session']}/call"
+        tool = tools[(number + len(histories[number])) % len(tools)]
+        history = histories[number] = (*histories[number], tool)
+        body = {"tools": [tool], "rank": {"top_k": 5}, "idempotency_key": str(len(history))}
+        answer = ask(paths[number], body)
+        assert tuple(answer["history"]) == history
+        assert answer["ranking"]["tools"] == expected(query, history)
 
-
-def check_failures(fitted, folder, sessions, steps):
-    """Two servers behind one port: one is killed in the first half and started again in it.
-
-    Redis is restarted in the second half.
-
-    Returns:
-        How many requests were refused or lost at first.
-    """
-    retriever = dtdr.load(fitted)
-    expected = []
-    for query in range(7):
-        by_step = []
+    server = RedisServer(tmp_path)
+    keys = tmp_path / "keys.json"
+    headers = {"x-api-key": create_key(keys)[0]}
+    options = ("--sessions", server.url, "--keys", keys, "--quiet", "--watch", "0")
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        processes = [stack.enter_context(serving.process(fitted, *options)) for _ in range(2)]
+        backends = [item.url for item in processes]
+        client = stack.enter_context(httpx2.Client(headers=headers, timeout=30))
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(4))
         for step in range(steps):
-            rankings = []
-            for start in range(len(STEPS)):
-                history = [STEPS[(start + n) % len(STEPS)] for n in range(step + 1)]
-                top = retriever.rank(f"{QUERY} number {query}", history).top(5)
-                rankings.append([{"tool": t, "probability": round(float(p), 6)} for t, p in top])
-            by_step.append(rankings)
-        expected.append(by_step)
-    answers: list[str] = []
-    is_restarted = threading.Event()
-    server = RedisServer(folder)
-    key, _ = create_key(folder / "keys.json")
-    options = ("--sessions", server.url, "--keys", folder / "keys.json", "--quiet", "--watch", "0")
-    try:
-        with (
-            serving.process(fitted, *options) as first,
-            serving.process(fitted, *options) as second,
-            serving.balance([first.url, second.url]) as (url, backends),
-            httpx2.Client(
-                base_url=url,
-                headers={"x-api-key": key},
-                limits=httpx2.Limits(max_keepalive_connections=0),
-                timeout=30,
-            ) as client,
-            concurrent.futures.ThreadPoolExecutor(4) as pool,
-        ):
-            shared = (client, expected, answers, is_restarted)
-            walks = [pool.submit(walk, range(n, sessions, 4), *shared) for n in range(4)]
-
-            def wait_for(share):
-                serving.wait_until(
-                    lambda: (
-                        len(answers) >= share * sessions * (steps + 1)
-                        or any(item.done() for item in walks)
-                    ),
-                    600,
-                )
-
-            wait_for(0.25)
-            os.kill(second.process.pid, signal.SIGKILL)
-            second.process.wait(30)
-            with serving.process(fitted, *options) as third:
-                backends[1] = third.url
-                is_restarted.set()
-                wait_for(0.65)
+            done = [pool.submit(take_step, number) for number in range(sessions)]
+            serving.wait_until(done[sessions // 2].done, 300)
+            if step == 2:
+                os.kill(processes[1].process.pid, signal.SIGKILL)
+            elif step == 4:
+                backends[1] = stack.enter_context(serving.process(fitted, *options)).url
+            elif step == 6:
                 server.stop()
                 time.sleep(0.3)
                 server.start()
-                concurrent.futures.wait(walks)
-            for item in walks:
+            for item in done:
                 item.result()
-        assert answers.count("wrong") == 0
-        assert len(answers) == sessions * (steps + 1)
-        return answers.count("repeated")
-    finally:
-        server.stop()
-
-
-@pytest.mark.slow
-def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
-    assert check_failures(fitted, tmp_path, sessions=2_000, steps=10) > 0
+    assert repeated

@@ -17,7 +17,6 @@ import msgspec
 from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError
-from dtdr.logs.cut_options import Outputs
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -88,21 +87,19 @@ class GatewayOptions:
             the policy's ``sticky``. Answers wait until the client has listed again.
         learn: file to append demonstrations of the passed calls to; None records nothing.
         redact: scrub secrets and personal data from it.
-        outputs: what it keeps of the calls' outputs.
+        outputs: whether it keeps the calls' outputs.
         prefetch: make predicted calls of read-only tools early; None makes none.
         pin: file of the digests of the tools' definitions; a tool with another definition is
             refused. None accepts changed definitions and logs them.
-        wait_seconds: how long a call waits for a disconnected server before it fails.
     """
 
     policy: ToolPolicy = DEFAULT_POLICY
     whole_run: bool = False
     learn: Path | None = None
     redact: bool = True
-    outputs: Outputs = Outputs.TEXT
+    outputs: bool = True
     prefetch: PrefetchBounds | None = None
     pin: Path | None = None
-    wait_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         if self.whole_run:

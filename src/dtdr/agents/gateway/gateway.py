@@ -85,8 +85,7 @@ class Gateway:
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
-            spec.name: Upstream(spec, options.wait_seconds, self.clients, self._tools_changed)
-            for spec in specs
+            spec.name: Upstream(spec, self.clients, self._tools_changed) for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
         if options.prefetch is not None:

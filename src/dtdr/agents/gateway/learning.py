@@ -14,12 +14,12 @@ import anyio
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors
+from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import DtdrError
-from dtdr.logs.cut_options import CutOptions, Outputs
 from dtdr.logs.log_format import Trace, TracedCall, UserMessage
 from dtdr.logs.mcp import MCP
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.turns import Cutter
+from dtdr.logs.turns import CutOptions, Cutter
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -44,15 +44,16 @@ class Recorder:
     Args:
         path: the file; created at once.
         redact: scrub secrets and personal data before anything is written.
-        outputs: what is written of the calls' outputs.
+        outputs: whether the calls' outputs are written.
 
     Raises:
         OutputError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, *, redact: bool = True, outputs: Outputs = Outputs.TEXT) -> None:
+    def __init__(self, path: Path, *, redact: bool = True, outputs: bool = True) -> None:
         self.path = path
-        options = CutOptions(query=MCP.default_query, outputs=outputs)
+        length = OUTPUT_LENGTH if outputs else 0
+        options = CutOptions(query=MCP.default_query, output_length=length)
         self._cutter = Cutter(options, Redactor() if redact else None, SOURCE)
         self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
         self._characters = self._dropped = 0

@@ -38,6 +38,9 @@ logger = logging.getLogger("dtdr.mcp")
 CONNECT_SECONDS = 30.0
 """How long a server may take to connect."""
 
+WAIT_SECONDS = 5.0
+"""How long a request waits for a disconnected server before it fails."""
+
 MAX_TRIES = 3
 """How often a request is sent if an HTTP server refuses it because it lost the session."""
 
@@ -91,7 +94,6 @@ class Upstream:
 
     Args:
         spec: which server.
-        wait_seconds: how long a request waits for a disconnected server.
         clients: receive what the server sends on its own.
         tools_changed: called when the server's tools changed, or it connected or disconnected.
 
@@ -105,7 +107,6 @@ class Upstream:
     def __init__(
         self,
         spec: UpstreamSpec,
-        wait_seconds: float,
         clients: Clients,
         tools_changed: Callable[[Upstream], Awaitable[None]],
     ) -> None:
@@ -115,7 +116,6 @@ class Upstream:
         self.open_calls: OpenCalls = {}
         self.tried = anyio.Event()
         self._callers: list[Caller] = []
-        self._wait_seconds = wait_seconds
         self._clients = clients
         self._tools_changed = tools_changed
         self._connection: _Connection | None = None
@@ -277,7 +277,7 @@ class Upstream:
 
     async def _ready(self) -> _Connection:
         """The living connection, for which a request waits a moment."""
-        with anyio.move_on_after(self._wait_seconds):
+        with anyio.move_on_after(WAIT_SECONDS):
             while self._connection is None or self._connection.closed.is_set():
                 await self._changed.wait()
             return self._connection

@@ -79,7 +79,7 @@ def import_traces(
             mark the run as failed if the tool did not succeed later; dtdr fit leaves it out.
         outputs: text: write the outputs of calls. none: leave them out.
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Redact, also by your own rules: a JSON or TOML file of names and
+        redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))

@@ -71,7 +71,7 @@ def test_what_was_taught_is_ranked_with_at_once_on_a_copy(learning):
 def test_a_model_that_cannot_learn_refuses_with_the_remedy(served):
     refused = served.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
     assert refused.status_code == 409
-    assert "dtdr-l, which cannot learn after it was fitted" in refused.json()["error"]["message"]
+    assert "dtdr-l, which does not support updates" in refused.json()["error"]["message"]
 
 
 def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_path):

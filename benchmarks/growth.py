@@ -2,7 +2,6 @@
 
     python benchmarks/growth.py             # 10,000 and 100,000 plans, a sample of 10,000
     python benchmarks/growth.py --plans 1000000 --sample 100000 --folder /data/growth
-    python benchmarks/growth.py --plans 1000000 --lines             # from JSON lines
     python benchmarks/growth.py --smoke     # 300 and 600 plans, a sample of 200
 
 Plans of the generator with 200 tools are written as Parquet shards once (``growth_data.py``; they
@@ -26,28 +25,21 @@ from typing import Any
 from rich.console import Console
 
 from dtdr import load
-from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.evaluate.tables import Column, Table, count
 from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from growth_data import SHARD, held_out, write_shards
 
 
-def shards(folder: Path, plans: int, *, lines: bool) -> list[str]:
-    """Files with so many plans, written where they are not there yet."""
+def shards(folder: Path, plans: int) -> list[str]:
+    """Files with this many plans; those that exist are kept."""
     folder = folder if plans >= SHARD else folder / f"plans-{plans}"
     write_shards(folder, plans)
-    names = [folder / f"part-{start:010}.parquet" for start in range(0, plans, SHARD)]
-    if lines:
-        for name in names:
-            if not name.with_suffix(".jsonl").exists():
-                save_demonstrations(name.with_suffix(".jsonl"), read_demonstrations(name))
-        names = [name.with_suffix(".jsonl") for name in names]
-    return list(map(str, names))
+    return [str(folder / f"part-{start:010}.parquet") for start in range(0, plans, SHARD)]
 
 
 def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, Any]:
     """Fit once, in a process that this one waits for."""
-    data = shards(folder, plans, lines=given.lines)
+    data = shards(folder, plans)
     command = [sys.executable, "-m", "dtdr", "fit", *data, "-o", str(folder / "model"), "--force"]
     command += ["--json", "--sample", str(given.sample), "--workers", "2"]
     command += ["--retriever", given.retriever, "--no-arguments", "--no-plans"]
@@ -88,7 +80,6 @@ def main() -> None:
     parser.add_argument("--plans", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--sample", type=int, default=10_000)
     parser.add_argument("--retriever", default="dtdr-f")
-    parser.add_argument("--lines", action="store_true", help="from JSON lines")
     parser.add_argument("--held-out", type=int, default=0, help="new plans for the MRR")
     parser.add_argument("--folder", type=Path, help="where plans are kept")
     parser.add_argument("--smoke", action="store_true")
@@ -118,7 +109,6 @@ def main() -> None:
         *([Column("MRR", "mrr", "{:.4f}".format, numeric=True)] if given.held_out else []),
     ]
     title = f"dtdr fit --retriever {given.retriever} --sample {given.sample} --workers 2"
-    title += ", of lines" * given.lines
     caption = "Peak: of the largest process. Exponent: of CPU s, from the row before."
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
 

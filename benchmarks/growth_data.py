@@ -1,7 +1,4 @@
-"""Plans of the generator as Parquet shards, ten million in minutes.
-
-    python benchmarks/growth_data.py --plans 10000000 --folder /data/growth
-    python benchmarks/growth_data.py --smoke
+"""Plans of the generator as Parquet shards, ten million in minutes; used by ``growth.py``.
 
 The first 300,000 come from the generator, which makes some ten thousand a second. All further ones
 repeat them with other numbers, names and places: every digit but those of references
@@ -10,10 +7,7 @@ stands for another one, and first names, surnames and cities of one length chang
 
 from __future__ import annotations
 
-import argparse
 import re
-import tempfile
-import time
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
@@ -144,29 +138,3 @@ def write_shards(folder: Path, plans: int, original: int = ORIGINAL, shard: int 
                     compression="zstd",
                     row_group_size=16_384,
                 )
-
-
-def main() -> None:
-    """Write the shards and say how long it took."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--plans", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, help="where they are written, and stay")
-    parser.add_argument("--smoke", action="store_true")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.folder or Path(temporary)
-        started, processor = time.perf_counter(), time.process_time()
-        if given.smoke:
-            write_shards(folder, 950, original=200, shard=100)
-        else:
-            write_shards(folder, given.plans)
-        size = sum(path.stat().st_size for path in folder.iterdir())
-        rows = sum(parquet.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
-        print(
-            f"{rows:,} plans in {size / 1e6:,.0f} MB: {time.perf_counter() - started:.0f} s, "
-            f"of the processor {time.process_time() - processor:.0f} s"
-        )
-
-
-if __name__ == "__main__":
-    main()

@@ -184,6 +184,7 @@ def time_many(retriever: Model, found: Sequence[Search]) -> float | None:
 def main() -> None:
     """Print one table, or one JSON object a line with ``--json``."""
     parser = make_parser(__doc__, ["ultratool", "tinyagent", "t_eval"])
+    parser.add_argument("--test", action="store_true", help="the test sides, not training sides")
     parser.add_argument("--searches", type=int, default=500, help="at most so many of each kind")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

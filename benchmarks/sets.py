@@ -23,7 +23,6 @@ def make_parser(about: str | None, sets: Sequence[str]) -> argparse.ArgumentPars
     """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--datasets", nargs="+", metavar="NAME", default=sets)
-    parser.add_argument("--test", action="store_true", help="the test sides, not training sides")
     parser.add_argument("--data-dir", type=Path, help="where the published sets are")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--smoke", action="store_true", help="a part of the bundled set; seconds")

@@ -33,7 +33,8 @@ def _cli_reference() -> Iterator[str]:
     yield "# Command line\n"
     yield _INTRODUCTION
     root: Any = typer.main.get_command(app)
-    for name, command in root.commands.items():
+    for name in root.commands:
+        command = root.get_command(None, name)
         inner = getattr(command, "commands", None)
         if inner is None:
             yield from _command(f"dtdr {name}", command, "##")

@@ -6,10 +6,7 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -775,15 +772,3 @@ def test_calls_of_tools_that_are_often_wrong_are_less_sure():
     for some in (slice(99), slice(0, 120, 3)):  # too few, and none that is wrong
         few = Confidence.fit(calls[some], [True] * len(calls[some]), groups[some])
         assert few.weights == {"joint": 1.0}
-
-
-@pytest.mark.slow
-def test_the_benchmark_of_arguments_prints_what_a_call_costs():
-    script = Path(__file__).resolve().parent.parent / "benchmarks" / "arguments.py"
-    finished = subprocess.run(
-        [sys.executable, str(script), "--smoke"], capture_output=True, text=True, check=True
-    )
-    calls = ("fit of 50 plans", "new query", "next call", "branch", "synthetic")
-    plans = ("plans add to a fit", "plans by names", "plans with arguments")
-    for row in (*calls, *plans):
-        assert row in finished.stdout

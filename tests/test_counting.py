@@ -15,7 +15,7 @@ from dtdr.data import parquet
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.engines import ProcessEngine
+from dtdr.data.engines import run_parallel
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
 from dtdr.errors import DtdrError, InputError
@@ -30,7 +30,6 @@ from tests import strategies
 
 arrow_parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra 'parquet'")
 
-ONE = ProcessEngine(1)
 RARE = "calibrate_telescope"
 
 
@@ -117,7 +116,7 @@ def test_rare_tools_keep_their_examples(tmp_path):
     folder = save_shards(tmp_path / "data", some(4_000), 3)
     counts, _ = Counts(100).count(map(Facts.of, some(4_000)))
     assert counts.tools[RARE] > PER_TOOL
-    sample = draw_sample([folder], 100, engine=ONE)
+    sample = draw_sample([folder], 100, workers=1)
     held = Counter(name for item in sample.demonstrations for name in set(item.plan.tools))
     assert held[RARE] == PER_TOOL
     assert all(held[tool] >= min(PER_TOOL, number) for tool, number in counts.tools.items())
@@ -302,9 +301,9 @@ def test_a_shard_whose_other_columns_are_damaged_is_found_when_it_is_sampled(tmp
     content[place.data_page_offset + 30] ^= 255
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"part-01\.parquet: it is not a whole Parquet file"):
-        draw_sample([folder], 100, engine=ONE)
+        draw_sample([folder], 100, workers=1)
     bad = BadRecords()
-    sample = draw_sample([folder], 100, engine=ONE, bad=bad)
+    sample = draw_sample([folder], 100, workers=1, bad=bad)
     assert bad.count == 1
     assert sample.counts.total == len(SOME)
     assert {item.id for item in sample.demonstrations} <= {item.id for item in SOME[::2]}
@@ -319,9 +318,9 @@ def test_a_row_that_is_counted_and_cannot_be_used_is_found_when_it_is_sampled(tm
     schema = arrow_parquet.read_schema(tmp_path / "d.parquet")
     arrow_parquet.write_table(arrow.Table.from_pylist(rows, schema), tmp_path / "d.parquet")
     with pytest.raises(InputError, match=r"row 4: the arguments of call .* must be JSON text"):
-        draw_sample([tmp_path / "d.parquet"], 60, engine=ONE)
+        draw_sample([tmp_path / "d.parquet"], 60, workers=1)
     bad = BadRecords()
-    sample = draw_sample([tmp_path / "d.parquet"], 60, engine=ONE, bad=bad)
+    sample = draw_sample([tmp_path / "d.parquet"], 60, workers=1, bad=bad)
     assert bad.count == 1
     assert SOME[3].id not in {item.id for item in sample.demonstrations}
 
@@ -345,7 +344,7 @@ def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
 def test_two_demonstrations_with_one_id_are_an_error(tmp_path):
     folder = save_shards(tmp_path / "data", [*SOME[:50], *SOME[:3]], 2)
     with pytest.raises(InputError, match="3 ids appear more than once"):
-        draw_sample([folder], 10, engine=ONE)
+        draw_sample([folder], 10, workers=1)
 
 
 def test_data_that_change_between_the_passes_are_noticed(tmp_path, monkeypatch):
@@ -358,7 +357,7 @@ def test_data_that_change_between_the_passes_are_noticed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(passes, "collect_part", change)
     with pytest.raises(InputError, match="changed while they were read"):
-        draw_sample([folder], 300, engine=ONE)
+        draw_sample([folder], 300, workers=1)
 
 
 def test_bad_shards_and_records_are_named_or_counted(tmp_path, capsys):
@@ -378,7 +377,7 @@ def test_bad_shards_and_records_are_named_or_counted(tmp_path, capsys):
     assert "pass --skip-bad" in said
     for workers in (1, 2):
         bad = BadRecords()
-        sample = draw_sample([folder], 100, engine=ProcessEngine(workers), bad=bad)
+        sample = draw_sample([folder], 100, workers=workers, bad=bad)
         assert bad.count == 3
         assert sample.counts.total == len(SOME) - len(SOME[2::4]) - 2
     assert run([*fit, *NAMES_ONLY, "--skip-bad", "--workers", "1"]) == 0
@@ -394,7 +393,7 @@ def test_an_empty_folder_and_failures_alone_are_errors(tmp_path):
     failed = [Demonstration(str(n), "q", Plan(()), outcome="failure") for n in range(5)]
     save_demonstrations(tmp_path / "f.jsonl", failed)
     with pytest.raises(InputError, match="all 5 are failures"):
-        draw_sample([tmp_path / "f.jsonl"], 2, engine=ONE)
+        draw_sample([tmp_path / "f.jsonl"], 2, workers=1)
 
 
 def die(part, *_):
@@ -408,4 +407,4 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(tmp_path):
     folder = save_shards(tmp_path / "data", SOME[:50], 2)
     parts = parts_module.find_parts([folder])
     with pytest.raises(DtdrError, match="a worker process was killed"):
-        list(ProcessEngine(2).map(die, parts, label="Dying"))
+        list(run_parallel(die, parts, workers=2, label="Dying"))

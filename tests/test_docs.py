@@ -84,7 +84,8 @@ def test_the_reference_of_commands_has_each_with_its_options(generated, tmp_path
     generated.write_cli_reference(page)
     text = page.read_text(encoding="utf-8")
     root: Any = typer.main.get_command(app)
-    for name, command in root.commands.items():
+    for name in root.commands:
+        command = root.get_command(None, name)
         for sub, inner in getattr(command, "commands", {"": command}).items():
             section = text.partition(f"# {f'dtdr {name} {sub}'.strip()}\n")[2].partition("\n#")[0]
             assert section, (name, sub)

@@ -350,15 +350,6 @@ def test_many_tools_with_one_demonstration_each_are_all_ranked():
     assert (session.rank().probabilities == ranking.probabilities).all()
 
 
-@pytest.mark.parametrize("name", ["relations", "descriptions"])
-def test_rows_of_pairs_made_at_once_are_those_made_one_by_one(half, name):
-    training, kind = inner(half).blocks.training, type(block(half, name))
-    together = kind.fit(training)
-    together.precompute(1_000)
-    for tool in range(len(TOOLS)):
-        assert kind.fit(training).rows[tool] == pytest.approx(together.rows[tool], abs=1e-6)
-
-
 def test_relations_are_what_the_plans_say(half):
     uses = {"after": {"$ref": "0"}}
     plans = [
@@ -370,11 +361,11 @@ def test_relations_are_what_the_plans_say(half):
     data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
     relations = Relations(replace(inner(half).blocks.training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
-    assert relations.rows[0][USED_BY, 1] == pytest.approx(1 / 3)
-    assert relations.rows[1][USED_BY, 2] == pytest.approx(1 / 3)
+    assert relations.rows(0)[USED_BY, 1] == pytest.approx(1 / 3)
+    assert relations.rows(1)[USED_BY, 2] == pytest.approx(1 / 3)
     assert relations.producers[:3] == pytest.approx([0, 1 / 3, 1 / 3])
     # Tools 1 and 2 stand in one plan of three; by chance in 2/3 * 2/3 * 3.
-    assert relations.rows[1][TOGETHER, 2] == pytest.approx(np.log((1.3 + 4 / 3) / (4 / 3 + 0.3)))
+    assert relations.rows(1)[TOGETHER, 2] == pytest.approx(np.log((1.3 + 4 / 3) / (4 / 3 + 0.3)))
 
 
 def test_of_many_new_tools_those_like_the_query_are_ranked_by_their_texts(half):

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.data import json_codec
-from dtdr.data.demonstration_files import (
-    SeenIds,
-    convert_record,
-    record_id,
-)
+from dtdr.data.demonstration_files import convert_record, record_id
 from dtdr.errors import InputError
 from tests.strategies import demonstrations, runs
 
@@ -131,13 +127,6 @@ def test_the_id_of_a_record_is_found_without_reading_the_rest(record, expected):
         return
     with pytest.raises(InputError):
         record_id(record)
-
-
-def test_ids_are_remembered_in_memory_and_beyond(monkeypatch):
-    monkeypatch.setattr("dtdr.data.demonstration_files._IDS_IN_MEMORY", 3)
-    seen = SeenIds()
-    assert [seen.add(name) for name in "abcdeabcdef"] == [True] * 5 + [False] * 5 + [True]
-    seen.close()
 
 
 def test_calls_and_demonstrations_change_as_dataclasses_do():

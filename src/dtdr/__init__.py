@@ -12,6 +12,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError
+from dtdr.net import VERSION
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dtdr.serve.client import AsyncClient as AsyncClient
     from dtdr.serve.client import Client as Client
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AsyncClient",

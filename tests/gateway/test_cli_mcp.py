@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 import dtdr
 from dtdr.cli import app
 from dtdr.cli import run as run_here
-from dtdr.cli.mcp import PrintableFormatter
+from dtdr.cli.output import PrintableFormatter
 from dtdr.errors import InputError
 from tests.command_line import PROGRAM, invoke, is_one_sentence, start
 from tests.gateway.helpers import (

@@ -182,6 +182,8 @@ def test_the_whole_paper_runs_from_download_to_report(nothing_here, monkeypatch)
         monkeypatch.setenv("HF_HOME", str(nothing_here / "hf"))
         for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
             monkeypatch.delenv(name)
+        for name in PAPER_SETS:
+            assert dtdr("data", "download", name)[0] == 0
         code, out, err = dtdr(
             *("lab", "run", "paper", "--full", "--skip-bad", "--only-known-tools"),
             *("--encoder", "lexical", "--llm", f"openai:m@{server.url}", "--json", "--seeds", "2"),

@@ -218,8 +218,8 @@ def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
             (["serve", fitted, "--port", port], 2, "already in use"),
             (["serve", fitted, "--host", "no.such.host.invalid", "--keys", "x"], 2, "cannot read"),
             (["serve", fitted, "--limit", "body_bytes=0"], 2, "body_bytes is 0"),
-            (["serve", fitted, "--limit", "body=9"], 2, "unknown limit 'body'"),
-            (["serve", fitted, "--limit", "tools=many"], 2, "give a whole number"),
+            (["serve", fitted, "--limit", "body=9"], 2, "unknown key of --limit 'body'"),
+            (["serve", fitted, "--limit", "tools=many"], 2, "expected a whole number"),
         ]
         for arguments, expected, text in cases:
             code, out, said = dtdr(*arguments)

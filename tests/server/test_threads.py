@@ -1,4 +1,4 @@
-"""What takes long is done outside the event loop, whoever asks; clients take turns for it."""
+"""What takes long is done outside the event loop, whoever asks."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from dtdr.data.outputs import READ_LENGTH
-from dtdr.net.workers import Workers, client
+from dtdr.net.workers import Workers
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers.ranking import Ranking
@@ -149,32 +149,6 @@ def test_of_a_text_the_beginning_is_read(planning):
     assert ranked(head) == ranked(head + tail) != ranked(tail)
     long = [{"role": "user", "content": "x " * READ_LENGTH + small_data.dataset(1).tools[0].name}]
     assert planning.post("/v1/calls", {"query": QUERY, "before": long}).status_code == 200
-
-
-def test_clients_take_turns_for_the_threads_of_a_model():
-    async def run():
-        workers = Workers(1, 30)
-        begun = threading.Event()
-        done: list[str] = []
-
-        async def ask(name, work):
-            client.set(name)
-            await workers.run(work)
-
-        first = asyncio.create_task(ask("greedy", partial(begun.wait, 30)))
-        await asyncio.sleep(0)
-        greedy = [asyncio.create_task(ask("greedy", partial(done.append, "greedy")))
-                  for _ in range(10)]  # fmt: skip
-        await asyncio.sleep(0)
-        modest = asyncio.create_task(ask("modest", partial(done.append, "modest")))
-        await asyncio.sleep(0)
-        begun.set()
-        await asyncio.gather(first, modest, *greedy)
-        return done
-
-    done = asyncio.run(run())
-    assert len(done) == 11
-    assert done.index("modest") <= 1
 
 
 def test_work_that_is_given_up_while_it_waits_keeps_no_place():

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -16,10 +16,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.core
 
-import dtdr
-from dtdr.cli.output import WIDTH, note
+from dtdr.cli.output import WIDTH, PrintableFormatter, note
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
+from dtdr.net import VERSION
 
 _COMMANDS = {
     "demo": ("demo", "demo"),
@@ -63,26 +63,17 @@ def _command(name: str) -> Any:
     return built
 
 
-class _Commands(Mapping[str, Any]):
-    """Commands by name, imported on first use: a run needs only one."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _command(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
-
-    def __len__(self) -> int:
-        return len(_COMMANDS)
-
-
 class _Program(typer.core.TyperGroup):
-    """The group of all commands."""
+    """The group of all commands; each is imported on first use, since a run needs only one."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        commands: Any = _Commands()  # nothing is ever added
-        self.commands = commands
+        names: Any = dict.fromkeys(_COMMANDS)
+        self.commands = names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, or None."""
+        return _command(cmd_name) if cmd_name in _COMMANDS else None
 
 
 app = typer.Typer(
@@ -116,21 +107,21 @@ def root(
     With your agent's logs: dtdr fit requests.jsonl -o model
     """
     if version:
-        typer.echo(f"dtdr {dtdr.__version__}")
+        typer.echo(f"dtdr {VERSION}")
         raise typer.Exit
-    if verbose:
-        _log_to_standard_error()
+    _log_to_standard_error(logging.INFO if verbose else logging.WARNING)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
 
 
-def _log_to_standard_error() -> None:
+def _log_to_standard_error(level: int) -> None:
+    """Standard output has only results, or the protocol of ``dtdr mcp``."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("dtdr: %(message)s"))
+    handler.setFormatter(PrintableFormatter("dtdr: %(message)s"))
     logger = logging.getLogger("dtdr")
     logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, dataset_of, load_dataset, report_bad
 from dtdr.cli.output import note, plural, print_json, quote
 from dtdr.data.demonstrations import Demonstration, count_orders, describe_orders
-from dtdr.data.engines import ProcessEngine
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
@@ -91,8 +90,7 @@ def fit(
     plan = plan_memory(limit, sample, workers, os.cpu_count() or 1)
     drawn = None
     if data and dataset is None and split is None and _is_large(data, plan.sample):
-        engine = ProcessEngine(plan.workers)
-        drawn = _draw(data, plan.sample, chosen, bad, seed=seed, engine=engine)
+        drawn = _draw(data, plan.sample, chosen, bad, seed=seed, workers=plan.workers)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:

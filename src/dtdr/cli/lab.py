@@ -12,7 +12,6 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.output import WIDTH, console, note, plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
-from dtdr.data import engines
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ def run(
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    engine: options.ENGINE = engines.PROCESSES,
     fail_under: list[str] | None = None,
     dry: Annotated[bool, typer.Option("--dry-run")] = False,
     output: OUTPUT = Path("lab-report"),
@@ -99,11 +97,11 @@ def run(
         encoder (NAME): Use this encoder in retrievers that have one; repeatable.
         llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME; repeatable.
         seeds (N): Number of seeds, each with its own split.
-        full: Ask the LLM at every held-out step and plan, and download missing sets.
+        full: Ask the LLM at every held-out step and plan.
         workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.
-        dry: Only print the number of runs and their expected time.
+        dry: Only print the number of runs.
     """
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
@@ -130,35 +128,28 @@ def run(
         retrievers=retriever,
         encoders=encoder,
         llms=llm or (),
-        full=full and not dry,
+        full=full,
         skip_bad=skip_bad,
         only_known_tools=only_known_tools,
     )
     if not dry:
         check_installed()
     store = Store(cache)
-    with engines.open_engine(engine, workers=workers):
-        summary = run_lab(
-            suites,
-            chosen,
-            lab=lab,
-            store=store,
-            command=_command(),
-            workers=workers,
-            engine=engine,
-            dry=dry,
-            note=note,
-        )
+    summary = run_lab(
+        suites,
+        chosen,
+        lab=lab,
+        store=store,
+        command=_command(),
+        workers=workers,
+        dry=dry,
+        note=note,
+    )
     if dry:
-        seconds = round(summary.expected_seconds)
         if as_json:
-            counts = {"runs": summary.runs, "cached": summary.cached}
-            print_json({**counts, "expected_seconds": seconds})
+            print_json({"runs": summary.runs, "cached": summary.cached})
         else:
-            say(
-                f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache; the other "
-                f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
-            )
+            say(f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache")
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)
@@ -203,13 +194,6 @@ def _lab_name(suites: list[str], quick: bool) -> str:
     """Runs of the paper's settings and of this project's are reported apart."""
     name = "paper" if "paper" in suites else "published"
     return f"{name}-quick" if quick else name
-
-
-def _format_duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _command() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli.output import note, printable
+from dtdr.cli.output import note
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
 
@@ -38,10 +37,7 @@ def mcp(
     redact: bool = True,
     outputs: Outputs = Outputs.TEXT,
     prefetch: bool = False,
-    prefetch_probability: Annotated[float, typer.Option(min=0.01, max=1)] = 0.8,
     pin: Path | None = None,
-    wait: Annotated[float, typer.Option(min=0)] = 5.0,
-    verbose: bool = False,
     setup: str | None = None,
     write: bool = False,
 ) -> None:
@@ -69,10 +65,7 @@ def mcp(
         outputs: With --learn: write the outputs of calls (text), or leave them out (none).
         prefetch: Make predicted calls while the LLM thinks. Only tools under "prefetch" in the
             config are called early; without that list, tools that their server marks as read-only.
-        prefetch_probability (P): Minimum probability of a prefetched call.
         pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
-        wait (SECONDS): How long a call may wait for a disconnected server.
-        verbose: Log to standard error.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
         write: With --setup, write the files instead of printing them. Codex reads them from
@@ -103,11 +96,9 @@ def mcp(
         learn=learn,
         redact=redact,
         outputs=outputs,
-        prefetch=PrefetchBounds(prefetch_probability) if prefetch else None,
+        prefetch=PrefetchBounds() if prefetch else None,
         pin=pin,
-        wait_seconds=wait,
     )
-    _log_to_standard_error(verbose=verbose)
     _serve(Gateway(load(model), specs, options), http)
 
 
@@ -155,28 +146,6 @@ def _serve(gateway: Gateway, http: str | None) -> None:
     host, port = _address(http)
     key = os.environ.get(KEY_VARIABLE, "")
     anyio.run(lambda: serve_http(gateway, host, port, key=key))
-
-
-class PrintableFormatter(logging.Formatter):
-    """A log record without control characters: no server forges lines or controls the terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        """The record on one line."""
-        return printable(super().formatMessage(record))
-
-    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
-        """The traceback."""
-        return "\n".join(map(printable, super().formatException(ei).split("\n")))
-
-
-def _log_to_standard_error(*, verbose: bool) -> None:
-    """Standard output belongs to the protocol."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter("dtdr: %(message)s"))
-    logger = logging.getLogger("dtdr.mcp")
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 def _address(text: str) -> tuple[str, int]:

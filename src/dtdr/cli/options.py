@@ -19,15 +19,6 @@ from dtdr.rankers import expected_type, retriever_class
 from dtdr.text import encoders
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-ENGINE = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="Where workers run: processes, ray (starts Ray on this machine), or the address of a "
-        "Ray cluster, such as ray:auto or ray://HOST:10001.",
-    ),
-]
 HISTORY = Annotated[
     list[str] | None,
     typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first; repeatable."),
@@ -134,7 +125,9 @@ def check_two_files(tools_out: Path | None, output: Path) -> None:
         raise InputError(f"--tools-out and --output both name {output}; give two files")
 
 
-def take_settings(settings: dict[str, Any], kind: type[Settings]) -> Settings:
+def take_settings(
+    settings: dict[str, Any], kind: type[Settings], option: str = "--set"
+) -> Settings:
     """Remove a command's own settings from the others, and check them.
 
     Raises:
@@ -142,13 +135,13 @@ def take_settings(settings: dict[str, Any], kind: type[Settings]) -> Settings:
     """
     values = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        if name not in settings:
-            continue
-        value = settings.pop(name)
-        try:
-            values[name] = msgspec.convert(value, hint)
-        except msgspec.ValidationError as error:
-            raise _wrong_value(name, value, _describe(inspect.type_info(hint))) from error
+        if name in settings:
+            value = settings.pop(name)
+            try:
+                values[name] = msgspec.convert(value, hint)
+            except msgspec.ValidationError as error:
+                expected = _describe(inspect.type_info(hint))
+                raise _wrong_value(name, value, expected, option) from error
     return kind(**values)
 
 
@@ -157,8 +150,6 @@ def _describe(expected: Any) -> str:
     if isinstance(expected, inspect.UnionType):
         kinds = [item for item in expected.types if not isinstance(item, inspect.NoneType)]
         return " or ".join(map(_describe, kinds))
-    if isinstance(expected, inspect.LiteralType):
-        return f"one of {', '.join(map(str, expected.values))}"
     words = _TYPES[type(expected).__name__.removesuffix("Type").lower()]
     low, high = (getattr(expected, bound, None) for bound in ("ge", "le"))
     if high is not None:
@@ -166,21 +157,23 @@ def _describe(expected: Any) -> str:
     return words if low is None else f"{words} of at least {low:g}"
 
 
-def _wrong_value(name: str, value: object, expected: str) -> InputError:
+def _wrong_value(name: str, value: object, expected: str, option: str = "--set") -> InputError:
     text = value if isinstance(value, str) else json.dumps(value)
-    return InputError(f"--set {name}={text}: expected {expected}")
+    return InputError(f"{option} {name}={text}: expected {expected}")
 
 
-def read_settings(texts: Sequence[str] | None, kind: type[Settings]) -> Settings:
+def read_settings(
+    texts: Sequence[str] | None, kind: type[Settings], option: str = "--set"
+) -> Settings:
     """The settings of a command that has no others.
 
     Raises:
         InputError: a key is unknown, or a value has another type or is out of range.
     """
-    settings = parse_settings(texts)
-    own = take_settings(settings, kind)
+    settings = parse_settings(texts, option)
+    own = take_settings(settings, kind, option)
     for key in settings:
-        raise unknown_choice("setting", key, get_type_hints(kind))
+        raise unknown_choice(f"key of {option}", key, get_type_hints(kind))
     return own
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -100,6 +101,18 @@ def printable(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+class PrintableFormatter(logging.Formatter):
+    """A log record without control characters: no server forges lines or controls the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        """The record on one line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
+        """The traceback."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
 def shorten(text: str, width: int) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import msgspec
-import typer
+from typing import TYPE_CHECKING
 
 from dtdr.api import load
 from dtdr.cli import options
@@ -16,26 +13,10 @@ from dtdr.cli.inputs import check_query
 from dtdr.cli.output import console, plural, print_json, say
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.json_codec import safe
-from dtdr.errors import InputError
 from dtdr.rankers.selection import Selection
 
 if TYPE_CHECKING:
     from dtdr.llm.planning import PlannedStep
-
-Icl = Literal[
-    "none", "raw", "hard", "hard-weighted", "soft", "soft-weighted", "cached", "cached-weighted"
-]
-Select = Literal["greedy", "constrained", "retriever", "plan"]
-Fill = Literal["both", "learned", "llm", "none"]
-
-
-class _Settings(msgspec.Struct, frozen=True):
-    """What ``--set`` takes: choices that few plans need."""
-
-    layout: Literal["exchange", "paper"] = "exchange"
-    min_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
-    threshold: float | None = None
-    max_steps: Annotated[int, msgspec.Meta(ge=1)] = 20
 
 
 def plan(
@@ -43,13 +24,12 @@ def plan(
     query: str,
     *,
     llm: str | None = None,
-    icl: Icl = "hard",
-    select: Select | None = None,
-    fill: Fill | None = None,
+    icl: str = "hard",
+    select: str | None = None,
+    fill: str | None = None,
     examples: Path | None = None,
     top: options.TOP = None,
     coverage: float | None = None,
-    settings: Annotated[list[str] | None, typer.Option("--set")] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Plan the calls for a query, with or without an LLM.
@@ -64,30 +44,21 @@ def plan(
         query (QUERY): The user's request.
         llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME. The environment variable
             DTDR_LLM_API_KEY has the key for openai.
-        icl: How the prompt shows the ranking; see docs/planning.md.
-        select: How to select the next tool. greedy: the LLM writes freely. constrained: the LLM
-            chooses a listed tool. retriever: the best tool of each step. plan: the best whole plan.
-            The default with --llm is constrained. Without --llm it is plan, or retriever if the
-            model learned no plans.
-        fill: What fills the parameters: learned (the model), llm, both or none. Default: both, if
-            there are learned arguments and an LLM.
+        icl (NAME): How the prompt shows the ranking: none, raw, hard, soft or cached; also
+            hard-weighted, soft-weighted or cached-weighted. docs/planning.md explains them.
+        select (NAME): How to select the next tool. greedy: the LLM writes freely. constrained (the
+            default with --llm): the LLM chooses a listed tool. retriever: the best tool of each
+            step. plan (the default without --llm): the best whole plan.
+        fill (NAME): What fills the parameters: learned (the model), llm, both or none. Default:
+            both, if there are learned arguments and an LLM.
         examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
         coverage (P): Show the LLM the fewest tools that include a right one with probability P.
-        settings (KEY=VALUE): A further setting; repeatable. layout=paper writes the prompt as one
-            message. threshold=P shows only tools above this probability. With --fill both, the LLM
-            fills values that are less probable than min_probability=0.5. A plan has at most
-            max_steps=20 calls.
     """
-    if llm is None and select not in (None, "retriever", "plan"):
-        raise InputError(f"--select {select} asks an LLM; name one with --llm")
-    if llm is None and fill in ("both", "llm"):
-        raise InputError(f"--fill {fill} asks an LLM; name one with --llm")
-    own = options.read_settings(settings, _Settings)
     check_query(query)
     from dtdr.llm import backends
     from dtdr.llm.planning import Planner
 
-    mask = Selection(top_k=top, threshold=own.threshold, coverage=coverage)
+    mask = Selection(top_k=top, coverage=coverage)
     retriever = load(model)
     shown = [] if examples is None else list(read_demonstrations(examples))
     with nullcontext() if llm is None else backends.create(llm) as backend:
@@ -95,13 +66,10 @@ def plan(
             retriever,
             backend,
             icl=icl,
-            layout=own.layout,
             select=select,
             fill=fill,
-            min_probability=own.min_probability,
             mask=mask,
             demonstrations=shown,
-            max_steps=own.max_steps,
         )
         steps: list[PlannedStep] = []
         for step in planner.iter_steps(query):

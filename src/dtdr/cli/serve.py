@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,8 +10,7 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.output import note, print_json, print_table
 from dtdr.cli.signature import CommandGroup
-from dtdr.cli.studio import DATA, studio_endpoints
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError
 from dtdr.net.limits import Limits
 from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, named_models
 
@@ -40,8 +37,6 @@ def serve(
     log_queries: bool = False,
     quiet: bool = False,
     limit: list[str] | None = None,
-    with_studio: Annotated[bool, typer.Option("--studio")] = False,
-    data: DATA = None,
 ) -> None:
     """Serve rankings over HTTP.
 
@@ -63,7 +58,6 @@ def serve(
         quiet: Log only failed requests.
         limit (NAME=N): Set a limit, such as body_bytes=2000000; repeatable. docs/server.md lists
             the limits.
-        with_studio: Also serve the page /studio; see dtdr studio.
     """
     from dtdr.serve.server import require_server
     from dtdr.serve.server import serve as run
@@ -73,7 +67,7 @@ def serve(
         host=host,
         port=port,
         keys=key_file,
-        limits=_read_limits(limit),
+        limits=options.read_settings(limit, Limits, "--limit"),
         session_store=sessions,
         watch_seconds=watch,
         feedback_log=feedback_log,
@@ -82,32 +76,10 @@ def serve(
         log_requests=not quiet,
     )
     require_server()
-    if not with_studio and data:
-        raise InputError("--data needs the studio; give --studio too")
-    more = studio_endpoints(data) if with_studio else ()
-    page = "studio" if with_studio else "docs"
     run(
         settings,
-        more=more,
-        on_listening=lambda address: note(f"listening on {address} (page: {address}/{page})"),
+        on_listening=lambda address: note(f"listening on {address} (page: {address}/docs)"),
     )
-
-
-def _read_limits(texts: Sequence[str] | None) -> Limits:
-    """The limits of ``--limit NAME=N``.
-
-    Raises:
-        InputError: a limit is unknown, not a number, or not above 0.
-    """
-    values = options.parse_settings(texts, "--limit")
-    kinds = {item.name: type(item.default) for item in fields(Limits)}
-    for name, value in values.items():
-        if name not in kinds:
-            raise unknown_choice("limit", name, tuple(kinds))
-        if not isinstance(value, (int, kinds[name])) or isinstance(value, bool):
-            kind = "a number" if kinds[name] is float else "a whole number"
-            raise InputError(f"--limit {name}={value}: give {kind}")
-    return Limits(**values)
 
 
 @keys.command("create")
@@ -141,10 +113,8 @@ def list_keys(
     """List the ids, roles and notes of the keys in a file."""
     from dtdr.serve.server.keys import read_keys
 
-    rows = [
-        {"id": key.id, "role": key.role, "created": key.created, "note": key.note}
-        for key in read_keys(file)
-    ]
+    fields = ("id", "role", "created", "note")
+    rows = [{name: getattr(key, name) for name in fields} for key in read_keys(file)]
     if as_json:
         print_json({"keys": rows})
     else:

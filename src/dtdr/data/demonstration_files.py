@@ -19,36 +19,21 @@ from dtdr.data.shards import Shard, find_shards
 from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import InputError, OutputError
 
-_IDS_IN_MEMORY = 200_000
-"""Some 20 MB; a look into SQLite takes a sixth of the time of reading a line."""
-
 
 class SeenIds:
-    """Remembers ids: the first in memory, many in a temporary SQLite file."""
+    """Remembers ids in a temporary SQLite file, so that memory stays constant."""
 
     def __init__(self) -> None:
-        self._first: set[str] | None = set()
         self._database = sqlite3.connect("", check_same_thread=False)
         self._database.execute("PRAGMA journal_mode=OFF")
         self._database.execute("PRAGMA synchronous=OFF")
         self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        self._add = self._database.cursor().execute
 
     def add(self, identifier: str) -> bool:
         """Remember an id; False if it is known."""
-        if (first := self._first) is not None:
-            if identifier in first:
-                return False
-            first.add(identifier)
-            if len(first) == _IDS_IN_MEMORY:
-                self._first = None
-                for known in sorted(first):  # in order, a tree is written faster
-                    self._insert(known)
-            return True
-        return self._insert(identifier)
-
-    def _insert(self, identifier: str) -> bool:
         try:
-            cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
+            cursor = self._add("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
         except sqlite3.OperationalError as error:
             raise OutputError(
                 f"cannot keep the ids seen so far ({error}); free space in the temporary folder, "

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dtdr.data import json_codec, parquet
 from dtdr.data.files import replace_file
-from dtdr.data.jsonl import iter_bounded_lines, longest_line, too_long
-from dtdr.data.shards import find_shards
+from dtdr.data.jsonl import decode_lines
+from dtdr.data.shards import Shard, find_shards
 from dtdr.errors import InputError
 
 
@@ -64,22 +64,11 @@ def _records(file: Path, groups: Collection[str]) -> Iterator[tuple[bool, bytes]
         except InputError as error:
             raise InputError(f"{file}: {error}") from error
         return
-    limit = longest_line()
-    with file.open("rb") as stream:
-        for number, (line, _) in enumerate(iter_bounded_lines(stream.readline, limit), start=1):
-            if line is None:
-                raise InputError(f"{file}:{number}: {too_long(limit)}")
-            if line.isspace():
-                continue
-            try:
-                record = json_codec.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(
-                    f"{file}:{number}: not a line of JSON, so its group is unknown; "
-                    "fix or delete it first"
-                ) from error
-            is_kept = not isinstance(record, dict) or str(record.get("group", "")) not in groups
-            yield is_kept, line
+    # A packed file is not unpacked: it would be written back as plain lines.
+    shard = Shard(str(file), lambda: file.open("rb"))
+    for _, record, line in decode_lines(shard, json_codec.loads, None):
+        is_kept = not isinstance(record, dict) or str(record.get("group", "")) not in groups
+        yield is_kept, line
 
 
 def _rewrite(file: Path, groups: Collection[str]) -> None:

@@ -73,7 +73,7 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
     path = Path(path)
     if path.exists() and not force:
         raise OutputError(f"{path} exists; pass --force to replace it")
-    with explain_os_errors(path):
+    with explain_os_errors(path, "; nothing was replaced"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
         temporary = Path(name)
@@ -100,7 +100,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
         OutputError: it cannot be written.
     """
     path = Path(path).resolve()
-    with explain_os_errors(path):
+    with explain_os_errors(path, "; nothing was replaced"):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(
             tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
@@ -144,8 +144,8 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 @contextlib.contextmanager
-def explain_os_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the system into an OutputError about ``path``."""
+def explain_os_errors(path: Path, outcome: str = "") -> Iterator[None]:
+    """Turn an error of the system into an OutputError about ``path``, and add the outcome."""
     try:
         yield
     except OSError as error:
@@ -154,7 +154,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
             if error.errno in (errno.ENOSPC, errno.EDQUOT)
             else (error.strerror or str(error)).lower()
         )
-        raise OutputError(f"cannot write {path}: {reason}; nothing was replaced") from error
+        raise OutputError(f"cannot write {path}: {reason}{outcome}") from error
 
 
 def _umask() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -137,36 +136,3 @@ def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, byte
                 leave_out(f"{shard.name}:{number}: {too_long(limit)}", bad)
             elif not line.isspace():
                 yield number, line
-
-
-def has_content(path: Path, form: str) -> bool:
-    """Whether lines can be appended to a file of JSON lines, or it has no lines yet.
-
-    Half a line at its end, from an interruption, is dropped, and a whole one gets its line break.
-    Another file, whose first line is not ``{"format": form``, stays as it is.
-
-    Raises:
-        OSError: the file cannot be read or written.
-    """
-    if not path.exists():
-        return False
-    content = path.read_bytes()
-    begin = json.dumps({"format": form}).removesuffix("}").encode()
-    if not content.endswith(b"\n") and content.startswith(begin[: len(content)]):
-        start = content.rfind(b"\n") + 1
-        with path.open("r+b") as stream:
-            if _is_json(content[start:]):
-                stream.seek(0, os.SEEK_END)
-                stream.write(b"\n")
-            else:
-                stream.truncate(start)
-                return start > 0
-    return bool(content)
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True

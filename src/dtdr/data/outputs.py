@@ -43,11 +43,6 @@ _MARKS = ("is_error", "isError")
 _ARRAY_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-def read_part(text: str) -> str:
-    """The beginning of a text that is read; positions in it are those of the whole text."""
-    return text[:READ_LENGTH]
-
-
 def resolve_pointer(value: Any, pointer: str) -> Any:
     """The part of a JSON value at a JSON Pointer (RFC 6901).
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import graphlib
+import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,6 @@ from dtdr.data.calls import (
     is_reference,
     without_references,
 )
-from dtdr.data.dependencies import find_parents, sort_calls
 from dtdr.data.outputs import iter_leaves
 from dtdr.errors import InputError
 
@@ -98,7 +99,7 @@ class Plan:
         """
         links = tuple(links)
         references = [find_references(call.arguments) for call in calls]
-        order = sort_calls(calls, find_parents(calls, references, links, ()))
+        order = _sort_calls(calls, _find_parents(calls, references, links, ()))
         return cls(tuple(calls[index] for index in order), links)
 
     @cached_property
@@ -113,11 +114,11 @@ class Plan:
         Raises:
             InputError: calls depend on each other in a cycle, or on later calls.
         """
-        parents = find_parents(self.calls, self._references, self.links, self.earlier)
+        parents = _find_parents(self.calls, self._references, self.links, self.earlier)
         for child, sources in enumerate(parents):
             late = [source for source in sources if source >= child]
             if late:
-                sort_calls(self.calls, parents)  # a cycle is another error
+                _sort_calls(self.calls, parents)  # a cycle is another error
                 raise InputError(
                     f"call {self.calls[child].id!r} depends on the later call "
                     f"{self.calls[late[0]].id!r}; list calls after the calls they use"
@@ -275,3 +276,74 @@ class Plan:
 def _same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether two calls have the same arguments, in any order of keys."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def _positions(calls: Sequence[ToolCall]) -> dict[str, int]:
+    position: dict[str, int] = {}
+    for index, call in enumerate(calls):
+        if call.id in position:
+            raise InputError(f"two calls share the id {call.id!r}; ids must be unique in a plan")
+        position[call.id] = index
+    return position
+
+
+def _find_parents(
+    calls: Sequence[ToolCall],
+    references: Sequence[Sequence[Reference]],
+    links: Iterable[tuple[str, str]],
+    earlier: Sequence[ToolCall],
+) -> list[set[int]]:
+    """For each call, the positions (from 0) of the calls it depends on, in any order.
+
+    Args:
+        calls: of the plan.
+        references: those in each call's arguments.
+        links: pairs of ids, the earlier call first.
+        earlier: calls of earlier turns, which are not dependencies.
+
+    Raises:
+        InputError: two calls share an id, or a reference or link names an unknown call.
+    """
+    position = _positions(calls)
+    before = _positions(earlier).keys() if earlier else frozenset()
+    for call_id in before:
+        if call_id in position:
+            raise InputError(f"two calls share the id {call_id!r}; ids must be unique in a record")
+    parents: list[set[int]] = [set() for _ in calls]
+    for index, call in enumerate(calls):
+        for call_id, _ in references[index]:
+            if call_id in position:
+                parents[index].add(position[call_id])
+            elif call_id not in before:
+                raise InputError(
+                    f"call {call.id!r} refers to {call_id!r}, which is not a call of this plan"
+                )
+    for source, target in links:
+        for end in (source, target):
+            if end not in position:
+                raise InputError(f"a link names {end!r}, which is not a call of this plan")
+        parents[position[target]].add(position[source])
+    return parents
+
+
+def _sort_calls(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> list[int]:
+    """Positions of the calls in an order that follows dependencies, with as few moves as needed.
+
+    Raises:
+        InputError: the calls depend on each other in a cycle.
+    """
+    sorter = graphlib.TopologicalSorter(dict(enumerate(map(sorted, parents))))
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        cycle = reversed(error.args[1])  # each call is needed by the next
+        names = " needs ".join(repr(calls[index].id) for index in cycle)
+        raise InputError(f"the calls depend on each other in a cycle: {names}") from None
+    ready, order = list(sorter.get_ready()), []
+    heapq.heapify(ready)
+    while ready:
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for position in sorter.get_ready():
+            heapq.heappush(ready, position)
+    return order

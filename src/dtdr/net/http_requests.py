@@ -1,7 +1,4 @@
-"""Requests as data: address, key, body, and when one is sent again.
-
-``dtdr.net.http_transport`` sends them; this module needs no HTTP package.
-"""
+"""HTTP requests with reused connections, one retry policy, a deadline and a size limit."""
 
 from __future__ import annotations
 
@@ -16,12 +13,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
 from math import inf
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
 from dtdr.errors import DtdrError, InputError, MissingExtraError
+from dtdr.net.limits import is_loopback
+
+if TYPE_CHECKING:
+    import httpx2
+    import tenacity
 
 Result = TypeVar("Result")
 
@@ -33,6 +34,9 @@ PASSING = BUSY | {408, 409, 425, 500}
 
 LARGEST_ANSWER = 64 << 20
 """Bytes; no model's answer comes near."""
+
+_CONNECT_SHARE = 0.9
+"""Of the seconds of a try, for connecting: later than that, no answer would come in time."""
 
 _end: ContextVar[float] = ContextVar("end", default=inf)
 """On ``time.monotonic``'s clock, of all requests that are sent in this context."""
@@ -48,8 +52,7 @@ def bound_requests(seconds: float) -> Iterator[None]:
         _end.reset(token)
 
 
-def remaining_seconds() -> float:
-    """Seconds until ``bound_requests`` ends the requests of this context; infinite without it."""
+def _remaining_seconds() -> float:
     return max(0.0, _end.get() - time.monotonic())
 
 
@@ -69,13 +72,6 @@ class RetryPolicy:
     pause: float = 0.5
     longest_pause: float = 60.0
     statuses: frozenset[int] = PASSING
-
-    def allows_another(self, request: Request, result: Answer | NoAnswerError) -> bool:
-        """Whether a request may be sent again after this result."""
-        if isinstance(result, NoAnswerError):
-            return request.is_repeatable or not result.is_sent
-        is_passing = result.status in self.statuses and result.retry_after <= self.longest_pause
-        return request.is_repeatable and is_passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +95,6 @@ class Request:
     is_repeatable: bool = True
     largest: int = LARGEST_ANSWER
     problem: Callable[[bytes], str] = lambda _: ""
-
-    @property
-    def content(self) -> bytes | None:
-        """The body as ASCII JSON, which can represent any text, half surrogate pairs included."""
-        return None if self.body is None else json.dumps(self.body).encode()
 
 
 @dataclass(slots=True)
@@ -143,20 +134,130 @@ class NoAnswerError(DtdrError):
         self.is_sent, self.is_reached = is_sent, is_reached
 
 
-def require_http(capability: str) -> None:
-    """Check that ``dtdr.net.http_transport`` can be imported.
+class Transport:
+    """Sends requests on one event loop, which can end a request while a server sends byte by byte.
+
+    It follows no redirects: they would take the key along.
 
     Args:
         capability: what needs it, for the error.
+        url: of the server; loopback addresses get no proxy.
+        policy: when a request is sent again.
+        options: of ``httpx2.AsyncClient``, such as ``verify``.
 
     Raises:
-        MissingExtraError: a package that it needs is not installed.
+        MissingExtraError: httpx2 or tenacity is not installed.
     """
-    for package in ("httpx2", "tenacity"):
+
+    _client: httpx2.AsyncClient
+
+    def __init__(self, capability: str, url: str, policy: RetryPolicy, **options: Any) -> None:
         try:
-            import_module(package)
+            import httpx2
+            import tenacity  # noqa: F401
         except ImportError as error:
-            raise MissingExtraError(capability, "client", package) from error
+            raise MissingExtraError(capability, "client", str(error.name)) from error
+        parts = parse_address(url)
+        # Servers such as uvicorn and llama.cpp drop a connection that was idle for 5 seconds.
+        limits = httpx2.Limits(
+            max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0
+        )
+        uses_proxy = not (parts and is_loopback(parts.hostname or ""))
+        self._policy = policy
+        self._options = {"trust_env": uses_proxy, "limits": limits, **options}
+        self._process = -1
+
+    async def send(self, request: Request) -> Answer:
+        """The answer to a request, whatever its status.
+
+        Raises:
+            NoAnswerError: there was none, after all tries.
+        """
+        import tenacity
+
+        policy = self._policy
+        jitter = tenacity.wait_random(0, policy.pause / 2)
+        backoff = tenacity.wait_exponential(policy.pause, policy.longest_pause) + jitter
+
+        def result_of(state: tenacity.RetryCallState) -> Any:
+            return cast(tenacity.Future, state.outcome).result()
+
+        def may_change(result: Answer | NoAnswerError) -> bool:
+            if isinstance(result, NoAnswerError):
+                return request.is_repeatable or not result.is_sent
+            is_passing = result.status in policy.statuses
+            is_soon = result.retry_after <= policy.longest_pause
+            return request.is_repeatable and is_passing and is_soon
+
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(policy.tries)
+            | tenacity.stop_before_delay(_remaining_seconds()),
+            wait=lambda state: max(backoff(state), result_of(state).retry_after),
+            retry=tenacity.retry_if_result(may_change),
+            retry_error_callback=result_of,
+        )
+        result: Answer | NoAnswerError = await retrying(self._try, request)
+        result.tries = retrying.statistics["attempt_number"]
+        if isinstance(result, NoAnswerError):
+            raise result
+        return result
+
+    async def _try(self, request: Request) -> Answer | NoAnswerError:
+        """One try; its errors are our own, since httpx2's contain the request's headers."""
+        import httpx2
+
+        seconds = min(request.seconds, _remaining_seconds())
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._ask(request, seconds)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            reason = str(error).lower() or "no connection in time"
+            return NoAnswerError(f"cannot be reached ({reason})", is_sent=False)
+        except (httpx2.TimeoutException, TimeoutError):
+            return NoAnswerError(f"did not answer in {seconds:.3g} seconds")
+        except httpx2.HTTPError as error:
+            reason = str(error).lower().rstrip(".") or "it closed the connection"
+            return NoAnswerError(f"cannot be reached ({reason})")
+
+    async def _ask(self, request: Request, seconds: float) -> Answer | NoAnswerError:
+        import httpx2
+
+        if self._process != os.getpid():  # a forked child must not share its parent's sockets
+            self._client = httpx2.AsyncClient(**self._options)
+            self._process = os.getpid()
+        stream = self._client.stream(
+            request.method,
+            request.url,
+            # As ASCII, which can represent any text, half surrogate pairs included.
+            content=None if request.body is None else json.dumps(request.body).encode(),
+            # Not compressed: a small answer could unfold to gigabytes.
+            headers={**request.headers, "Accept-Encoding": "identity"},
+            timeout=httpx2.Timeout(seconds, connect=_CONNECT_SHARE * seconds),
+            follow_redirects=False,
+        )
+        content = bytearray()
+        async with stream as response:
+            chunks = response.aiter_raw()
+            if response.is_stream_consumed:  # by a transport of the user's
+                chunks = response.aiter_bytes()
+            try:
+                async for chunk in chunks:
+                    content += chunk
+                    if len(content) > request.largest:
+                        reason = f"sent more than {request.largest >> 20} MB"
+                        return NoAnswerError(reason, is_reached=True)
+            except (httpx2.ReadError, httpx2.ProtocolError):
+                return NoAnswerError("closed the connection in the middle of an answer")
+        wait = read_retry_after(response.headers.get("Retry-After"))
+        answer = Answer(response.status_code, bytes(content), wait)
+        problem = request.problem(answer.content) if answer.is_success else ""
+        return NoAnswerError(problem, is_reached=True) if problem else answer
+
+    async def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        if self._process == os.getpid():
+            self._process = -1
+            await self._client.aclose()
 
 
 def parse_address(url: object) -> SplitResult | None:

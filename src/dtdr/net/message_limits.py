@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import mcp_types as types
+from anyio import to_thread
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 
 from dtdr.net.bodies import read_body
 from dtdr.net.limits import Limits
-from dtdr.net.server_logs import Tally
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-_tally = Tally("messages refused")
 
 SHORT_BODY = 50_000
 """Bytes of a message that is checked on the event loop, within 5 ms."""
@@ -50,13 +48,15 @@ class BodyLimits:
             return
         try:
             body = await read_body(receive, self._limits)
+            is_short = len(body) <= SHORT_BODY
+            problem = problem_of(body) if is_short else await to_thread.run_sync(problem_of, body)
+            if problem is not None:
+                raise HTTPException(400, problem)
         except HTTPException as error:
-            await _answer(error.status_code, error.detail, scope, receive, send)
-            return
-        is_short = len(body) <= SHORT_BODY
-        problem = problem_of(body) if is_short else await anyio.to_thread.run_sync(problem_of, body)
-        if problem is not None:
-            await _answer(400, problem, scope, receive, send)
+            reason = {"code": types.INVALID_REQUEST, "message": error.detail}
+            content = {"jsonrpc": "2.0", "id": None, "error": reason}
+            answer = JSONResponse(content, error.status_code, {"connection": "close"})
+            await answer(scope, receive, send)
             return
         is_given = False
 
@@ -99,12 +99,3 @@ def _exceeds(value: Any, most: int) -> bool:
             count += len(item)
             waiting.extend(item.values() if isinstance(item, dict) else item)
     return count > most
-
-
-async def _answer(status: int, text: str, scope: Scope, receive: Receive, send: Send) -> None:
-    from starlette.responses import JSONResponse
-
-    _tally.add(text)
-    error = {"code": types.INVALID_REQUEST, "message": text}
-    content = {"jsonrpc": "2.0", "id": None, "error": error}
-    await JSONResponse(content, status, {"connection": "close"})(scope, receive, send)

@@ -14,9 +14,6 @@ SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 _SECONDS = 1.0
 """For connecting, and for each answer, which takes less than a millisecond."""
 
-_CONNECTIONS = 32
-"""At a time; further requests wait for one, no longer than for an answer."""
-
 
 def is_redis_url(address: str) -> bool:
     """Whether an address is one of Redis or Valkey, and not a file."""
@@ -47,10 +44,8 @@ def connect(url: str, *, asynchronous: bool = False) -> Any:
     try:
         if not is_redis_url(url):
             raise ValueError(url)
-        pool = module.BlockingConnectionPool.from_url(
+        return module.Redis.from_url(
             url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
-            max_connections=_CONNECTIONS,
-            timeout=_SECONDS,
             socket_timeout=_SECONDS,
             socket_connect_timeout=_SECONDS,
             retry=retry(ConstantBackoff(0.02), 1),
@@ -60,7 +55,6 @@ def connect(url: str, *, asynchronous: bool = False) -> Any:
             f"{describe_address(url)!r} is not an address of Redis; write redis://HOST:PORT/0, "
             "rediss:// for TLS, or unix://PATH"
         ) from error
-    return module.Redis.from_pool(pool)
 
 
 def describe_address(url: str) -> str:
@@ -97,20 +91,15 @@ def explain_errors(what: str, address: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     from redis import exceptions
 
-    match error:
-        case exceptions.OutOfMemoryError():
-            return "is full (maxmemory)"
-        case exceptions.AuthenticationError():
-            return "refused the user or password"
-        case exceptions.NoPermissionError():
-            return "does not permit this user what is needed"
-        case exceptions.BusyLoadingError():
-            return "is still loading its data"
-        case exceptions.AskError() | exceptions.ClusterError() | exceptions.ClusterCrossSlotError():
-            return "is a node of a Redis Cluster, which is not supported"
-        case exceptions.ReadOnlyError():
-            return "is a replica that takes no writes"
-        case exceptions.ConnectionError() | exceptions.TimeoutError() | OSError():
-            return "cannot be reached"
-        case _:
-            return f"failed ({type(error).__name__})"
+    reasons: dict[Any, str] = {
+        exceptions.OutOfMemoryError: "is full (maxmemory)",
+        exceptions.AuthenticationError: "refused the user or password",
+        exceptions.NoPermissionError: "does not permit this user what is needed",
+        exceptions.BusyLoadingError: "is still loading its data",
+        (exceptions.AskError, exceptions.ClusterError, exceptions.ClusterCrossSlotError): (
+            "is a node of a Redis Cluster, which is not supported"
+        ),
+        (exceptions.ConnectionError, exceptions.TimeoutError, OSError): "cannot be reached",
+    }
+    matches = (reason for kind, reason in reasons.items() if isinstance(error, kind))
+    return next(matches, f"failed ({type(error).__name__})")

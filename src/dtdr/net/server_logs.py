@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import traceback
-from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,25 +38,6 @@ class JsonFormatter(logging.Formatter):
 def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log an event with its fields."""
     logger.log(level, event, extra={"fields": fields})
-
-
-class Tally:
-    """Counts warnings that may come in floods, and logs the counts every ten seconds at most."""
-
-    seconds = 10.0
-
-    def __init__(self, event: str) -> None:
-        self._event = event
-        self._counts: Counter[str] = Counter()
-        self._logged = -self.seconds
-
-    def add(self, reason: str) -> None:
-        """Count one."""
-        self._counts[reason] += 1
-        now = time.monotonic()
-        if now - self._logged >= self.seconds:
-            log(self._event, level=logging.WARNING, **self._counts)
-            self._counts, self._logged = Counter(), now
 
 
 def log_failure(request_id: str) -> None:

@@ -7,9 +7,8 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from typing import TypeVar, TypeVarTuple
 
 from dtdr.net.http_requests import bound_requests
@@ -24,56 +23,18 @@ still explain that or do without."""
 _STOP_SECONDS = 2.0
 """For work to end when the server stops."""
 
-client: ContextVar[str] = ContextVar("client", default="")
-"""The client that the work of this context is for."""
-
-
-class _Places:
-    """Places that clients take in turn, so that many requests of one delay no other for long."""
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    async def acquire(self) -> None:
-        """Wait for a place."""
-        if self._free:
-            self._free -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client.get(), deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Give a place to the client that has waited longest."""
-        while self._waiting:
-            name, turns = next(iter(self._waiting.items()))
-            del self._waiting[name]
-            turn = turns.popleft()
-            if turns:
-                self._waiting[name] = turns  # behind the other clients
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
 
 class Workers:
     """Runs work in threads that the process does not wait for at its end.
 
     Args:
-        threads: at a time; further work waits, each client in turn.
+        threads: at a time; further work waits.
         seconds: until the end of work, with its wait. Requests to other servers end then; a
             computation keeps its thread until it is done.
     """
 
     def __init__(self, threads: int, seconds: float) -> None:
-        self._places = _Places(threads)
+        self._free = asyncio.Semaphore(threads)
         self._seconds = seconds
         self._waits: set[asyncio.Timeout] = set()
         self._is_stopping = False
@@ -96,10 +57,7 @@ class Workers:
             if self._is_stopping:
                 _shorten(wait)
             try:
-                await self._places.acquire()
-                if time.monotonic() > deadline:
-                    self._places.release()
-                    raise TimeoutError
+                await self._free.acquire()
                 return await self._start(deadline, work, *arguments)
             finally:
                 self._waits.discard(wait)
@@ -117,7 +75,7 @@ class Workers:
 
         def release(_: object) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(self._places.release)
+                loop.call_soon_threadsafe(self._free.release)
 
         def run() -> None:
             try:
@@ -130,7 +88,7 @@ class Workers:
         try:
             threading.Thread(target=run, daemon=True).start()
         except BaseException:
-            self._places.release()
+            self._free.release()
             raise
         return future
 

@@ -55,7 +55,7 @@ async def serve_http(
     import uvicorn
     from starlette.routing import Route
 
-    from dtdr.net.connections import Connections
+    from dtdr.net.connections import limit_connections
     from dtdr.net.message_limits import BodyLimits
 
     if not is_loopback(host) and not key:
@@ -72,7 +72,7 @@ async def serve_http(
     app = _check_access(BodyLimits(_forget_ended_sessions(app, gateway), limits), key)
     config = uvicorn.Config(
         app,
-        http=Connections(limits, lambda _, reason: reason.encode()).protocol,
+        http=limit_connections(limits, lambda _, reason: reason.encode()),
         ws="none",
         proxy_headers=False,
         log_level="warning",

@@ -11,11 +11,11 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-import dtdr
 from dtdr.agents.gateway.clients import Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.passthrough import PassThrough
 from dtdr.agents.gateway.tools import ToolHandlers
+from dtdr.net import VERSION
 
 _CACHEABLE = frozenset(get_args(CacheableMethod))
 _CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -29,7 +29,7 @@ class GatewayServer(Server[Any]):
         rest = PassThrough(gateway)
         super().__init__(
             "dtdr",
-            version=dtdr.__version__,
+            version=VERSION,
             title="dtdr gateway",
             get_tool_input_schema=tools.input_schema,
         )

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
-from dtdr.evaluate.datasets.source import Source, data_folders, download_folder
+from dtdr.evaluate.datasets.source import Source, download_folder
 
 Fetch = Callable[..., str]
 """As ``huggingface_hub.hf_hub_download``."""
@@ -60,16 +60,6 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
             "another folder"
         ) from error
     return list(got)
-
-
-def is_here(source: Source) -> bool:
-    """Whether a folder has the files of a set as the hub has them, in any form."""
-    forms = () if source.hub is None else source.hub.files
-    return any(
-        all((folder / place).is_file() for place in form.values())
-        for folder in data_folders()
-        for form in forms
-    )
 
 
 def _fetch_form(

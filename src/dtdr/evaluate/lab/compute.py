@@ -14,16 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import joblib
 
-from dtdr.data import engines
 from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import Context, short_name, split_of
-from dtdr.evaluate.lab.estimates import Estimates
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
@@ -49,7 +47,6 @@ class Summary:
         damaged: what was wrong with cache entries that were computed again.
         left_out: what the suites name but could not be run, with the reason.
         seconds: wall-clock time.
-        expected_seconds: estimated time of the runs that were not in the cache.
     """
 
     lab: str
@@ -61,24 +58,10 @@ class Summary:
     damaged: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    expected_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a run ended.
-
-    Attributes:
-        run: the run.
-        seconds: wall-clock time.
-        reason: why it failed; empty if its result was stored.
-        shared: whether its retriever was fitted for the run before.
-    """
-
-    run: Run
-    seconds: float
-    reason: str = ""
-    shared: bool = False
+Done: TypeAlias = tuple[Run, str]
+"""A run and why it failed; empty if its result was stored."""
 
 
 def run_lab(
@@ -89,7 +72,6 @@ def run_lab(
     store: Store,
     command: str,
     workers: int | None = None,
-    engine: str = engines.PROCESSES,
     dry: bool = False,
     note: Callable[[str], None] = lambda sentence: None,
 ) -> Summary:
@@ -102,9 +84,7 @@ def run_lab(
         store: the cache.
         command: the command line, for the report.
         workers: processes, two by default; one computes in this process.
-        engine: ``ray`` computes on the Ray that this process is connected to, with the data and
-            the cache where all of its machines see them.
-        dry: only count and estimate.
+        dry: only count.
         note: is called with what is left out or damaged.
 
     Raises:
@@ -121,10 +101,6 @@ def run_lab(
     _check_splits(runs, library)
     missing = [run for run in runs if not _is_kept(run, store, summary, note)]
     summary.runs, summary.cached = len(runs), len(runs) - len(missing)
-    workers = workers or WORKERS
-    groups = _group(missing)
-    estimates = Estimates(store, library.sizes())
-    summary.expected_seconds = estimates.total(groups, min(workers, os.cpu_count() or 1))
     if dry:
         return summary
     for item in chosen:
@@ -132,20 +108,14 @@ def run_lab(
     for run in missing:
         store.write_failure(run.key, None)
     context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
-    # Longest first: the last of them should be a short one.
-    groups.sort(key=lambda group: -estimates.total([group], 1))
-    try:
-        with progress_bar("runs", len(missing)) as advance:
-            for done in _compute(groups, workers, engine, context):
-                advance()
-                if done.reason:
-                    summary.failed.append((done.run.label, done.reason))
-                    note(f"failed: {done.run.label}: {done.reason}")
-                else:
-                    summary.computed += 1
-                    estimates.add(done.run, done.seconds, shared=done.shared)
-    finally:
-        estimates.save()
+    with progress_bar("runs", len(missing)) as advance:
+        for run, reason in _compute(_group(missing), workers or WORKERS, context):
+            advance()
+            if reason:
+                summary.failed.append((run.label, reason))
+                note(f"failed: {run.label}: {reason}")
+            else:
+                summary.computed += 1
     summary.seconds = time.monotonic() - started
     return summary
 
@@ -156,16 +126,15 @@ def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> list[Don
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return [replace(_compute_run(run, context), shared=index > 0) for index, run in enumerate(runs)]
+    return [(run, _compute_run(run, context)) for run in runs]
 
 
-def _compute_run(run: Run, context: Context) -> Done:
+def _compute_run(run: Run, context: Context) -> str:
     store = Store(context.folder)
-    started = time.perf_counter()
     reason = ""
     with contextlib.suppress(InputError):
         store.read(run.key)  # another lab was faster
-        return Done(run, 0.0)
+        return reason
     # Remains if the process dies.
     store.write_failure(run.key, DIED)
     try:
@@ -191,7 +160,7 @@ def _compute_run(run: Run, context: Context) -> Done:
         raise
     if reason:
         store.write_failure(run.key, reason)
-    return Done(run, time.perf_counter() - started, reason)
+    return reason
 
 
 def _group(runs: Iterable[Run]) -> list[list[Run]]:
@@ -202,27 +171,23 @@ def _group(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _compute(
-    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
-) -> Iterator[Done]:
+def _compute(groups: Sequence[Sequence[Run]], workers: int, context: Context) -> Iterator[Done]:
     """First in parallel; then, one at a time, runs that keep an LLM in memory."""
     parallel = [[run for run in group if "llm" not in run.spec] for group in groups]
-    yield from _compute_in_parallel(
-        [group for group in parallel if group], workers, engine, context
-    )
+    yield from _compute_in_parallel([group for group in parallel if group], workers, context)
     for run in (run for group in groups for run in group if "llm" in run.spec):
         yield from compute_runs([run], context, os.getpid())
 
 
 def _compute_in_parallel(
-    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, context: Context
 ) -> Iterator[Done]:
     """A group at a time in each process; if a process dies, only the run that ended it fails."""
     store = Store(context.folder)
     left = {run.key: run for group in groups for run in group}
     try:
-        for done in itertools.chain.from_iterable(_parallel(groups, workers, engine, context)):
-            del left[done.run.key]
+        for done in itertools.chain.from_iterable(_parallel(groups, workers, context)):
+            del left[done[0].key]
             yield done
         return
     except BrokenProcessPool as error:
@@ -231,30 +196,25 @@ def _compute_in_parallel(
     if len(left) == 1:
         (run,) = left.values()
         store.write_failure(run.key, reason)
-        yield Done(run, 0.0, reason)
+        yield run, reason
         return
     # The pool ended the other processes too. Alone, each of the runs that were under way shows
     # whether it was the one.
     suspects = [run for run in left.values() if store.failure(run.key) == DIED] or [*left.values()]
     for run in suspects:
         del left[run.key]
-        yield from _compute_in_parallel([[run]], workers, engine, context)
-    yield from _compute_in_parallel(_group(left.values()), workers, engine, context)
+        yield from _compute_in_parallel([[run]], workers, context)
+    yield from _compute_in_parallel(_group(left.values()), workers, context)
 
 
 def _parallel(
-    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, context: Context
 ) -> Iterator[list[Done]]:
-    backend: dict[str, Any] = {"backend": "loky", "inner_max_num_threads": 1}
-    order = "generator_unordered"
-    if engine.startswith(engines.RAY):
-        from ray.util.joblib import register_ray
-
-        register_ray()
-        backend, order = {"backend": "ray"}, "list"  # Ray's backend gives all results at the end
-    with joblib.parallel_config(n_jobs=workers, **backend):
+    with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.
-        parallel = joblib.Parallel(return_as=order, pre_dispatch="n_jobs", batch_size=1)
+        parallel = joblib.Parallel(
+            return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
         yield from parallel(
             joblib.delayed(compute_runs)(group, context, os.getpid()) for group in groups
         )

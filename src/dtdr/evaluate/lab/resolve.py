@@ -10,7 +10,6 @@ from typing import Any
 from dtdr.errors import DtdrError, InputError, MissingExtraError, unknown_choice
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset
-from dtdr.evaluate.datasets.download import download, is_here
 from dtdr.evaluate.datasets.source import canonical_name
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import DataLocation, short_name
@@ -48,7 +47,7 @@ class Options:
         encoders: names.
         llms: names of models.
         plans: use only the first n plans of each set.
-        full: every held-out step and plan, and sets of the hub downloaded where they are not here.
+        full: every held-out step and plan.
         skip_bad: leave out records that cannot be used.
         only_known_tools: leave out plans that call a tool which their set does not describe.
     """
@@ -109,9 +108,6 @@ class DataLibrary:
             raise unknown_choice("dataset", name, datasets.NAMES)
         file = str(options.file) if is_own else None
         location = DataLocation(name, file, options.skip_bad, options.only_known_tools)
-        source = datasets.SOURCES.get(name)
-        if options.full and source is not None and source.hub and not is_here(source):
-            download(source)
         try:
             dataset = data.load(location)
         except InputError as error:
@@ -122,11 +118,6 @@ class DataLibrary:
             return None
         self.locations[name] = location
         return dataset
-
-    def sizes(self) -> dict[str, tuple[int, int]]:
-        """Numbers of plans and tools of the sets read so far."""
-        loaded = {name: data.load(location) for name, location in self.locations.items()}
-        return {name: (len(dataset), len(dataset.tools)) for name, dataset in loaded.items()}
 
     def sha256(self, name: str) -> str:
         """Content hash of a set that ``get`` has read."""

@@ -6,13 +6,14 @@ The first line is the header. Each further line is one selection, or one whole p
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtdr.data.jsonl import BadRecords, has_content, iter_json_lines
+from dtdr.data.jsonl import BadRecords, iter_json_lines
 from dtdr.errors import InputError, OutputError, other_version
 
 FORMAT = "dtdr-planning-run"
@@ -64,7 +65,7 @@ def append_log(
     """
     path = Path(path)
     with _explain(path):
-        is_new = not has_content(path, FORMAT)
+        is_new = not _has_lines(path)
     log = PlanningLog(header, {}) if is_new else read_planning_log(path)
     if differing := _difference(log.header, header):
         raise InputError(
@@ -116,6 +117,16 @@ def read_planning_log(path: str | Path) -> PlanningLog:
     if bad.count > 1 or (bad.count == 1 and f":{number + 1}:" not in bad.first[0]):
         raise InputError(f"{bad.first[0]}; the run log is damaged, run it again")
     return PlanningLog(header, records)
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether a log has lines. Half a line at its end, from an interruption, is dropped."""
+    content = path.read_bytes() if path.exists() else b""
+    begin = json.dumps({"format": FORMAT}).removesuffix("}").encode()
+    if content and content[-1:] != b"\n" and content.startswith(begin[: len(content)]):
+        content = content[: content.rfind(b"\n") + 1]
+        os.truncate(path, len(content))
+    return bool(content)
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from dtdr.net.http_requests import (
     NoAnswerError,
     Request,
     RetryPolicy,
+    Transport,
     describe_failure,
     json_headers,
     parse_address,
     read_refusal,
-    require_http,
+    wait_for,
 )
 
 KEY_VARIABLE = "DTDR_LLM_API_KEY"
@@ -86,11 +87,8 @@ class JsonClient:
         self._key = (key or "").strip()
         self._headers = json_headers(key, f"the environment variable {KEY_VARIABLE}")
         self._timeout = timeout
-        require_http("an openai: or gguf: model")
-        from dtdr.net.http_transport import Transport
-
         self._policy = RetryPolicy(tries, pause)
-        self._transport = Transport(url, self._policy)
+        self._transport = Transport("an openai: or gguf: model", url, self._policy)
 
     def post(self, address: str, body: dict[str, Any]) -> dict[str, Any]:
         """The JSON object that answers a request to an address of the server.
@@ -107,14 +105,14 @@ class JsonClient:
 
     def close(self) -> None:
         """Close the connections."""
-        self._transport.close()
+        wait_for(self._transport.close())
 
     def _send(self, method: str, address: str, body: dict[str, Any] | None) -> dict[str, Any]:
         request = Request(
             method, address, body, self._headers, self._timeout, problem=_problem_of_object
         )
         try:
-            answer = self._transport.send(request)
+            answer = wait_for(self._transport.send(request))
         except NoAnswerError as error:
             raise self._gave_up(error, not error.is_reached) from None
         if answer.is_success:

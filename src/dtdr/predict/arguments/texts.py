@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
-from dtdr.data.outputs import read_part
+from dtdr.data.outputs import READ_LENGTH
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
 from dtdr.predict.arguments.values import canonical
@@ -77,7 +77,7 @@ class TokenizedText:
 @lru_cache(maxsize=64)
 def tokenize(text: str) -> TokenizedText:
     """Read a text; the last few texts are remembered."""
-    text = read_part(text)
+    text = text[:READ_LENGTH]
     matches = list(islice(_TOKEN.finditer(text), MAX_TOKENS))
     tokens = tuple(match.group() for match in matches)
     lower = tuple(token.casefold() for token in tokens)

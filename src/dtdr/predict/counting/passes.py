@@ -14,7 +14,7 @@ from dtdr.data import parquet
 from dtdr.data.calls import END
 from dtdr.data.demonstration_files import convert_record, iter_records, read_tools, record_id
 from dtdr.data.demonstrations import Demonstration, Outcome
-from dtdr.data.engines import ProcessEngine
+from dtdr.data.engines import run_parallel
 from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, nothing_to_learn
@@ -217,11 +217,11 @@ def draw_sample(
     seed: int = 0,
     failures: bool = False,
     bad: BadRecords | None = None,
-    engine: ProcessEngine | None = None,
+    workers: int | None = None,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
 
-    The sample depends on ids, size and seed alone, not on files, their order or the engine. It has
+    The sample depends on ids, size and seed alone, not on files, their order or the workers. It has
     at least ``PER_TOOL`` demonstrations of each tool, if there are this many.
 
     Args:
@@ -230,13 +230,12 @@ def draw_sample(
         seed: of the sample.
         failures: whether to learn from failed runs.
         bad: counts records and files that cannot be used, which are left out; None: an error.
-        engine: runs both passes; None: one process per core.
+        workers: number of processes for both passes; None: one per core.
 
     Raises:
         InputError: something cannot be read or used, an id occurs twice, there is nothing to learn
             from, or the data changed between the passes.
     """
-    engine = engine or ProcessEngine()
     parts = find_parts(paths)
     empty = Counts(size, seed, failures)
     skip_bad = bad is not None and not bad.is_strict
@@ -244,7 +243,9 @@ def draw_sample(
     numbers: list[Numbers] = []
 
     def take_counts() -> Iterator[Counts]:
-        counted = engine.map(count_part, parts, empty, skip_bad, label="Counting")
+        counted = run_parallel(
+            count_part, parts, empty, skip_bad, workers=workers, label="Counting"
+        )
         for part, one in zip(parts, counted, strict=True):
             numbers.append(one.numbers)
             if bad is not None:
@@ -268,7 +269,10 @@ def draw_sample(
     chosen = counts.choose()
     numbered: list[tuple[int, Demonstration]] = []
     left_out, is_whole = 0, True
-    for one in engine.map(collect_part, whole, chosen, seed, skip_bad, label="Sampling"):
+    collected = run_parallel(
+        collect_part, whole, chosen, seed, skip_bad, workers=workers, label="Sampling"
+    )
+    for one in collected:
         numbered += one.demonstrations
         left_out += one.bad.count
         is_whole &= one.is_whole

@@ -26,8 +26,6 @@ MOST_IN_VIEW = 256
 """Tools that a query keeps in view among more, so that a step costs the same with 20,000."""
 _MOST_NEW = 16
 """Tools without demonstrations that a query keeps in view."""
-_PRECOMPUTED = 1_024
-"""Tools up to which what is said of pairs of them is computed at once: 25 MB and half a second."""
 
 
 class Layout:
@@ -135,11 +133,6 @@ class FittedBlocks:
             blocks.append(block.fit(training))
             advance()
         return cls(training, blocks)
-
-    def precompute(self) -> None:
-        """Compute now what is otherwise computed when first asked for."""
-        for block in self.blocks:
-            block.precompute(_PRECOMPUTED)
 
     def read_parts(self, features: QueryFeatures) -> Matrix:
         """Whether and how often each part of a query asks for each tool.

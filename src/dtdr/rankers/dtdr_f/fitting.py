@@ -77,7 +77,6 @@ def fit(
             fitted.append(fit_blocks(encoded.subset(others)))
             held.add(fitted[-1], encoded.subset(part), halves[part])
         whole = fit_blocks(encoded)
-    whole.precompute()
     # A tool without calls counts as half a call.
     learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
     featurizer = whole.training.featurizer

@@ -137,7 +137,6 @@ class FactoredModel:
             position: for each old tool its index among the new ones.
         """
         blocks = self.blocks.with_tools(tools, position)
-        blocks.precompute()
         offered = np.zeros(len(tools), np.bool_)
         offered[np.array(position)] = self.offered
         return replace(
@@ -184,7 +183,6 @@ class FactoredModel:
         offered = arrays["offered"].astype(np.bool_)
         calibration = Calibration.restore(arrays, token_costs(tools))
         blocks = FittedBlocks.restore(tools, arrays)
-        blocks.precompute()
         return cls(
             blocks,
             CandidateRanker.restore(arrays, len(LAYOUT.names)),

@@ -16,7 +16,7 @@ from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.text import text_stems
 from dtdr.rankers.dtdr_f.vocabulary import Vocabulary
-from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.nn import Matrix
 
 DENSE_VALUES = 2_000_000
 """Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""
@@ -62,16 +62,15 @@ class ToolTexts:
             similarity[:-1] = self.documents @ dense
         return similarity
 
-    def alike(self, tools: Sequence[int] | Indices) -> tuple[Matrix, Matrix]:
-        """Cosines of some tools' texts, and of their names, with those of all.
+    def alike(self, tool: int) -> Matrix:
+        """Cosines of a tool's text, and of its name, with those of all.
 
-        Both of shape (chosen, tools), 0 for the end of plan.
+        Shape (2, tools), 0 for the end of plan.
         """
-        texts, names = np.zeros((2, len(tools), len(self.tools)), np.float32)
-        chosen = list(tools)
-        texts[:, :-1] = (csr_array(self.documents[chosen]) @ self.documents.T).toarray()
-        names[:, :-1] = (csr_array(self._names[chosen]) @ self._names.T).toarray()
-        return texts, names
+        alike = np.zeros((2, len(self.tools)), np.float32)
+        for row, vectors in zip(alike, (self.documents, self._names), strict=True):
+            row[:-1] = (vectors @ csr_array(vectors[[tool]]).T).toarray()[:, 0]
+        return alike
 
 
 def documents_of(tools: Sequence[Tool]) -> list[str]:

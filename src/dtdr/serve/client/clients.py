@@ -11,7 +11,7 @@ import msgspec
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.errors import InputError
-from dtdr.net.http_requests import BUSY, RetryPolicy, json_headers, parse_address, require_http
+from dtdr.net.http_requests import BUSY, RetryPolicy, Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -65,11 +65,8 @@ class _Endpoints(Generic[Session]):
         if key is None:
             key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
-        require_http("the client")
-        from dtdr.net.http_transport import AsyncTransport
-
         policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0, statuses=BUSY)
-        transport = AsyncTransport(self.url, policy, **options)
+        transport = Transport("the client", self.url, policy, **options)
         self._connection = Connection(self.url, headers, timeout, transport)
 
     @endpoint

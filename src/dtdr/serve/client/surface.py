@@ -7,13 +7,10 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from dtdr.net.http_requests import NoAnswerError, Request, wait_for
+from dtdr.net.http_requests import NoAnswerError, Request, Transport, wait_for
 from dtdr.serve.client.answers import InvalidRequestError, ServerError
-
-if TYPE_CHECKING:
-    from dtdr.net.http_transport import AsyncTransport
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -81,7 +78,7 @@ class Connection:
     url: str
     headers: Mapping[str, str]
     seconds: float
-    transport: AsyncTransport
+    transport: Transport
 
     async def ask(
         self,

@@ -43,9 +43,6 @@ REFUSALS = {
 }
 """By status: the type in an error's body, and the OpenAPI document's sentence; none if left out."""
 
-_DRAIN_BYTES = 64_000_000
-"""Bytes of a too large body that are read, so that its sender reads the reason."""
-
 _NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
 _JSON = re.compile(rb"application/(?:[^;\s]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 _ENCODE = msgspec.json.Encoder().encode
@@ -106,7 +103,7 @@ class Endpoint:
         run: Any = None
         if self.body is not None:
             limits = call.service.settings.limits
-            content = await read_body(receive, limits, drained=_DRAIN_BYTES)
+            content = await read_body(receive, limits)
             call.started = time.perf_counter()
             body = self._read(call, content.removeprefix(codecs.BOM_UTF8))
         if self.role == "admin":

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from dtdr.net import server_logs
-from dtdr.net.connections import Connections
+from dtdr.net.connections import limit_connections
 from dtdr.net.limits import listen
 from dtdr.serve.server.app import create_app
 from dtdr.serve.server.endpoints import Endpoint, error_body
@@ -58,14 +58,14 @@ def server(app: Starlette) -> uvicorn.Server:
     """The server with all its settings."""
     service: Service = app.state.service
     limits = service.settings.limits
-    connections = Connections(
+    protocol = limit_connections(
         limits,
         lambda status, reason: error_body(status, reason, ""),
         lambda reason: service.metrics.refused_connections.labels(reason).inc(),
     )
     config = uvicorn.Config(
         app,
-        http=connections.protocol,
+        http=protocol,
         ws="none",
         proxy_headers=False,
         log_config=None,

@@ -23,8 +23,7 @@ from dtdr.errors import (
     UnavailableError,
 )
 from dtdr.net.origins import refuse_page
-from dtdr.net.server_logs import Tally, log, log_failure
-from dtdr.net.workers import client
+from dtdr.net.server_logs import log, log_failure
 from dtdr.serve.feedback import DuplicateError
 from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey
@@ -50,7 +49,6 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
-        self._refused = Tally("requests without a valid key")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -74,7 +72,6 @@ class RequestMiddleware:
         try:
             self._check_host(headers)
             call.key = self._check_key(scope, headers)
-            client.set(call.owner or (scope.get("client") or ("",))[0])
             await self._app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001  # the client always gets an answer
             if not status:
@@ -105,7 +102,6 @@ class RequestMiddleware:
         if key is None:
             # A key cannot be guessed, so no client is locked out.
             self._service.metrics.refused_keys.inc()
-            self._refused.add("count")
             reason = "send a valid key as: Authorization: Bearer KEY"
             raise HTTPException(401, reason, {"www-authenticate": "Bearer"})
         return key

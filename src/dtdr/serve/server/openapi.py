@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-import dtdr
+from dtdr.net import VERSION
 from dtdr.serve.server.endpoints import REFUSALS, Endpoint
 from dtdr.serve.server.schemas import ErrorResponse
 
@@ -45,7 +45,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "dtdr", "version": dtdr.__version__, "description": _DESCRIPTION},
+        "info": {"title": "dtdr", "version": VERSION, "description": _DESCRIPTION},
         "paths": paths,
         "components": {"schemas": components},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-import dtdr
+from dtdr.net import VERSION
 from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
 from dtdr.serve.server.endpoints import Endpoint, encode
 from dtdr.serve.server.service import Call
@@ -13,14 +13,14 @@ from dtdr.serve.server.service import Call
 
 async def show_health(call: Call) -> schemas.Health:
     """Whether the process answers. Needs no key."""
-    return schemas.Health(version=dtdr.__version__)
+    return schemas.Health(version=VERSION)
 
 
 async def show_readiness(call: Call) -> schemas.Health:
     """Whether models are loaded and the server is not stopping (503). Needs no key."""
     if call.service.is_stopping:
         raise HTTPException(503, "the server is stopping")
-    return schemas.Health(version=dtdr.__version__, failing=len(call.service.failures))
+    return schemas.Health(version=VERSION, failing=len(call.service.failures))
 
 
 async def show_metrics(call: Call) -> PlainTextResponse:

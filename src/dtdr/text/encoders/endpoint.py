@@ -17,10 +17,11 @@ from dtdr.net.http_requests import (
     NoAnswerError,
     Request,
     RetryPolicy,
+    Transport,
     describe_failure,
     json_headers,
     parse_address,
-    require_http,
+    wait_for,
 )
 from dtdr.text.encoders.base import Encoder, Floats32, encodable, length_one, with_progress
 
@@ -83,10 +84,7 @@ class EndpointEncoder(Encoder):
         self.backoff = backoff
         self._dimension = dimension
         self._policy = RetryPolicy(retries + 1, backoff)
-        require_http("encoder 'endpoint'")
-        from dtdr.net.http_transport import Transport
-
-        self._transport = Transport(self.url, self._policy)
+        self._transport = Transport("encoder 'endpoint'", self.url, self._policy)
 
     @property
     def dimension(self) -> int:
@@ -130,7 +128,7 @@ class EndpointEncoder(Encoder):
         request = Request("POST", self.url, body, headers, self.timeout, largest=largest)
         result: Answer | NoAnswerError
         try:
-            result = self._transport.send(request)
+            result = wait_for(self._transport.send(request))
             if result.is_success:
                 return result.content
         except NoAnswerError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -159,7 +159,6 @@ class Block(ABC):
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
         shortlist: weights of features in the choice of candidates among many tools.
-        rows: what is said of pairs of tools; None if nothing is.
     """
 
     name: ClassVar[str]
@@ -168,8 +167,6 @@ class Block(ABC):
     text_features: ClassVar[tuple[str, ...]] = ()
     prior: ClassVar[Mapping[str, float]] = {}
     shortlist: ClassVar[Mapping[str, float]] = {}
-
-    rows: ToolRows | None = None
 
     def __init__(self, training: TrainingSet) -> None:  # noqa: B027 - some count nothing
         """Count what the plans say; blocks that learn more have their own ``fit``."""
@@ -198,11 +195,6 @@ class Block(ABC):
         """
         return None
 
-    def precompute(self, most: int) -> None:
-        """Compute now what is otherwise computed on first use, for at most ``most`` tools."""
-        if self.rows is not None:
-            self.rows.precompute(most)
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What is saved; what ``fit`` computes from the plans alone need not be."""
         return {}
@@ -213,28 +205,11 @@ class Block(ABC):
         return cls.fit(training)
 
 
-class ToolRows:
-    """Rows about one tool and all others, made when first asked for and kept while memory allows.
+def cached_rows(make: Callable[[int], Matrix], tools: int) -> Callable[[int], Matrix]:
+    """``make`` with a cache: rows about one tool and all others.
 
     Args:
-        make: of some tools; shape (chosen, rows, tools).
-        tools: size of the vocabulary, the end of plan, which has no rows, included.
+        make: gives the rows of one tool; shape (rows, tools).
+        tools: size of the vocabulary.
     """
-
-    def __init__(self, make: Callable[[Sequence[int]], Matrix], tools: int) -> None:
-        self._make, self._tools = make, tools
-        self._rows: dict[int, Matrix] = {}
-
-    def __getitem__(self, tool: int) -> Matrix:
-        rows = self._rows.get(tool)
-        if rows is None:
-            rows = self._make([tool])[0]
-            if (len(self._rows) + 1) * rows.nbytes > CACHE_BYTES:
-                self._rows.clear()
-            self._rows[tool] = rows
-        return rows
-
-    def precompute(self, most: int) -> None:
-        """Make all at once, for vocabularies of at most ``most`` tools."""
-        if 1 < self._tools <= most and len(self._rows) < self._tools - 1:
-            self._rows = dict(enumerate(self._make(range(self._tools - 1))))
+    return lru_cache(max(16, CACHE_BYTES // (12 * tools)))(make)

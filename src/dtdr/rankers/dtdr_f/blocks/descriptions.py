@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
@@ -14,9 +14,9 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     Block,
     CallEvent,
     Query,
-    ToolRows,
     TrainingSet,
     View,
+    cached_rows,
 )
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
@@ -43,8 +43,6 @@ class Descriptions(Block):
     text_features = names
     shortlist: ClassVar = {"relative_similarity": 2.0}
 
-    rows: ToolRows
-
     def __init__(self, training: TrainingSet) -> None:
         self._tools = training.tools
         data, size = training.data, len(training.tools)
@@ -56,16 +54,14 @@ class Descriptions(Block):
         totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale
         self._rates = csr_array(counts.multiply(1 / totals[None]))
         """Shape (tools, tools): how often the row follows the column."""
-        self.rows = ToolRows(self._make, size)
+        self.rows = cached_rows(self._make, size)
 
-    def _make(self, tools: Sequence[int]) -> Matrix:
-        chosen = list(tools)
-        texts, names = self._tools.alike(chosen)
+    def _make(self, tool: int) -> Matrix:
+        texts, names = self._tools.alike(tool)
         weights = np.maximum(texts.astype(np.float64), 0) ** 2
-        weights[np.arange(len(chosen)), chosen] = 0
-        mean = (self._rates @ weights.T).T + 1e-3
-        mean /= weights.sum(axis=1, keepdims=True) + 1
-        return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)], axis=1)
+        weights[tool] = 0
+        mean = (self._rates @ weights + 1e-3) / (weights.sum() + 1)
+        return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)])
 
     def relevance(self, query: QueryFeatures) -> Matrix:
         """The similarity with the query relative to that of the tool most alike."""
@@ -86,14 +82,14 @@ class Descriptions(Block):
 class _DescriptionsState:
     __slots__ = ("_alike", "_like_last", "_view")
 
-    def __init__(self, alike: ToolRows, view: View, rows: Matrix) -> None:
+    def __init__(self, alike: Callable[[int], Matrix], view: View, rows: Matrix) -> None:
         self._alike, self._view, self._like_last = alike, view, rows[2:]
 
     def call(self, event: CallEvent) -> None:
         if event.tool < 0:  # nothing is said after a call of an unknown tool
             self._like_last.fill(0)
         else:
-            self._like_last[:] = self._view.of(self._alike[event.tool])
+            self._like_last[:] = self._view.of(self._alike(event.tool))
 
     def write(self) -> None:
         """Every call wrote already."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,9 +13,9 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     Block,
     CallEvent,
     Query,
-    ToolRows,
     TrainingSet,
     View,
+    cached_rows,
 )
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import REMOVED
@@ -41,8 +41,6 @@ class Relations(Block):
     about = "tools of one plan, and outputs used"
     names = ("log_frequency", "producers_missing", "together", "uses_last")
 
-    rows: ToolRows
-
     def __init__(self, training: TrainingSet) -> None:
         plans, scale = training.data, training.scale
         present = csr_array(plans.called > 0, dtype=np.float64)
@@ -57,15 +55,14 @@ class Relations(Block):
         # Of a thousand calls, so that the feature does not grow as demonstrations are added.
         share = self.frequency * np.float32(1000 / max(float(self.frequency.sum()), 1.0))
         self._log_frequency: Matrix = np.log1p(share)
-        self.rows = ToolRows(self._make, len(training.tools))
+        self.rows = cached_rows(self._make, len(training.tools))
 
-    def _make(self, tools: Sequence[int]) -> Matrix:
-        chosen = list(tools)
-        rows = np.zeros((len(chosen), 2, len(self.frequency)), np.float32)
-        both = self._both[chosen].toarray()
-        expected = self._share[chosen][:, None] * self._share / max(self._total, 1e-9)
-        rows[:, TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
-        rows[:, USED_BY] = self._used[chosen].toarray() / (self.frequency + 1)
+    def _make(self, tool: int) -> Matrix:
+        rows = np.zeros((2, len(self.frequency)), np.float32)
+        both = self._both[[tool]].toarray()[0]
+        expected = self._share[tool] * self._share / max(self._total, 1e-9)
+        rows[TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
+        rows[USED_BY] = self._used[[tool]].toarray()[0] / (self.frequency + 1)
         return rows
 
     def start(self, query: Query, out: Matrix) -> Begin:
@@ -78,7 +75,7 @@ class Relations(Block):
 class _RelationsState:
     __slots__ = ("_called", "_missing", "_relations", "_sum", "_together", "_uses_last", "_view")
 
-    def __init__(self, relations: ToolRows, view: View, rows: Matrix) -> None:
+    def __init__(self, relations: Callable[[int], Matrix], view: View, rows: Matrix) -> None:
         self._relations, self._view = relations, view
         _, self._missing, self._together, self._uses_last = rows
         self._sum = np.zeros_like(self._together)
@@ -89,7 +86,7 @@ class _RelationsState:
             self._together.fill(0)
             self._uses_last.fill(0)
             return
-        together, used_by = self._view.of(self._relations[event.tool])
+        together, used_by = self._view.of(self._relations(event.tool))
         self._uses_last[:] = used_by
         if event.count == 1:
             self._called += 1

@@ -196,9 +196,6 @@ def start(model: Path, source: Path | None = None) -> tuple[subprocess.Popen[str
             raise SystemExit(text)
         time.sleep(0.05)
     url = text.split("listening on ")[1].split()[0]
-    with Client(url, retries=0) as client:
-        while not client.is_ready():
-            time.sleep(0.05)
     return process, url
 
 

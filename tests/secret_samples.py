@@ -429,6 +429,14 @@ HARMLESS: list[Any] = [
     s3://bucket/key=abc/part-0001.parquet ssh://git@github.com/org/repo.git ART-0049-2211-33
     api-550e8400-e29b-41d4-a716-446655440000 ORD-2024-000123 INV20240001234 0x1f4a3b2c
     """.split(),
+    "Basic understanding of bearer instruments",
+    "at 12:30:45 on 2024-05-01, version 3.11.2",
+    "order 1234567890123 of 99 items, id usr_8841",
+    "std::vector, a:b, x@y",
+    "4111 1111 1111 1112",
+    "DE89370400440532013001",
+    "max_tokens: 4096",
+    "1700000000000000000",
     "version: 10.0.2.15",
     "Please reset your password: click the link below.",
     "The token is invalid: try again",

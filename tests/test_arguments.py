@@ -23,12 +23,10 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
-from dtdr.predict.arguments.candidates import CallCandidates
 from dtdr.predict.arguments.confidence import Confidence, describe_call
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.arguments.ranker import Example, _Batch
 from dtdr.predict.arguments.state import RunState, is_exact
 from dtdr.predict.arguments.texts import tokenize
 from dtdr.predict.arguments.values import canonical, convert, read_date, resolve_references
@@ -167,26 +165,6 @@ def test_what_is_kept_of_a_run_is_not_mixed_up_between_models(model):
         assert one.fill("find_user", state) == one.fill("find_user", run)
     updated = model.update(DEMONSTRATIONS[:30])
     assert updated.fill("find_user", state) == updated.fill("find_user", run)
-
-
-def test_a_ranker_predicts_with_the_scores_that_it_is_trained_with(model):
-    item = DEMONSTRATIONS[4]
-    state = RunState(item.query)
-    for call in item.plan.calls[:2]:
-        state.add(call)
-    call = item.plan.calls[2]
-    candidates = [
-        CallCandidates(state, call.tool, model.constants).find(slot)
-        for slot in ("title", "guests", "guests/*")
-    ]
-    nowhere = np.zeros(1, np.int64)
-    batch = _Batch([Example.of(one.keys, len(one), one.blocks, nowhere) for one in candidates])
-    batch.compile(model.ranker._weights != 0)
-    scores = batch.scores(model.ranker._weights[batch.columns])
-    for number, one in enumerate(candidates):
-        raised = np.exp(scores[batch.owner == number])
-        predicted = model.ranker.probabilities(one.keys, len(one), one.blocks)
-        np.testing.assert_allclose(predicted, raised / raised.sum(), rtol=1e-3)
 
 
 def test_two_fits_and_a_restored_model_predict_the_same(model):

@@ -240,6 +240,3 @@ def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, o
     assert 0 <= call.probability <= 1
     found = CallCandidates(state, "rebook", flights.constants).find("flights/*/date")
     assert 0 < len(found) - found.parts <= MAX_PARTS
-
-
-# -- what is lost --------------------------------------------------------------------------------

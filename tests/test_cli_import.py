@@ -82,7 +82,7 @@ def test_options_reach_the_import(log, tmp_path):
     rules.write_text('{"topic": "sales"}', encoding="utf-8")
     done = call(
         "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--turns", "whole-query",
-        "--set", "references=false", "--redact-rules", rules, "--outputs", "none",
+        "--set", "references=false", "--redact-rules", rules, "--set", "output_length=0",
     )  # fmt: skip
 
     assert done.exit_code == 0, done.output

@@ -161,12 +161,6 @@ def test_tools_are_read_in_every_common_shape(tmp_path):
         assert not cc.required
 
 
-def test_tools_survive_their_json(tmp_path):
-    tool = Tool.from_dict({"name": "t", "parameters": [{"name": "a", "required": False}]})
-    save_tools(tmp_path / "tools.json", [tool])
-    assert read_tools(tmp_path / "tools.json") == (tool,)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

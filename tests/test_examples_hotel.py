@@ -6,8 +6,7 @@ import pytest
 from examples.hotel.generate import FORMATS, RUNS, write
 from examples.hotel.tools import TOOLS
 
-from dtdr.logs import open_demonstrations, read_traces
-from dtdr.logs.cut_options import CutOptions
+from dtdr.logs import CutOptions, open_demonstrations, read_traces
 from tests.conftest import PROJECT
 
 LOG = PROJECT / "examples" / "hotel" / "openai-chat.jsonl"

@@ -10,7 +10,7 @@ from dtdr import Ranking, Tool, fit
 from dtdr.cli import run
 from dtdr.errors import InputError
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from tests import small_data
 from tests.helpers import inner
 from tests.small_data import TOOLS
@@ -40,7 +40,7 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
         assert explanation.rank == ranking.tools.index(tool) + 1
         assert explanation.rival == next(name for name in ranking.tools if name != tool)
         tools = [factored.index(name) for name in (tool, explanation.rival)]
-        step = StepFeatures(model.blocks, model.prepare(QUERY))
+        step = StepFeatures(model.prepare(QUERY))
         for name in history:
             step.call(factored.index(name))
         whole = step.write().copy()
@@ -56,7 +56,7 @@ def test_without_a_block_the_step_is_ranked_with_its_features_at_their_means(fac
     from dtdr.rankers.dtdr_f.step_features import StepFeatures
 
     model = inner(factored)
-    step = StepFeatures(model.blocks, model.prepare(QUERY))
+    step = StepFeatures(model.prepare(QUERY))
     step.call(factored.index("read_file"))
     explanation = factored.rank(QUERY, ["read_file"]).explain()
     for rows, item in zip(LAYOUT.rows, explanation.contributions, strict=True):

@@ -14,11 +14,10 @@ from dtdr.data.calls import END
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.blocks import BLOCKS
+from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -102,8 +101,7 @@ def fitted():
 
 def features(retriever, query, calls, name):
     """One feature of every tool after some calls."""
-    blocks = inner(retriever).blocks
-    step = StepFeatures(blocks, inner(retriever).prepare(query))
+    step = StepFeatures(inner(retriever).prepare(query))
     for tool in calls:
         step.call(tool)
     return step.write()[LAYOUT.names.index(name)]
@@ -382,7 +380,7 @@ def test_vectors_of_queries_are_those_of_the_lexical_encoder():
 def test_other_words_take_away_what_is_known_of_a_query_and_nothing_else(fitted):
     text, rng = QueryText.of(QUERY), np.random.default_rng(0)
     other = text.reworded(rng, 1.0)
-    featurizer = inner(fitted).blocks.training.featurizer
+    featurizer = inner(fitted).training.featurizer
     assert featurizer.read(text).known == 1
     assert featurizer.read(other).known == 0
     assert (other.surface == text.surface).all()

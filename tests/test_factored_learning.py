@@ -31,7 +31,7 @@ BOTH = [*FEW, *MORE]
 
 
 def block(retriever, name):
-    return next(item for item in inner(retriever).blocks.blocks if item.name == name)
+    return next(item for item in inner(retriever).blocks if item.name == name)
 
 
 def probabilities(retriever, items=TEST[:15]):
@@ -359,7 +359,7 @@ def test_relations_are_what_the_plans_say(half):
     ]
     index = {name: at for at, name in enumerate("abcdefgh")} | {END: len(TOOLS)}
     data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
-    relations = Relations(replace(inner(half).blocks.training, data=data, reference=0.0))
+    relations = Relations(replace(inner(half).training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
     assert relations.rows(0)[USED_BY, 1] == pytest.approx(1 / 3)
     assert relations.rows(1)[USED_BY, 2] == pytest.approx(1 / 3)

@@ -7,7 +7,7 @@ import pytest
 
 import dtdr
 from dtdr import Demonstration, Plan, Run, ToolCall
-from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
+from dtdr.agents import ToolMask, ToolPolicy, openai
 from dtdr.data.outputs import looks_failed
 from tests import small_data
 from tests.command_line import invoke
@@ -89,23 +89,18 @@ def test_the_states_differ_where_outputs_are_read(model, answers):
     assert len({json.dumps(sorted(answer.items())) for answer in answers}) > 3
 
 
-def test_a_batch_and_each_of_its_states_alone_have_one_answer(model, answers):
+def test_batches_runs_and_prepared_queries_have_one_answer(model, answers):
     queries, histories = zip(*STATES, strict=True)
     for order in (1, -1):
         batch = model.rank_batch(queries[::order], histories[::order])
         assert [dict(ranking) for ranking in batch] == answers[::order]
     runs = [Run.from_dict({"query": query, "calls": calls}) for query, calls in STATES]
-    assert [dict(ranking) for ranking in model.rank_batch(runs)] == answers
     assert [dict(model.rank(run)) for run in runs] == answers
-
-
-def test_a_prepared_query_has_one_answer(model, answers):
+    again = [Run.from_dict(json.loads(json.dumps(run.to_dict()))) for run in runs]
+    assert [run.calls for run in again] == [run.calls for run in runs]
+    assert [dict(ranking) for ranking in model.rank_batch(again)] == answers
     prepared = {query: model.prepare(query) for query, _ in STATES}
     assert [dict(prepared[query].rank(calls)) for query, calls in reversed(STATES)] == answers[::-1]
-
-
-def parts_of(item):
-    return item["tool"], item["arguments"], {name: item[name] for name in ("id", "output", "step")}
 
 
 def test_sessions_have_one_answer_whether_they_rank_at_each_step_or_once(model, answers):
@@ -114,25 +109,16 @@ def test_sessions_have_one_answer_whether_they_rank_at_each_step_or_once(model, 
         session = model.session(query)
         for count in range(len(calls) + 1):
             if count:
-                tool, arguments, more = parts_of(calls[count - 1])
-                session.call(tool, arguments, **more)
+                session.call(**calls[count - 1])
             assert dict(session.rank()) == answers[place]
             late = model.session(query)
             for item in calls[:count]:
-                tool, arguments, more = parts_of(item)
-                late.call(ToolCall(tool=tool, arguments=arguments, **more))
+                late.call(ToolCall(**item))
             assert dict(late.rank()) == answers[place]
             run = Run.from_dict({"query": query, "calls": calls[:count]})
             assert dict(model.session(run).rank()) == answers[place]
             place += 1
     assert place == len(STATES)
-
-
-def test_a_run_that_went_through_json_has_one_answer(model, answers):
-    runs = [Run.from_dict({"query": query, "calls": calls}) for query, calls in STATES]
-    again = [Run.from_dict(json.loads(json.dumps(run.to_dict()))) for run in runs]
-    assert [run.calls for run in again] == [run.calls for run in runs]
-    assert [dict(ranking) for ranking in model.rank_batch(again)] == answers
 
 
 def test_what_came_before_counts_alike_everywhere(model):
@@ -183,8 +169,6 @@ def test_what_is_offered_counts_alike_everywhere(model, answers_among):
     for (query, calls), answer in zip(STATES, among, strict=True):
         body = {**openai_body(query, calls), "tools": [{"name": name} for name in OFFERED]}
         assert dict(openai.select(body, mask).weights) == weights_of(answer)
-        body = {**anthropic_body(query, calls), "tools": [{"name": name} for name in OFFERED]}
-        assert dict(anthropic.select(body, mask).weights) == weights_of(answer)
 
 
 def test_a_saved_model_has_one_answer(folder, answers):
@@ -226,49 +210,19 @@ def openai_body(query, calls):
     return {"messages": messages, "tools": tools}
 
 
-def anthropic_body(query, calls):
-    messages = [{"role": "user", "content": query}]
-    for some in by_step(calls):
-        asked = [
-            {
-                "type": "tool_use",
-                "id": f"c{item['id']}",
-                "name": item["tool"],
-                "input": item["arguments"],
-            }
-            for item in some
-        ]
-        results = [
-            {
-                "type": "tool_result",
-                "tool_use_id": f"c{item['id']}",
-                "content": text_of(item["output"]),
-                "is_error": looks_failed(item["output"]),  # without the mark, it did not fail
-            }
-            for item in some
-        ]
-        messages.append({"role": "assistant", "content": asked})
-        messages.append({"role": "user", "content": results})
-    return {"messages": messages, "tools": [{"name": tool.name} for tool in TOOLS]}
-
-
 def weights_of(answer):
     return {name: answer[name] for name in answer if name != "end"}
 
 
-@pytest.mark.parametrize(
-    ("module", "body_of"), [(openai, openai_body), (anthropic, anthropic_body)]
-)
-def test_masks_have_one_answer(model, answers, module, body_of):
+def test_masks_have_one_answer(model, answers):
     mask = ToolMask(model, ToolPolicy(top_k=len(TOOLS) + 1, sticky="grow"))
     for (query, calls), answer in zip(STATES, answers, strict=True):
-        selection = module.select(body_of(query, calls), mask)
+        selection = openai.select(openai_body(query, calls), mask)
         assert not selection.failure
         assert dict(selection.weights) == weights_of(answer)
         run = mask.run(query)
         for item in calls:
-            tool, arguments, more = parts_of(item)
-            run.call(tool, arguments, **more)
+            run.call(**item)
         assert run.select([tool.name for tool in TOOLS]).weights == weights_of(answer)
 
 
@@ -334,7 +288,7 @@ def test_the_server_has_one_answer(served, answers):
         place += 1
 
 
-def test_the_client_has_one_answer(served, answers):
+def test_the_client_has_one_answer(served, model, answers):
     queries, histories = zip(*STATES[-5:], strict=True)
     expected = list(map(rounded, answers[-5:]))
     top: Any = {"top_k": len(TOOLS) + 1}
@@ -345,17 +299,13 @@ def test_the_client_has_one_answer(served, answers):
             assert dict(session.rank(**top)) == expected[0]
             for item, ranking in zip(histories[-1], expected[1:], strict=True):
                 assert dict(session.call(item).rank(**top)) == ranking
-
-
-def test_the_server_ranks_among_what_is_offered(served, model):
-    top: Any = {"top_k": len(TOOLS) + 1, "offered": OFFERED}
-    query, calls = STATES[-1]
-    answer = rounded(dict(model.rank(query, calls, offered=OFFERED)))
-    with dtdr.Client(served.url) as client:
-        assert dict(client.rank(query, calls, **top)) == answer
-        assert list(map(dict, client.rank_batch([query], [calls], **top))) == [answer]
+        query, calls = STATES[-1]
+        among = rounded(dict(model.rank(query, calls, offered=OFFERED)))
+        top["offered"] = OFFERED
+        assert dict(client.rank(query, calls, **top)) == among
+        assert list(map(dict, client.rank_batch([query], [calls], **top))) == [among]
         with client.session(query, calls) as session:
-            assert dict(session.rank(**top)) == answer
+            assert dict(session.rank(**top)) == among
 
 
 def test_the_studio_shows_what_masks_show(served, model):
@@ -364,8 +314,7 @@ def test_the_studio_shows_what_masks_show(served, model):
     shown = served.post("/v1/studio/shown", body).json()["shown"]
     run = ToolMask(model, ToolPolicy(top_k=3)).run(query)
     for item in calls:
-        tool, arguments, more = parts_of(item)
-        run.call(tool, arguments, **more)
+        run.call(**item)
     expected = run.select([tool.name for tool in model.tools_[:-1]]).shown
     assert sorted(item["tool"] for item in shown) == sorted(expected)
 

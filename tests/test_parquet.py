@@ -16,7 +16,6 @@ from dtdr.data.demonstration_files import save_demonstrations
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.parquet import row_groups, write_parquet
 from dtdr.errors import DtdrError, InputError
-from dtdr.predict import create
 from synthetic_runs import generate
 from tests import strategies
 from tests.command_line import is_one_sentence
@@ -63,18 +62,6 @@ def test_a_folder_a_pattern_and_a_file_mean_the_same(tmp_path, suffixes):
     assert list(read_demonstrations(f"{tmp_path}/**/part-0*")) == SOME[0::3]
 
 
-def test_a_folder_and_a_file_fit_the_same_model(tmp_path, capsys):
-    save_demonstrations(tmp_path / "one.jsonl", SOME)
-    (tmp_path / "many").mkdir()
-    save_shards(tmp_path / "many", SOME[:30], ".parquet")
-    save_demonstrations(tmp_path / "many" / "part-1.jsonl", SOME[30:])
-    for source, model in (("one.jsonl", "a"), ("many", "b")):
-        fit = ["fit", str(tmp_path / source), "-o", str(tmp_path / model), "--retriever", "dtdr-c"]
-        assert run([*fit, "--no-plans", "--no-arguments"]) == 0
-    for name in ("config.json", "model.safetensors"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
 def test_convert_goes_both_ways(tmp_path, capsys):
     first, second, third = (str(tmp_path / name) for name in ("a.jsonl", "b.parquet", "c.jsonl"))
     save_demonstrations(first, SOME)
@@ -92,13 +79,6 @@ def test_import_writes_parquet_at_once(tmp_path, capsys):
     assert run(["import", "dtdr", log, "-o", packed]) == 1
     assert "pass --force" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"log.jsonl", "a.jsonl", "a.parquet"}
-
-
-def test_tools_beside_the_shards_are_found(tmp_path):
-    save_shards(tmp_path, SOME, ".parquet", ".parquet")
-    (tmp_path / "tools.json").write_text('[{"name": "never_called"}]')
-    fitted = create("dtdr-c").fit(read_demonstrations(tmp_path))
-    assert "never_called" in fitted.vocabulary
 
 
 def test_object_storage_is_read_through_fsspec(tmp_path):
@@ -126,22 +106,6 @@ def test_storage_that_does_not_answer_is_one_sentence(url, said, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert is_one_sentence(error)
-
-
-def test_storage_that_breaks_off_is_an_error_and_can_be_counted(tmp_path, monkeypatch):
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    save_shards(tmp_path, SOME, ".parquet", ".parquet")
-    memory = MemoryFileSystem()
-    for path in tmp_path.iterdir():
-        content = path.read_bytes()
-        half = content[: len(content) // 2] if path.name == "part-0.parquet" else content
-        memory.pipe(f"/half/{path.name}", half)
-    with pytest.raises(InputError, match=r"part-0\.parquet: it is not a whole Parquet file"):
-        list(read_demonstrations("memory://half"))
-    bad = BadRecords()
-    assert list(read_demonstrations("memory://half", bad=bad)) == SOME[1::2]
-    assert bad.count == 1
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
@@ -333,10 +297,3 @@ def test_values_that_repeat_count_before_anything_is_decoded(tmp_path):
     with pytest.raises(InputError, match="decoded to more than 200 times its size"):
         next(iter(read_demonstrations(path)))
     assert pa.total_allocated_bytes() - before < 10_000_000
-
-
-def test_a_file_whose_rows_repeat_is_read(tmp_path):
-    calls = [{"id": "1", "tool": "read"}]
-    many = [Demonstration.from_dict({"id": str(n), "query": "q", "calls": calls}) for n in range(9)]
-    save_demonstrations(tmp_path / "d.parquet", many)
-    assert list(read_demonstrations(tmp_path / "d.parquet")) == many

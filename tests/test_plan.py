@@ -95,21 +95,6 @@ def test_isomorphism_ignores_ids_and_order(plan, seed):
     assert plan.is_isomorphic(other, arguments=True)
 
 
-@given(plans(), plans())
-def test_isomorphism_of_names_agrees_with_networkx_on_labelled_graphs(left, right):
-    def graph(plan):
-        result = nx.DiGraph()
-        for index, item in enumerate(plan.calls):
-            result.add_node(index, label=item.tool)
-        result.add_edges_from(plan.edges())
-        return result
-
-    matcher = nx.isomorphism.DiGraphMatcher(
-        graph(left), graph(right), node_match=lambda a, b: a["label"] == b["label"]
-    )
-    assert left.is_isomorphic(right) == matcher.is_isomorphic()
-
-
 def test_isomorphism_sees_another_dependency():
     chain = Plan((call("1", "a"), call("2", "b", "1"), call("3", "c", "2")))
     fork = Plan((call("1", "a"), call("2", "b", "1"), call("3", "c", "1")))
@@ -158,11 +143,6 @@ def test_a_plan_that_is_no_dag_is_refused(calls, links, message):
 def test_in_order_moves_calls_after_what_they_use_and_keeps_the_rest():
     plan = Plan.in_order([call("1", "mail", "3"), call("2", "note"), call("3", "open")])
     assert [item.id for item in plan.calls] == ["2", "3", "1"]
-
-
-def test_in_order_refuses_a_cycle():
-    with pytest.raises(InputError, match="cycle"):
-        Plan.in_order([call("1", "a", "2"), call("2", "b", "1")])
 
 
 def made(identifier, tool, step=None, **more):

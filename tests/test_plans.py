@@ -1,6 +1,5 @@
 """Whole plans: which tools are called, each how often, and what depends on what."""
 
-import itertools
 import json
 import random
 import time
@@ -22,16 +21,16 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
-from dtdr.predict.plans.features import SIGNS, describe_plans, find_plans
-from dtdr.predict.plans.held_out import Check, HeldOutPlan, targets_of
-from dtdr.predict.plans.model import Dependencies
+from dtdr.predict.plans.features import describe_plans, find_plans
+from dtdr.predict.plans.held_out import Check, HeldOutPlan
+from dtdr.predict.plans.model import form_chains
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.plans.ranker import PlanRanker
-from dtdr.predict.plans.spans import BUCKETS, MAX_SPANS, Span, SpanTagger, read_spans
-from dtdr.predict.plans.two_requests import QueryLengths, cut_in_two
+from dtdr.predict.plans.spans import MAX_SPANS, read_spans
+from dtdr.predict.plans.two_requests import QueryLengths
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config
-from tests.whole_calls import DEMONSTRATIONS, NAMES
+from tests.whole_calls import NAMES
 
 
 def invitation(number):
@@ -137,24 +136,11 @@ def test_a_damaged_plan_model_is_one_error(model, tmp_path):
         {**config, "tools": [*config["tools"], config["tools"][0]]},
         {**config, "tools": [1, 2, 3]},
         {**config, "longest": "3"},
-        {"tools": config["tools"], "version": config["version"]},
+        {"tools": config["tools"]},
     ):
         change_config(tmp_path / "model", plans=changed)
         with pytest.raises(ModelError, match="no usable model"):
             dtdr.load(tmp_path / "model")
-
-
-def test_plans_of_another_version_are_left_out_with_a_warning(model, tmp_path, caplog):
-    folder = tmp_path / "model"
-    model.save(folder)
-    plans = json.loads((folder / "config.json").read_bytes())["plans"]
-    change_config(folder, plans={name: plans[name] for name in plans if name != "version"})
-    loaded = dtdr.load(folder)
-    assert "plans of another version are left out; fit the model again" in caplog.text
-    query = "Invite Wanda, Zoe and Yusuf to the party"
-    assert loaded.rank(query).tools == model.rank(query).tools
-    with pytest.raises(InputError, match="fit it again"):
-        loaded.plans(query)
 
 
 def test_what_cannot_be_planned_or_scored_is_said(model):
@@ -327,17 +313,6 @@ def test_the_calibration_error_of_the_first_plans():
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def test_spans_are_told_apart_by_the_words_around_them():
-    tools = sorted({tool for item in DEMONSTRATIONS for tool in item.plan.tools})
-    tagger = SpanTagger.fit(DEMONSTRATIONS, {tool: place for place, tool in enumerate(tools)})
-    spans = read_spans('Create an event "Ski Trip" with Wanda and Yusuf')
-    assert [span.form for span in spans] == ["ski trip", "wanda", "yusuf"]
-    scores = tagger.count_scores(spans, len(tools) + 1)
-    assert scores[:, tools.index("get_contact")].argmax() == 2
-    assert scores[:, tools.index("find_user")].argmax() == 0
-    assert not scores[:, -1].any()
-
-
 @pytest.mark.parametrize(
     ("query", "forms"),
     [
@@ -360,20 +335,6 @@ def test_spans_of_long_queries_are_read_in_bounded_time(text):
     assert time.process_time() - started < 2
 
 
-def test_counts_follow_from_probabilities_as_if_each_were_drawn():
-    probabilities = np.array([[0.3, 0.999], [0.9, 0.001], [0.5, 0.4]])
-    weights = np.zeros((BUCKETS, 2))
-    weights[:3] = np.log(probabilities / (1 - probabilities))
-    tagger = SpanTagger(np.arange(2), weights)
-    scores = tagger.count_scores([Span(str(place), [place]) for place in range(3)], 2)
-    for column in range(2):
-        expected = np.full(4, 0.001)
-        for drawn in itertools.product((0, 1), repeat=3):
-            chances = np.where(drawn, probabilities[:, column], 1 - probabilities[:, column])
-            expected[sum(drawn)] += np.prod(chances)
-        assert scores[:4, column] == pytest.approx(np.log(expected / expected[0]))
-
-
 def errand(number):
     """One or two things that are asked for in sentences of their own."""
     mail = f"Mail {NAMES[number % 20]} the report."
@@ -386,32 +347,10 @@ def errand(number):
     return Demonstration(str(number), " ".join(asked), Plan(tools))
 
 
-@pytest.fixture(scope="module")
-def errands():
-    return dtdr.fit(map(errand, range(60)), [Tool("sing", "Sing a song aloud")], plans=True)
-
-
-def test_the_parts_of_a_query_say_which_tools_are_called(errands):
+def test_the_parts_of_a_query_say_which_tools_are_called():
+    errands = dtdr.fit(map(errand, range(60)), [Tool("sing", "Sing a song aloud")], plans=True)
     query = "Mail Ursula the report. Open the map of Rome and zoom in on it."
     assert sorted(errands.plans(query)[0].tools) == ["map", "send", "write", "zoom"]
-    place = {name: number for number, name in enumerate(errands.vocabulary)}
-    plans = [
-        tuple(sorted(place[name] for name in names))
-        for names in (["map", "send", "write", "zoom"], ["map", "zoom"], ["map", "sing", "zoom"])
-    ]
-    features = describe_plans(
-        {plan: Candidate(plan, -1.0) for plan in plans},
-        errands.session(query)._state,
-        np.zeros((2, len(place))),
-        0,
-    )
-    asked, counts, unserved = (
-        features.dense[:, [*SIGNS].index(name)]
-        for name in ("tools_asked_for", "counts_asked_for", "parts_unserved")
-    )
-    assert asked[0] > asked[1] > asked[2], "nobody asks for a song"
-    assert counts[1] > counts[2]
-    assert unserved[0] < unserved[1]
 
 
 @pytest.mark.parametrize("joint", [" and ", ". ", ", then "])
@@ -432,13 +371,6 @@ def test_a_request_for_two_things_has_a_plan_for_both(joint):
     assert len(set(map(tuple, plans))) == len(plans)
 
 
-def test_a_query_is_cut_nearest_its_middle_first():
-    halves = cut_in_two("Mail Ann and Bo. Open the map and zoom")
-    assert halves[0] == ("Mail Ann and Bo", "Open the map and zoom")
-    assert len(halves) == 3
-    assert cut_in_two("Mail Ann") == cut_in_two(" and ") == []
-
-
 def test_a_query_of_twice_the_words_probably_makes_two_requests():
     lengths = QueryLengths.fit(["x " * words for words in (18, 20, 22) * 20])
     chances = [lengths.chance_of_two("x " * words) for words in (1, 20, 30, 40, 10_000)]
@@ -446,17 +378,6 @@ def test_a_query_of_twice_the_words_probably_makes_two_requests():
     assert chances[1] < 0.01
     assert chances[3] > 0.99
     assert QueryLengths.fit(["x"]).deviation == 1
-
-
-def test_a_ranker_that_reads_no_parts_says_nothing_of_them():
-    plans = {(0,): Candidate((0,), -1.0), (0, 1): Candidate((0, 1), -2.0)}
-    features = describe_plans(plans, Loop(2, 0.3), np.zeros((2, 2)), 0)
-    by_name = dict(zip(SIGNS, features.dense.T, strict=True))
-    for name in ("tools_asked_for", "counts_asked_for", "parts_unserved"):
-        assert not by_name[name].any()
-    assert by_name["log_probability"].tolist() == [-1, -2]
-    assert by_name["calls"].tolist() == [1, 2]
-    assert not features.by_tool.any()
 
 
 def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_better(
@@ -533,21 +454,13 @@ def test_arguments_are_filled_when_they_are_looked_at(model, monkeypatch):
     assert len(filled) < everything, "plans that begin alike share calls"
 
 
-def test_a_ranker_learns_from_the_nearest_plan_where_the_right_one_is_missing():
-    plans = [(0, 1), (0, 1, 1), (2,), (0, 0)]
-    assert targets_of(plans, (0, 1, 1)).tolist() == [0, 1, 0, 0]
-    assert targets_of(plans, (0, 0, 1)).tolist() == [0.5, 0, 0, 0.5]
-
-
 def test_calls_depend_on_the_one_before_where_demonstrated_calls_do():
     calls = tuple(ToolCall(str(number), tool) for number, tool in enumerate("abc"))
     chain, free = Plan(calls, (("0", "1"), ("1", "2"))), Plan(calls)
-    assert Dependencies.fit([chain, chain, free]).neighbours == pytest.approx(2 / 3)
-    assert Dependencies.fit([chain, chain, free]).is_chain(has_arguments=True)
-    assert not Dependencies.fit([chain, free]).is_chain(has_arguments=False)
-    assert Dependencies.fit([]) == Dependencies(0, 0)
-    referring = Dependencies.fit(item.plan for item in INVITATIONS)
-    assert referring.by_reference == 1
+    assert form_chains([chain, chain, free])
+    assert not form_chains([chain, free])
+    assert not form_chains([])
+    assert not form_chains(item.plan for item in INVITATIONS), "those are references"
     items = [Demonstration(str(number), f"Do abc {number}", chain) for number in range(12)]
     plan = dtdr.fit(items, retriever="dr", plans=True).plans("Do abc")[0]
     assert plan.links == ((0, 1), (1, 2))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.predict import create
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
@@ -101,7 +101,7 @@ def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
 
 
 def rows_after(model, query, calls):
-    step = StepFeatures(inner(model).blocks, inner(model).prepare(query))
+    step = StepFeatures(inner(model).prepare(query))
     for name in calls:
         step.call(model.index(name) if name in NAMES else -1)
     table = step.write()
@@ -110,8 +110,8 @@ def rows_after(model, query, calls):
 
 def test_each_part_asks_for_its_tool_though_no_demonstration_says_which(fitted):
     names = ["send_mail", "call_taxi", "book_room"]
-    block: Any = next(one for one in inner(fitted).blocks.blocks if one.name == "parts")
-    read = inner(fitted).blocks.training.featurizer.read(QueryText.of(request(*names)))
+    block: Any = next(one for one in inner(fitted).blocks if one.name == "parts")
+    read = inner(fitted).training.featurizer.read(QueryText.of(request(*names)))
     presence, counts = block.read(read)
     columns = [fitted.index(name) for name in names]
     assert presence.argmax(axis=1).tolist() == columns
@@ -164,12 +164,12 @@ def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_pat
     model.save(tmp_path / "model")
     loaded: Any = load(tmp_path / "model")
     for one in (model, loaded):
-        block: Any = next(item for item in inner(one).blocks.blocks if item.name == "parts")
-        read = inner(one).blocks.training.featurizer.read(
+        block: Any = next(item for item in inner(one).blocks if item.name == "parts")
+        read = inner(one).training.featurizer.read(
             QueryText.of("Send Ann the bill. Feed the gorilla.")
         )
         presence, _ = block.read(read)
-        seen = inner(one).blocks.training.seen
+        seen = inner(one).training.seen
         assert seen[presence[1].argmax()] == one.index("feed_animals")
         assert seen[presence[0].argmax()] == one.index("send_mail")
     assert (block.read(read) == presence).all()

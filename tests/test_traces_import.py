@@ -76,23 +76,30 @@ def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_pat
     ]  # fmt: skip
 
 
-def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path):
-    body = '{"a": "\\\\ud83d", "b": 123456789012345678901234567890, "c": NaN}'
+NUMBER = 123456789012345678901234567890
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-2.5e400"])
+def test_a_number_that_json_does_not_have_is_kept_as_a_text(number, tmp_path):
+    body = json.dumps(f'{{"rate": {number}, "limit": 1e300, "n": {NUMBER}, "s": "\\ud83d"}}')
     line = (
         '{"messages": [{"role": "user", "content": "hi \\ud800"}, {"role": "assistant", '
-        '"tool_calls": [{"id": "x", "function": {"name": "f", "arguments": '
-        f'"{body.replace(chr(34), chr(92) + chr(34))}"}}}}]}}]}}'
+        f'"tool_calls": [{{"id": "x", "function": {{"name": "f", "arguments": {body}}}}}]}}, '
+        f'{{"role": "tool", "tool_call_id": "x", "content": {body}}}]}}'
     )
-    log = tmp_path / "log.jsonl"
-    log.write_text(line + "\n", encoding="utf-8")
-
-    run(importer_of(log), tmp_path / "out.jsonl")
-
+    (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
+    run(importer_of(tmp_path / "log.jsonl"), tmp_path / "out.jsonl")
     (found,) = read_demonstrations(tmp_path / "out.jsonl")
-    arguments = found.plan.calls[0].arguments
+    (call,) = found.plan.calls
     assert found.query == "hi \ud800"
-    assert arguments["c"] == "NaN"
-    assert arguments["b"] == 123456789012345678901234567890
+    assert call.arguments == {"rate": number, "limit": 1e300, "n": NUMBER, "s": "\ud83d"}
+    assert call.output == call.arguments
+
+    calls = f'[{{"tool": "f", "arguments": {{"x": {number}}}}}]'
+    record = f'{{"id": "1", "query": "q", "calls": {calls}}}'
+    (tmp_path / "d.jsonl").write_text(record, encoding="utf-8")
+    (found,) = read_demonstrations(tmp_path / "d.jsonl")
+    assert found.to_dict()["calls"][0]["arguments"] == {"x": number}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -145,14 +152,9 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
     assert small
 
 
-def test_a_large_document_without_records_and_a_cut_off_one_are_named(tmp_path, monkeypatch):
+def test_a_document_that_is_cut_off_is_named(tmp_path, monkeypatch):
     path = tmp_path / "log.json"
     monkeypatch.setattr(documents, "CHUNK", 50)
-    with monkeypatch.context() as patched:
-        patched.setenv("DTDR_MAX_LINE", "100")
-        path.write_text(json.dumps({"other": ["x" * 300]}), encoding="utf-8")
-        with pytest.raises(InputError, match=r"a record is too large.* export the log as JSON"):
-            list(importer_of(path).demonstrations())
     path.write_text(json.dumps(many())[:-200], encoding="utf-8")
     with pytest.raises(InputError, match=r"log\.json is not JSON"):
         list(importer_of(path).demonstrations())
@@ -223,7 +225,8 @@ def test_a_record_of_a_document_that_is_too_large_is_named(value, tmp_path, monk
     monkeypatch.setenv("DTDR_MAX_LINE", "1000000")
     path = tmp_path / "log.json"
     path.write_text(json.dumps(value))
-    with pytest.raises(InputError, match="a record is too large: it has more than 1,000,000 bytes"):
+    said = "a record is too large: it has more than 1,000,000 bytes; .* export the log as JSON"
+    with pytest.raises(InputError, match=said):
         list(importer_of(path).demonstrations())
 
 
@@ -314,27 +317,6 @@ def test_traces_can_be_read_without_a_file_in_between(tmp_path):
         list(read_traces("x", [log]))
     with pytest.raises(InputError, match="at least one"):
         list(read_traces("otel", []))
-
-
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-2.5e400"])
-def test_a_number_that_json_does_not_have_is_kept_as_a_text(number, tmp_path):
-    body = json.dumps(f'{{"rate": {number}, "limit": 1e300}}')
-    line = (
-        '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": '
-        f'[{{"id": "x", "function": {{"name": "f", "arguments": {body}}}}}]}}, '
-        f'{{"role": "tool", "tool_call_id": "x", "content": {body}}}]}}'
-    )
-    (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
-    run(importer_of(tmp_path / "log.jsonl"), tmp_path / "out.jsonl")
-    (found,) = read_demonstrations(tmp_path / "out.jsonl")
-    (call,) = found.plan.calls
-    assert call.arguments == call.output == {"rate": number, "limit": 1e300}
-
-    calls = f'[{{"tool": "f", "arguments": {{"x": {number}}}}}]'
-    record = f'{{"id": "1", "query": "q", "calls": {calls}}}'
-    (tmp_path / "d.jsonl").write_text(record, encoding="utf-8")
-    (found,) = read_demonstrations(tmp_path / "d.jsonl")
-    assert found.to_dict()["calls"][0]["arguments"] == {"x": number}
 
 
 def write_compressed(path, *parts):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Failed, Outputs, Turns
+from dtdr.logs import CutOptions, Turns
 from dtdr.logs.log_format import AssistantMessage, Event, Trace, TracedCall, UserMessage
 from dtdr.logs.turns import Cutter
 
@@ -147,7 +147,7 @@ def cut(**options):
 
 
 def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
-    found, _ = cut(failed=Failed.MARK_RUN)
+    found, _ = cut()
     assert [item.query for item in found] == ["Find Ann", "Thanks\nand Bob"]
     assert [item.plan.tools for item in found] == [("find",), ("mail", "mail")]
     assert found[1].plan.calls[0].arguments == {"to": {"$ref": "1"}}  # from the turn before
@@ -161,23 +161,10 @@ def test_earlier_messages_can_be_written_before_a_query():
 
 
 def test_a_whole_conversation_can_be_one_run():
-    (found,), _ = cut(turns=Turns.WHOLE_QUERY, failed=Failed.MARK_RUN)
+    (found,), _ = cut(turns=Turns.WHOLE_QUERY)
     assert found.before == ()
     assert found.query == "Find Ann\nThanks\nand Bob"
     assert list(found.plan.edges()) == [(0, 1), (0, 2)]
-
-
-def test_a_run_fails_by_a_failed_call_unless_that_succeeds_when_tried_again():
-    found, cutter = cut(failed=Failed.MARK_RUN)
-    assert [item.outcome for item in found] == ["success", "success"]
-    assert cutter.counts["failed calls"] == 1
-    failing = in_turn(({}, "a"), ({}, "b"))
-    failing[1].failed = True
-    for failed, outcome in ((Failed.MARK_RUN, "failure"), (Failed.KEEP, "success")):
-        cutter = Cutter(CutOptions(failed=failed), None, "test")
-        (run,) = cutter.cut(Trace("t", [UserMessage("go"), *failing]))
-        assert run.outcome == outcome
-        assert [call.status for call in run.plan.calls] == ["ok", "error"]
 
 
 @pytest.mark.parametrize("turns", [Turns.SPLIT, Turns.CONTEXT])
@@ -213,7 +200,7 @@ def test_outputs_can_be_kept_as_they_are_or_not_at_all():
     assert kept.output == {"to": "Rome", "stops": [1, 2]}
     assert kept.output_length > 3000
     assert call_with(output_length=5000).output_length is None
-    none = call_with(outputs=Outputs.NONE)
+    none = call_with(output_length=0)
     assert (none.output, none.status) == (None, "ok")
 
 

@@ -1,9 +1,7 @@
 """A real server on a free port of this machine: in a thread, or in a process of its own."""
 
 import asyncio
-import concurrent.futures
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -11,8 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -165,53 +162,6 @@ def lose_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Even
     threading.Thread(target=accept, daemon=True).start()
     with listener:
         yield listener.getsockname()[1], lost
-
-
-@contextlib.contextmanager
-def balance(backends: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """One port before several servers, which take connections in turns.
-
-    Args:
-        backends: their addresses; the list that is given out may be changed.
-    """
-    turns = itertools.count()
-    started: concurrent.futures.Future[tuple[int, Callable[[], Any]]] = concurrent.futures.Future()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while content := await reader.read(65_536):
-                writer.write(content)
-                await writer.drain()
-        writer.close()
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        turn = next(turns)
-        for place in range(len(backends)):
-            address = httpx2.URL(backends[(turn + place) % len(backends)])
-            try:
-                there = await asyncio.open_connection(address.host, address.port)
-            except OSError:
-                continue  # a server that is away is passed over
-            await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
-            return
-        writer.close()
-
-    async def listen_on() -> None:
-        stopped = asyncio.Event()
-        server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
-        stop = partial(asyncio.get_running_loop().call_soon_threadsafe, stopped.set)
-        started.set_result((server.sockets[0].getsockname()[1], stop))
-        await stopped.wait()
-        server.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(listen_on()))
-    thread.start()
-    port, stop = started.result(30)
-    try:
-        yield f"http://127.0.0.1:{port}", backends
-    finally:
-        stop()
-        thread.join(30)
 
 
 def is_ready(served: Served) -> bool:

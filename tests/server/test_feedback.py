@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,6 @@ def test_what_was_taught_is_ranked_with_at_once_on_a_copy(learning):
     assert learning.metric('dtdr_unsaved_demonstrations{model="mail"}') == 1
 
 
-def test_a_model_that_cannot_learn_refuses_with_the_remedy(served):
-    refused = served.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
-    assert refused.status_code == 409
-    assert "dtdr-l, which does not support updates" in refused.json()["error"]["message"]
-
-
 def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_path):
     written = {
         "id": "run-1",
@@ -132,14 +125,6 @@ def test_secrets_of_feedback_do_not_reach_the_file(logging, tmp_path):
     other = {**SECRET_FEEDBACK, "id": "bob.lee@mail.example.org"}
     assert logging.post("/v1/feedback", {"demonstrations": [other]}).status_code == 200
     assert len(list(read_demonstrations(tmp_path / "feedback.jsonl"))) == 2
-
-
-def test_feedback_is_written_as_it_was_sent_where_that_is_asked_for(fitted, tmp_path):
-    path = tmp_path / "feedback.jsonl"
-    log = FileLog(path, redact=False)
-    dataset = small_data.dataset(1)
-    log.append([replace(dataset.demonstrations[0], query="Mail ann@x.org")])
-    assert "ann@x.org" in path.read_text()
 
 
 def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
@@ -288,11 +273,6 @@ def test_lines_are_read_once_they_are_kept(tmp_path, monkeypatch):
         assert len(reading.result(30)) == 1, "what was cut off again was never read"
 
 
-def test_a_feedback_log_that_cannot_be_written_stops_the_start(fitted, tmp_path):
-    with pytest.raises(OutputError, match="cannot write"):
-        create_app(serving.settings(fitted, feedback_log=str(tmp_path)))
-
-
 def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):
     entered, release = threading.Event(), threading.Event()
     original = Learner.update
@@ -367,3 +347,16 @@ def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
     assert [(item["tool"], item["probability"]) for item in ranked["tools"]] == [
         (tool, pytest.approx(probability, abs=1e-6)) for tool, probability in again
     ]
+
+
+def test_feedback_keeps_what_calls_returned_cut_to_a_length(logging, tmp_path):
+    call = {"id": "1", "tool": "read_file", "output": ["word"] * 5_000, "status": "ok", "step": 1}
+    found = {"id": "a", "tool": "find_contact", "output": {"mail": "x"}, "status": "ok"}
+    before = [{"role": "user", "content": "Who is Ann?"}, {"role": "call", **found}]
+    body = {"demonstrations": [{"query": QUERY, "calls": [call], "before": before}]}
+    assert logging.post("/v1/feedback", body).status_code == 200
+    (item,) = read_demonstrations(tmp_path / "feedback.jsonl")
+    (kept,), (earlier,) = item.plan.calls, item.plan.earlier
+    assert (kept.status, kept.step) == ("ok", 1)
+    assert len(json.dumps(kept.output, separators=(",", ":"))) <= 2_000 < (kept.output_length or 0)
+    assert earlier.output == {"mail": "x"}

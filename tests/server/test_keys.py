@@ -49,7 +49,9 @@ def test_a_request_with_a_key_is_answered_in_either_header(guarded, keys):
     _, rank, admin = keys
     for key in (rank, admin):
         assert guarded.post("/v1/rank", {"query": QUERY}, headers=bearer(key)).status_code == 200
-        answer = guarded.post("/v1/rank", {"query": QUERY}, headers={"x-api-key": key})
+        elsewhere = {"host": "ranking.example", "origin": "https://app.example"}
+        headers = {"x-api-key": key, **elsewhere}
+        answer = guarded.post("/v1/rank", {"query": QUERY}, headers=headers)
         assert answer.status_code == 200
 
 
@@ -133,12 +135,6 @@ def test_a_session_belongs_to_the_key_that_opened_it(guarded, keys):
     assert guarded.http.delete(path, headers=bearer(rank)).status_code == 204
 
 
-def test_with_keys_any_host_and_page_is_answered(guarded, keys):
-    for name, value in (("host", "ranking.example"), ("origin", "https://app.example")):
-        headers = {**bearer(keys[1]), name: value}
-        assert guarded.get("/v1/models", headers=headers).status_code == 200
-
-
 def test_a_key_behind_a_chunked_body_does_not_count(guarded, keys):
     body = json.dumps({"query": QUERY}).encode()
     request = (
@@ -208,10 +204,7 @@ def test_a_file_without_any_key_serves_nobody(fitted, keys, tmp_path):
     "text",
     [
         "",
-        "{}",
         "[]",
-        "7",
-        '{"keys": []}',
         '{"format": "dtdr-keys", "format_version": 2, "keys": []}',
         '{"format": "dtdr-keys", "format_version": 1, "keys": [{}]}',
     ],

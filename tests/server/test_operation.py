@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import socket
 import sys
@@ -12,7 +11,6 @@ import pytest
 from dtdr.errors import InputError
 from dtdr.net.server_logs import JsonFormatter
 from dtdr.serve.server import Limits, Settings, create_app
-from dtdr.serve.server.process import allow_files
 from dtdr.serve.server.settings import named_models
 from tests.command_line import is_one_sentence
 from tests.server import serving
@@ -138,12 +136,6 @@ def test_a_ranking_is_a_retrieval_span_of_the_callers_trace(fitted, monkeypatch,
     assert spans[0].context.trace_id == int("a" * 32, 16)
 
 
-def test_without_opentelemetry_everything_works(fitted, monkeypatch):
-    monkeypatch.setattr("dtdr.serve.server.tracing.trace", None)
-    with serving.serve(serving.settings(fitted)) as served:
-        assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
-
-
 def test_a_process_serves_follows_its_folder_and_stops_on_terminate(model):
     with serving.process(f"mail={model}", "--watch", "0.1") as served:
         assert served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
@@ -190,20 +182,6 @@ def is_listening(host: str, port: int) -> bool:
     return True
 
 
-def test_more_connections_than_files_are_made_possible():
-    resource = pytest.importorskip("resource")
-    was = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = min(256, was[1])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (few, was[1]))
-    try:
-        allow_files(few - 1)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few, "never fewer"
-        allow_files(2_000)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(2_000, was[1])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, was)
-
-
 def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -228,7 +206,7 @@ def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
             assert text in said
 
 
-@pytest.mark.parametrize("package", ["starlette", "msgspec", "uvicorn", "prometheus_client"])
+@pytest.mark.parametrize("package", ["starlette", "uvicorn", "prometheus_client"])
 def test_a_missing_extra_is_named(dtdr, fitted, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     code, _, said = dtdr("serve", fitted)
@@ -246,18 +224,3 @@ def test_settings_are_checked_and_models_take_the_names_of_folders(fitted, tmp_p
         create_app(Settings(models={}))
     with pytest.raises(InputError, match="must not be negative"):
         Settings(models={"mail": fitted}, watch_seconds=-1)
-
-
-def test_the_command_line_starts_without_the_servers_packages():
-    import subprocess
-    import sys
-
-    program = (
-        "import sys, dtdr.cli; "
-        "print([name for name in ('starlette', 'uvicorn', 'pydantic', 'httpx2', "
-        "'prometheus_client') if name in sys.modules])"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ}
-    )
-    assert found.stdout.strip() == "[]", found.stderr

@@ -1,10 +1,5 @@
 """Ranking over HTTP, against the library's own answers."""
 
-import asyncio
-
-import httpx2
-import pytest
-
 import dtdr
 from tests import small_data
 from tests.server import serving
@@ -36,23 +31,6 @@ def test_top_k_and_threshold_bound_what_is_sent(served, fitted):
     assert [item["tool"] for item in best] == [ranking.best]
 
 
-def test_a_batch_is_its_single_rankings(served):
-    steps = [
-        {"query": item.query, "history": list(item.plan.tools[:number])}
-        for item in small_data.dataset().demonstrations
-        for number in range(len(item.plan) + 1)
-    ]
-    assert len(steps) > 8, "more than one chunk"
-    batch = served.post("/v1/rank/batch", {"steps": steps, "top_k": 3}).json()["rankings"]
-    single = [served.post("/v1/rank", {**step, "top_k": 3}).json() for step in steps]
-    assert [[tool["tool"] for tool in item["tools"]] for item in batch] == [
-        [tool["tool"] for tool in item["tools"]] for item in single
-    ]
-    for one, other in zip(batch, single, strict=True):
-        for left, right in zip(one["tools"], other["tools"], strict=True):
-            assert left["probability"] == pytest.approx(right["probability"], abs=2e-6)
-
-
 def test_several_models_are_told_apart_by_name(fitted, tmp_path):
     other = serving.fit(tmp_path / "other", retriever="dr")
     models = {"mail": fitted, "chain": other}
@@ -70,20 +48,6 @@ def test_several_models_are_told_apart_by_name(fitted, tmp_path):
             ("mail", "dtdr-l"),
             ("chain", "dr"),
         ]
-
-
-def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
-    retriever = dtdr.load(fitted)
-    queries = [item.query for item in small_data.dataset().demonstrations] * 5
-
-    async def ask() -> list[str]:
-        async with httpx2.AsyncClient(base_url=served.url, timeout=30) as http:
-            answers = await asyncio.gather(
-                *(http.post("/v1/rank", json={"query": query}) for query in queries)
-            )
-        return [answer.json()["tools"][0]["tool"] for answer in answers]
-
-    assert asyncio.run(ask()) == [retriever.rank(query).best for query in queries]
 
 
 def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):

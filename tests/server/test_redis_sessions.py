@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -17,9 +18,7 @@ import pytest
 
 import dtdr
 from dtdr.cli import run
-from dtdr.data.run import as_run
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.serve.server import redis_sessions
 from dtdr.serve.server.keys import create_key
 from tests.redis_server import RedisServer
 from tests.server import serving
@@ -60,27 +59,6 @@ def test_every_server_answers_every_step_as_one_process_does(replicas, served):
             assert answers[0]["ranking"] == answers[1]["ranking"]
             ranked = (first, second)[step % 2].post(f"{shared}/rank", {"top_k": 5}).json()
             assert ranked == answers[1]["ranking"]
-
-
-def test_what_was_told_by_names_and_with_outputs_comes_back_whole(replicas, redis_server):
-    import redis
-
-    path = open_session(replicas[0], before=BEFORE, history=["summarize"])
-    told = [{**CALL, "status": "error", "step": 3}, "send_mail"]
-    replicas[1].post(f"{path}/call", {"tools": told, "idempotency_key": "k"})
-    identifier = path.rsplit("/", 1)[1]
-    with redis.from_url(redis_server.url) as client:
-        entries = client.lrange(f"dtdr:session:4::{identifier}", 0, -1)
-    session = replicas[0].service.sessions._decode(identifier, "", entries)
-    calls = ["summarize", {**CALL, "status": "error", "step": 3}, "send_mail"]
-    ids = ("1", "a", "3")
-    records: list[Any] = [
-        {"id": id, "tool": call} if isinstance(call, str) else call
-        for id, call in zip(ids, calls, strict=True)
-    ]
-    assert session.run.calls == as_run(QUERY, records, BEFORE).calls
-    assert session.run.before == as_run(QUERY, (), BEFORE).before
-    assert session.keys == {"k"}
 
 
 def test_a_session_takes_about_a_kilobyte_of_redis(replicas, redis_server):
@@ -185,9 +163,7 @@ def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
         assert served.get(path).json()["history"] == ["read_file"]
 
 
-@pytest.mark.parametrize(
-    "entry", [b"not JSON", b'{"model":"mail"}', b"\x78garbage", b"[]", "no list"]
-)
+@pytest.mark.parametrize("entry", [b"not JSON", b'{"model":"mail"}', "no list"])
 def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis_server, entry):
     import redis
 
@@ -198,20 +174,6 @@ def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis
         client.delete(name)
     assert refused.status_code == 404
     assert "open it again" in refused.json()["error"]["message"]
-
-
-def test_entries_are_read_in_a_thread(replicas, monkeypatch):
-    path = open_session(replicas[0], history=[CALL])
-    loops = []
-    decode = redis_sessions.RedisSessions._decode
-
-    def watch(*given):
-        loops.append(serving.is_in_event_loop())
-        return decode(*given)
-
-    monkeypatch.setattr(redis_sessions.RedisSessions, "_decode", watch)
-    assert replicas[1].get(path).status_code == 200
-    assert loops == [False]
 
 
 @pytest.fixture
@@ -311,8 +273,7 @@ def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tm
         server.stop()
 
 
-@pytest.mark.parametrize("answer", ["-MOVED 1 h:1", "-CLUSTERDOWN no", "-CROSSSLOT no"])
-def test_a_node_of_a_cluster_is_refused_by_name(answer, fitted):
+def test_a_node_of_a_cluster_is_refused_by_name(fitted):
     pytest.importorskip("redis", reason="needs the extra 'redis'")
 
     def refuse(listener):
@@ -322,7 +283,7 @@ def test_a_node_of_a_cluster_is_refused_by_name(answer, fitted):
                     while asked := client.recv(65_536):
                         # Commands of the connection itself are answered by any node.
                         known = asked.count(b"CLIENT") or asked.count(b"SELECT")
-                        client.sendall(b"+OK\r\n" * known or f"{answer}\r\n".encode())
+                        client.sendall(b"+OK\r\n" * known or b"-MOVED 1 h:1\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=refuse, args=[listener], daemon=True).start()
@@ -365,23 +326,25 @@ def test_the_address_of_valkey_is_one_too():
 STEPS = ("read_file", "summarize", "find_contact", "send_mail", "weather", "read_file")
 
 
-def walk(numbers, client, expected, answers, is_restarted):
+def walk(numbers, client, backends, expected, answers, is_restarted):
     """Take sessions side by side from their first step to their last.
 
     Half way it waits for the server that was killed to be there again.
 
     Args:
         numbers: of the sessions.
-        client: sends each request over a connection of its own.
+        backends: addresses of the servers, which are asked in turns.
         expected: rankings by query, step and first tool.
         answers: takes "answered", "repeated" (refused or lost at first), and "wrong".
         is_restarted: when the walk may go on past its half.
     """
 
+    turns = itertools.count()
+
     def ask(path, body):
         for attempt in range(400):
             try:
-                answer = client.post(path, json=body)
+                answer = client.post(backends[next(turns) % 2] + path, json=body)
             except httpx2.TransportError:
                 answer = None
             if answer is not None and answer.status_code < 300:
@@ -407,14 +370,13 @@ def walk(numbers, client, expected, answers, is_restarted):
                 answers.append("wrong")
 
 
-def check_failures(fitted, folder, sessions, steps):
-    """Two servers behind one port: one is killed in the first half and started again in it.
+@pytest.mark.slow
+def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
+    """One of two servers is killed and started again in the first half of each walk.
 
     Redis is restarted in the second half.
-
-    Returns:
-        How many requests were refused or lost at first.
     """
+    sessions, steps = 2_000, 10
     retriever = dtdr.load(fitted)
     expected = []
     for query in range(7):
@@ -429,23 +391,26 @@ def check_failures(fitted, folder, sessions, steps):
         expected.append(by_step)
     answers: list[str] = []
     is_restarted = threading.Event()
-    server = RedisServer(folder)
-    key, _ = create_key(folder / "keys.json")
-    options = ("--sessions", server.url, "--keys", folder / "keys.json", "--quiet", "--watch", "0")
+    server = RedisServer(tmp_path)
+    key, _ = create_key(tmp_path / "keys.json")
+    options = (
+        "--sessions",
+        server.url,
+        "--keys",
+        tmp_path / "keys.json",
+        "--quiet",
+        "--watch",
+        "0",
+    )
     try:
         with (
             serving.process(fitted, *options) as first,
             serving.process(fitted, *options) as second,
-            serving.balance([first.url, second.url]) as (url, backends),
-            httpx2.Client(
-                base_url=url,
-                headers={"x-api-key": key},
-                limits=httpx2.Limits(max_keepalive_connections=0),
-                timeout=30,
-            ) as client,
+            httpx2.Client(headers={"x-api-key": key}, timeout=30) as client,
             concurrent.futures.ThreadPoolExecutor(4) as pool,
         ):
-            shared = (client, expected, answers, is_restarted)
+            backends = [first.url, second.url]
+            shared = (client, backends, expected, answers, is_restarted)
             walks = [pool.submit(walk, range(n, sessions, 4), *shared) for n in range(4)]
 
             def wait_for(share):
@@ -472,11 +437,6 @@ def check_failures(fitted, folder, sessions, steps):
                 item.result()
         assert answers.count("wrong") == 0
         assert len(answers) == sessions * (steps + 1)
-        return answers.count("repeated")
+        assert answers.count("repeated") > 0
     finally:
         server.stop()
-
-
-@pytest.mark.slow
-def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
-    assert check_failures(fitted, tmp_path, sessions=2_000, steps=10) > 0

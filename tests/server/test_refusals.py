@@ -1,13 +1,10 @@
 """Whatever is sent, the answer is a 4xx with a reason, and the server goes on."""
 
-import json
 import socket
 import string
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -21,24 +18,17 @@ def refused(answer: httpx2.Response, *statuses: int) -> str:
     assert answer.status_code in statuses, answer.text
     error = answer.json()["error"]
     assert error["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
     assert "Traceback" not in answer.text
     assert error["message"]
     return error["message"]
 
 
-@pytest.mark.parametrize("path", POSTS)
-def test_a_body_of_ten_megabytes_is_refused_with_the_limit(served, path):
-    body = json.dumps({"query": "x" * 10_000_000}).encode()
-    reason = refused(served.http.post(path, content=body, headers=JSON), 413)
+@pytest.mark.parametrize("body", [b" " * 10_000_000, [b" " * 100_000] * 100])
+def test_a_body_of_ten_megabytes_is_refused_with_the_limit(served, body):
+    content = body if isinstance(body, bytes) else iter(body)
+    reason = refused(served.http.post("/v1/rank", content=content, headers=JSON), 413)
     assert "1000000 bytes" in reason
-
-
-def test_a_body_of_ten_megabytes_in_chunks_is_refused(served):
-    def chunks():
-        for _ in range(100):
-            yield b" " * 100_000
-
-    refused(served.http.post("/v1/rank", content=chunks(), headers=JSON), 413)
 
 
 ANY_JSON = [
@@ -71,15 +61,6 @@ def test_nesting_that_json_can_still_read_is_no_failure(served, depth):
             assert answer.status_code < 500, (path, answer.text)
 
 
-@pytest.mark.parametrize("path", POSTS)
-@pytest.mark.parametrize(
-    "content",
-    [b"\xff\xfe", b'{"query":"\xff"}', b'{"query":"\xed\xa0\x80"}', b'{"query":"\xc0\xaf"}'],
-)
-def test_invalid_utf_8_is_refused(served, path, content):
-    refused(served.http.post(path, content=content, headers=JSON), 400, 422)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -99,6 +80,9 @@ def test_invalid_utf_8_is_refused(served, path, content):
         b'{"query":"a","top_k":"3x"}',
         b'{"query":"a","coverage":1}',
         b'{"query":"a","model":7}',
+        b"\xff\xfe",
+        b'{"query":"\xed\xa0\x80"}',
+        b'{"query":"\xc0\xaf"}',
     ],
 )
 def test_wrong_types_and_values_are_refused(served, content):
@@ -207,11 +191,6 @@ def test_long_queries_histories_and_batches_are_refused_with_the_limit(served):
         assert limit in refused(served.post(path, body), 422)
 
 
-def test_the_longest_query_and_history_are_ranked(served):
-    body = {"query": "word " * 6_500, "history": ["read_file"] * 1_000}
-    assert served.post("/v1/rank", body).status_code == 200
-
-
 def test_unknown_paths_and_methods_say_what_there_is(served):
     assert "/docs" in refused(served.get("/v2/rank"), 404)
     assert "POST" in refused(served.get("/v1/rank"), 405)
@@ -273,43 +252,6 @@ def test_request_ids_are_taken_over_only_when_they_are_harmless(served):
         assert set(answer.headers["x-request-id"]) <= set(string.hexdigits)
 
 
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(st.characters(exclude_categories=()), max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=12,
-)
-FIELDS = st.sampled_from(
-    """
-    query history model top_k threshold coverage steps demonstrations calls tools rank request form
-    policy messages input tool_choice id links outcome arguments tool role content tool_calls
-    function
-    """.split()  # noqa: SIM905  # readable as prose
-)
-
-
-@given(
-    path=st.sampled_from(
-        [*POSTS, "/v1/mask/anthropic", "/v1/sessions/x/call", "/v1/sessions/x/rank"]
-    ),
-    body=st.dictionaries(FIELDS, VALUES | st.dictionaries(FIELDS, VALUES)) | VALUES,
-)
-def test_random_bodies_are_never_a_failure_of_the_server(served, path, body):
-    content = json.dumps(body).encode("ascii")
-    answer = served.http.post(path, content=content, headers=JSON)
-    assert answer.status_code < 500, answer.text
-    if answer.status_code >= 400:
-        refused(answer, answer.status_code)
-
-
-@given(path=st.sampled_from(POSTS), content=st.binary(max_size=300))
-def test_random_bytes_are_refused(served, path, content):
-    refused(served.http.post(path, content=content, headers=JSON), 400, 422)
-
-
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
 def test_numbers_that_json_does_not_have_are_refused(served, number):
     made = f'{{"tool": "a", "arguments": {{"x": {number}}}}}'
@@ -324,13 +266,3 @@ def test_numbers_that_json_does_not_have_are_refused(served, number):
     for path, body in sent:
         headers = {"content-type": "application/json"}
         assert served.http.post(path, content=body, headers=headers).status_code in (400, 422)
-
-
-def test_every_answer_keeps_browsers_from_guessing_its_type(served):
-    for answer in (
-        served.post("/v1/rank", {"query": QUERY}),
-        served.post("/v1/rank", {}),
-        served.get("/docs"),
-        served.get("/nowhere"),
-    ):
-        assert answer.headers["x-content-type-options"] == "nosniff"

@@ -166,15 +166,6 @@ def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, m
         assert "probabilities that are not numbers" in answer.json()["error"]["message"]
 
 
-def test_a_folder_that_is_away_for_a_moment_is_no_change(model):
-    with serving.serve(serving.settings(model)) as served:
-        model.rename(model.with_name("away"))
-        assert not served.service.models["mail"].changed
-        assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
-        model.with_name("away").rename(model)
-        assert not served.service.models["mail"].changed
-
-
 def test_a_folder_that_cannot_be_served_does_not_start(tmp_path):
     with pytest.raises(ModelError, match="does not exist"):
         create_app(serving.settings(tmp_path / "nothing"))

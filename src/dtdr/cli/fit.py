@@ -172,9 +172,8 @@ def _note_failures(model: Model, demonstrations: Sequence[Demonstration]) -> Non
     for item in demonstrations if training.skipped_failures else ():
         if item.outcome == "failure":
             failures.update(blame(item))
-    remedies = ("import with --failed keep", "fit with --set failure_weight=1")
     runs = training.skipped_failures + training.demonstrations
-    if sentence := explain_failures(failures, training.skipped_failures, runs, remedies):
+    if sentence := explain_failures(failures, training.skipped_failures, runs):
         note(sentence)
 
 

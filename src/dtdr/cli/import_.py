@@ -18,12 +18,12 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.cut_options import Failed, Outputs, Turns
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.log_format import TraceFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
+from dtdr.logs.turns import Turns
 
 MEGABYTE = 1_000_000
 
@@ -48,8 +48,6 @@ def import_traces(
     output: Annotated[Path, typer.Option("--output", "-o")],
     tools_out: Path | None = None,
     turns: Turns = Turns.SPLIT,
-    failed: Failed = Failed.KEEP,
-    outputs: Outputs = Outputs.TEXT,
     redact: bool = False,
     redact_rules: Path | None = None,
     settings: Annotated[
@@ -75,9 +73,6 @@ def import_traces(
         turns: Where to cut conversations. split writes one demonstration per user message, with the
             earlier conversation in "before". context also repeats the earlier user messages in the
             query. whole-query writes one demonstration per conversation.
-        failed: What to do with failed calls. keep: write them with their status. mark-run: also
-            mark the run as failed if the tool did not succeed later; dtdr fit leaves it out.
-        outputs: text: write the outputs of calls. none: leave them out.
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
@@ -86,7 +81,7 @@ def import_traces(
     window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
     own |= {"leave_out": strip, "window_bytes": window * MEGABYTE, "idle_gap": gap}
-    choices = logs.CutOptions(turns=turns, failed=failed, outputs=outputs, **own)
+    choices = logs.CutOptions(turns=turns, **own)
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
@@ -115,10 +110,9 @@ def import_traces(
     }
     for reason in bad.first if bad is not None else ():
         note(f"left out {reason}")
-    remedies = ("import with --failed keep", "fit with --set failure_weight=1")
     for sentence in (
         explain_dropped(summary["dropped"], summary["runs"]),
-        explain_failures(summary["failures"], summary["failed_runs"], summary["kept"], remedies),
+        explain_failures(summary["failures"], summary["failed_runs"], summary["kept"]),
     ):
         if sentence:
             note(sentence)

@@ -101,7 +101,7 @@ def run(
         workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.
-        dry: Only print the number of runs.
+        dry: Only print the number of runs and their expected time.
     """
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
@@ -147,9 +147,15 @@ def run(
     )
     if dry:
         if as_json:
-            print_json({"runs": summary.runs, "cached": summary.cached})
+            expected = round(summary.expected_seconds)
+            counts = {"runs": summary.runs, "cached": summary.cached}
+            print_json({**counts, "expected_seconds": expected})
         else:
-            say(f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache")
+            minutes = max(1, round(summary.expected_seconds / 60))
+            say(
+                f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache; the other "
+                f"{summary.runs - summary.cached:,} take about {plural(minutes, 'minute')}"
+            )
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)

@@ -11,7 +11,6 @@ import typer
 
 from dtdr.cli.output import note
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.cut_options import Outputs
 
 if TYPE_CHECKING:
     from dtdr.agents.gateway import Gateway
@@ -35,7 +34,7 @@ def mcp(
     always: list[str] | None = None,
     learn: Path | None = None,
     redact: bool = True,
-    outputs: Outputs = Outputs.TEXT,
+    outputs: bool = True,
     prefetch: bool = False,
     pin: Path | None = None,
     setup: str | None = None,
@@ -62,7 +61,7 @@ def mcp(
         always (TOOL): Always list this tool; repeatable.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
         redact: Remove secrets and personal data from what --learn writes.
-        outputs: With --learn: write the outputs of calls (text), or leave them out (none).
+        outputs: With --learn: write the outputs of calls, too.
         prefetch: Make predicted calls while the LLM thinks. Only tools under "prefetch" in the
             config are called early; without that list, tools that their server marks as read-only.
         pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
@@ -136,10 +135,9 @@ def _serve(gateway: Gateway, http: str | None) -> None:
     import anyio
 
     from dtdr.agents.gateway import serve_http, serve_stdio
-    from dtdr.agents.gateway.http import LIMITS
     from dtdr.serve.server.process import tune_process
 
-    tune_process(LIMITS.connections)
+    tune_process()
     if http is None:
         anyio.run(serve_stdio, gateway)
         return

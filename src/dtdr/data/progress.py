@@ -19,14 +19,14 @@ def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterat
 
 
 @contextmanager
-def progress_bar(label: str, total: int | None) -> Iterator[Callable[[], None]]:
-    """A function that moves the bar one on, from any thread."""
+def progress_bar(label: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """A function that moves the bar on, by 1 or a number, from any thread."""
     if not sys.stderr.isatty():
-        yield lambda: None
+        yield lambda _=1: None
         return
     from rich.console import Console  # slow to import, and needed on a terminal only
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total)
-        yield lambda: progress.advance(task)
+        yield lambda count=1: progress.advance(task, count)

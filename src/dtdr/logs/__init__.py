@@ -16,9 +16,8 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.logs.claude_code import ClaudeCode
 from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
-from dtdr.logs.cut_options import CutOptions, Failed, Outputs, Turns
 from dtdr.logs.exports import Langfuse, LangSmith
-from dtdr.logs.importer import UNUSABLE, Importer
+from dtdr.logs.importer import UNUSABLE, Importer, import_traces
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.log_format import Canonical, TraceFormat
 from dtdr.logs.mcp import MCP, read_line
@@ -27,7 +26,7 @@ from dtdr.logs.otel import OpenInference, OpenTelemetry
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.redaction_rules import read_rules
 from dtdr.logs.streams import LogReader
-from dtdr.logs.writing import import_traces
+from dtdr.logs.turns import CutOptions, Turns
 
 # A new format is a class and a line here. Formats are detected in this order, so those that
 # recognize few records come first.
@@ -158,10 +157,8 @@ __all__ = [
     "FORMATS",
     "INJECTED_TAGS",
     "CutOptions",
-    "Failed",
     "Importer",
     "LogReader",
-    "Outputs",
     "Redactor",
     "Turns",
     "detect_format",

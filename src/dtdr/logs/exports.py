@@ -23,7 +23,7 @@ from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_qu
 class LangSmith(SpanFormat):
     """Runs with ``run_type``, ``inputs`` and ``outputs``, which may be objects or JSON texts.
 
-    Messages are LangChain's or a provider's. ``dotted_order`` orders runs without a start time.
+    Messages are LangChain's or a provider's.
     """
 
     name: ClassVar[str] = "langsmith"
@@ -51,7 +51,6 @@ class LangSmith(SpanFormat):
         span = span_of(run)
         name, span.tool, span.kind = span.tool, "", run["run_type"]
         span.trace, span.parent = trace, span.parent or parent
-        span.start = span.start or _read_dotted_order(run.get("dotted_order"))
         inputs, outputs = decode_json(run.get("inputs")), decode_json(run.get("outputs"))
         extra = as_mapping(run.get("extra"))
         if not span.parent:
@@ -74,16 +73,6 @@ class LangSmith(SpanFormat):
             span.kind = ""
             read_question(span, inputs)
         return span
-
-
-def _read_dotted_order(value: object) -> int:
-    """Start time out of ``20240501T120000000000Z<id>.20240501T120001000000Z<id>``."""
-    if not isinstance(value, str):
-        return 0
-    moment = value.rsplit(".", 1)[-1].split("Z", 1)[0]
-    if len(moment) < 15:
-        return 0
-    return nanoseconds(f"{moment[:15]}.{moment[15:] or '0'}+00:00")
 
 
 def _group(extra: Mapping[str, Any], run: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Reads logs of one format as a stream and yields demonstrations, each once."""
+"""Reads logs of one format as a stream, and writes their demonstrations, each once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.data.calls import find_references
-from dtdr.data.demonstration_files import SeenIds
+from dtdr.data.demonstration_files import SeenIds, save_demonstrations, save_tools
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords, leave_out
+from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError
-from dtdr.logs.cut_options import CutOptions
-from dtdr.logs.left_out import blame
+from dtdr.errors import InputError, OutputError
+from dtdr.logs.left_out import blame, explain_dropped
 from dtdr.logs.log_format import Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.streams import LogReader
-from dtdr.logs.turns import Cutter
+from dtdr.logs.streams import LogReader, file_size
+from dtdr.logs.turns import CutOptions, Cutter
 
 # Logs contain whatever a program wrote: a number may be in the place of a list. The readers
 # explain what they know is wrong; anything else of a wrong shape raises one of these.
@@ -147,3 +147,40 @@ def _scrubbed_tool(tool: Tool, redactor: Redactor) -> Tool:
         replace(item, description=redactor.text(item.description)) for item in tool.parameters
     )
     return Tool(tool.name, redactor.text(tool.description), tuple(parameters))
+
+
+def import_traces(
+    importer: Importer, output: Path, *, tools_output: Path | None = None, force: bool = False
+) -> None:
+    """Write demonstrations as JSON lines or (``.parquet``) as Parquet, as a whole or not at all.
+
+    Raises:
+        InputError: a record cannot be used, or nothing could be kept.
+        OutputError: a file exists and ``force`` is False, or cannot be written.
+    """
+    if tools_output is not None and tools_output.exists() and not force:
+        raise OutputError(f"{tools_output} exists; pass --force to replace it")
+    save_demonstrations(output, _with_progress(importer), force=force)
+    if tools_output is not None:
+        save_tools(tools_output, importer.tools(), force=force)
+
+
+def _with_progress(importer: Importer) -> Iterator[Demonstration]:
+    reader = importer.reader
+    is_packed = any(path.suffix == ".gz" for path in reader.paths)
+    size = 0 if is_packed else sum(map(file_size, reader.paths))
+    done = 0
+    with progress_bar("Importing", size or None) as advance:
+        for demonstration in importer.demonstrations():
+            yield demonstration
+            advance(reader.read_bytes - done)
+            done = reader.read_bytes
+    about = importer.summary()
+    if about["kept"]:
+        return
+    if about["dropped"]:
+        raise InputError(f"nothing was kept: {explain_dropped(about['dropped'], about['runs'])}")
+    raise InputError(
+        f"no run was found in {about['records']:,} records ({about['bad_records']:,} bad); "
+        f"is this {importer.format.title}?"
+    )

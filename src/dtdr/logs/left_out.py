@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 
 MANY = 0.05
@@ -21,34 +20,27 @@ OPTIONS = {
 """Reasons why an import drops runs, and the option of ``dtdr import`` that keeps them."""
 
 
-def unresolved_tools(calls: Iterable[ToolCall]) -> list[str]:
-    """Tools that failed and did not succeed later, in the order they failed."""
+def blame(demonstration: Demonstration) -> list[str]:
+    """What a failed run is counted under: tools that did not succeed later, or the whole run."""
     pending: dict[str, None] = {}
-    for call in calls:
+    for call in demonstration.plan.calls:
         if call.status == "error":
             pending[call.tool] = None
         else:
             pending.pop(call.tool, None)
-    return list(pending)
+    return list(pending) or [WHOLE_RUN]
 
 
-def blame(demonstration: Demonstration) -> list[str]:
-    """What a failed run is counted under: its unresolved tools, or the run as a whole."""
-    return unresolved_tools(demonstration.plan.calls) or [WHOLE_RUN]
-
-
-def explain_failures(
-    failures: Mapping[str, int], left_out: int, runs: int, remedies: Iterable[str]
-) -> str:
+def explain_failures(failures: Mapping[str, int], left_out: int, runs: int) -> str:
     """A sentence about ``left_out`` of ``runs`` that are marked as failed; empty if they are few.
 
-    ``failures`` counts by ``blame``; ``remedies`` are options that let learning use these runs.
+    ``failures`` counts by ``blame``.
     """
     if left_out <= MANY * runs:
         return ""
     return (
         f"{_share(left_out, runs)} are marked as failed, and fit leaves them out "
-        f"({_list(failures)}); to learn from them, {' or '.join(remedies)}"
+        f"({_list(failures)}); to learn from them, fit with --set failure_weight=1"
     )
 
 

@@ -1,4 +1,7 @@
-"""OpenTelemetry spans by two conventions: GenAI and OpenInference."""
+"""OpenTelemetry spans by two conventions, GenAI and OpenInference.
+
+They are OTLP JSON, as Phoenix and OpenTelemetry SDKs print them, or flat rows of a table.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from dtdr.data.outputs import is_marked
+from dtdr.errors import InputError
 from dtdr.logs.log_format import as_list, as_mapping, as_text, decode_json, first_of
-from dtdr.logs.otlp import open_spans, try_spans, unflatten
-from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question
+from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question, span_of
+
+_CONTAINERS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans")
+_IDS = ("spanId", "traceId", "context", "context.trace_id", "trace_id")
+_OTHERS = ("resourceLogs", "resourceMetrics", "resource", "scope")
+_PREFIX = "attributes."
 
 _AGENT_OPERATION = "invoke_agent"
 _MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
@@ -24,11 +32,11 @@ class OpenTelemetry(SpanFormat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it has spans."""
-        return any(span.trace for span, _ in try_spans(record))
+        return any(span.trace for span, _ in _try_spans(record))
 
     def spans(self, record: Any) -> Iterator[Span]:
         """The spans of an export batch, or one span; see ``SpanFormat.spans``."""
-        for span, attributes in open_spans(record):
+        for span, attributes in _open_spans(record):
             self._read(span, attributes)
             yield span
 
@@ -71,7 +79,7 @@ class OpenTelemetry(SpanFormat):
         span.outputs += message_list(decode_json(attributes.get("gen_ai.output.messages")))
         numbered = {key: value for key, value in attributes.items() if key.startswith(_NUMBERED)}
         if numbered:
-            nested = unflatten(numbered)
+            nested = _unflatten(numbered)
             span.inputs += map(_read_parts, message_list(_at(nested, "gen_ai", "prompt")))
             span.outputs += map(_read_parts, message_list(_at(nested, "gen_ai", "completion")))
             tools = map(as_mapping, as_list(_at(nested, "llm", "request", "functions")))
@@ -102,14 +110,14 @@ class OpenInference(SpanFormat):
     def recognizes(cls, record: Any) -> bool:
         """Whether one of its spans names its kind as OpenInference does."""
         return any(
-            _at(unflatten(attributes), "openinference", "span", "kind")
-            for _, attributes in try_spans(record)
+            _at(_unflatten(attributes), "openinference", "span", "kind")
+            for _, attributes in _try_spans(record)
         )
 
     def spans(self, record: Any) -> Iterator[Span]:
         """The spans of an export batch, or one span; see ``SpanFormat.spans``."""
-        for span, attributes in open_spans(record):
-            self._read(span, unflatten(attributes))
+        for span, attributes in _open_spans(record):
+            self._read(span, _unflatten(attributes))
             yield span
 
     def _read(self, span: Span, nested: Mapping[str, Any]) -> None:
@@ -157,3 +165,102 @@ def _at(value: Any, *path: str) -> Any:
             return None
         value = value.get(step)
     return value
+
+
+def _open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
+    """The spans of an export batch, or the one span that a record is, with their attributes.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if not isinstance(record, dict):
+        raise InputError("a span must be a JSON object")
+    if isinstance(inner := first_of(record, *_CONTAINERS), list):
+        for item in inner:
+            yield from _open_spans(item)
+    elif not record.keys().isdisjoint(_IDS):
+        yield _read_span(record)
+    elif record.keys().isdisjoint(_OTHERS):
+        raise InputError("not a span: it has none of 'resourceSpans', 'spanId', 'context'")
+
+
+def _try_spans(record: Any) -> list[tuple[Span, dict[str, Any]]]:
+    """As ``_open_spans``; empty for anything else."""
+    try:
+        return list(_open_spans(record))
+    except (InputError, TypeError, AttributeError, ValueError):
+        return []
+
+
+def _read_span(record: Mapping[str, Any]) -> tuple[Span, dict[str, Any]]:
+    attributes = decode_json(record.get("attributes"))
+    if not isinstance(attributes, (dict, list)):
+        attributes = {
+            key.removeprefix(_PREFIX): value
+            for key, value in record.items()
+            if key.startswith(_PREFIX) and value is not None
+        }
+    attributes = _attribute_values(attributes)
+    span = span_of(record)
+    span.failed = span.failed or "error.type" in attributes
+    return span, attributes
+
+
+def _attribute_values(attributes: Any) -> dict[str, Any]:
+    """OTLP's list of keys and typed values as an object."""
+    if isinstance(attributes, dict):
+        return dict(attributes)
+    return {
+        str(item["key"]): _any_value(item.get("value"))
+        for item in as_list(attributes)
+        if isinstance(item, dict) and "key" in item
+    }
+
+
+def _any_value(value: Any) -> Any:
+    """An OTLP ``AnyValue`` as plain JSON."""
+    kind: str
+    inner: Any
+    kind, inner = next(iter(value.items()), ("", None)) if isinstance(value, dict) else ("", value)
+    if kind == "intValue":
+        return int(inner)
+    if kind == "arrayValue":
+        return list(map(_any_value, as_list(first_of(inner, "values"))))
+    if kind == "kvlistValue":
+        return _attribute_values(first_of(inner, "values"))
+    return inner if kind.endswith("Value") or not kind else value
+
+
+def _unflatten(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"a.0.b": 1}`` as ``{"a": [{"b": 1}]}``; values that are nested stay nested."""
+    root: dict[str, Any] = {}
+    for key, value in attributes.items():
+        target = root
+        *path, last = str(key).split(".")
+        for step in path:
+            below = target.get(step)
+            if not isinstance(below, dict):
+                below = target[step] = {}
+            target = below
+        value, present = _inner(value), target.get(last)
+        if isinstance(present, dict) and isinstance(value, dict):
+            present.update(value)
+        else:
+            target[last] = value
+    listed = _number_keys(root)
+    return listed if isinstance(listed, dict) else root
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _unflatten(value) if any("." in str(key) for key in value) else dict(value)
+    return list(map(_inner, value)) if isinstance(value, list) else value
+
+
+def _number_keys(value: Any) -> Any:
+    """Objects whose keys are all numbers as lists."""
+    if not isinstance(value, dict):
+        return value
+    if value and all(str(key).isdigit() for key in value):
+        return [_number_keys(value[key]) for key in sorted(value, key=int)]
+    return {key: _number_keys(item) for key, item in value.items()}

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from dtdr.data.calls import ToolCall, is_text
 from dtdr.data.demonstrations import Demonstration, Message
-from dtdr.data.outputs import bound_output
+from dtdr.data.outputs import OUTPUT_LENGTH, bound_output
 from dtdr.data.plan import Plan
-from dtdr.logs.cut_options import CutOptions, Outputs
 from dtdr.logs.log_format import digest
 from dtdr.logs.redaction import Redactor
 
@@ -22,15 +21,15 @@ class Scrubber:
     """Rewrites what is kept of a log.
 
     Args:
-        options: what is kept of outputs, and how much.
+        length: characters kept of an output; 0 keeps none.
         redactor: replaces secrets; None leaves them.
         counts: counts ``cut outputs``.
     """
 
     def __init__(
-        self, options: CutOptions, redactor: Redactor | None, counts: Counter[str] | None = None
+        self, length: int, redactor: Redactor | None, counts: Counter[str] | None = None
     ) -> None:
-        self.options = options
+        self.length = length
         self.redactor = redactor
         self.counts: Counter[str] = Counter() if counts is None else counts
 
@@ -90,25 +89,22 @@ class Scrubber:
         """A message before the query."""
         return Message(role, self.output(text, messages=True)[0])
 
-    def output(
-        self, output: Any, whole_length: int | None = None, *, messages: bool = False
-    ) -> tuple[Any, int | None]:
+    def output(self, output: Any, *, messages: bool = False) -> tuple[Any, int | None]:
         """An output as it is written, and its full length if it was cut.
 
         Args:
             output: JSON or text; None if there is none.
-            whole_length: characters of the text that it was read from.
             messages: whether it is a message, which is always kept.
         """
-        options = self.options
-        if output is None or (options.outputs is Outputs.NONE and not messages):
+        length, whole = self.length, None
+        if output is None or (not length and not messages):
             return None, None
-        length, whole = options.output_length, None
+        length = length or OUTPUT_LENGTH
         if self.redactor is not None and isinstance(output, str):
             if len(output) > length + AHEAD:
                 output, whole = output[: length + AHEAD], len(output)
             output = self.redactor.text(output)
-        bounded, cut = bound_output(output, length, whole_length=whole_length)
+        bounded, cut = bound_output(output, length)
         if self.redactor is not None and not isinstance(bounded, str):
             bounded = self.redactor.value(bounded)
         if whole is not None or cut is not None:

@@ -122,13 +122,16 @@ class SpanFormat(TraceFormat):
         If no span is a tool, spans with the name of a tool that a model asked for are.
         """
         spans = [Span(*json_codec.loads(payload)) for payload in payloads]
+        for span in spans:
+            span.inputs = [item for message in span.inputs for item in items_of(message)]
+            span.outputs = [item for message in span.outputs for item in items_of(message)]
         if not any(span.kind == "tool" for span in spans):
-            items = (i for span in spans for message in span.outputs for i in items_of(message))
+            items = [item for span in spans for item in span.outputs]
             tools = {item.tool for item in items if isinstance(item, ToolCallRequest)}
             for span in spans:
                 if not span.kind and span.tool in tools:
                     span.kind = "tool"
-        yield _Tree(spans).trace()
+        yield _Run(_Tree(spans)).trace()
 
 
 _DEEPEST = 50
@@ -150,21 +153,6 @@ class _Tree:
         """Whether an agent ran inside another agent, as one of its calls."""
         return span.kind == "agent" and self._places[span.id][1]
 
-    def trace(self) -> Trace:
-        """The run of the whole trace, with nested runs."""
-        return _Assembly(self, self.runs.get("", [])).trace()
-
-    def nest(self, call: TracedCall, span: Span, depth: int) -> TracedCall:
-        """The call with what ran inside it, if that called something."""
-        spans = self.runs.get(span.id)
-        if spans and depth <= _DEEPEST:
-            trace = _Assembly(self, spans, span, depth).trace()
-            calls = [event for event in trace.events if isinstance(event, TracedCall)]
-            # One call of the same tool is one execution, recorded by the agent and by the server.
-            if calls and (len(calls) > 1 or calls[0].tool != call.tool):
-                nest(call, trace, f"{span.trace}/{span.id}")
-        return call
-
     def _find_places(self) -> dict[str, tuple[str, bool]]:
         """The run of each span, and whether the span is inside an agent of that run."""
         below: dict[str, list[Span]] = {}
@@ -184,24 +172,22 @@ class _Tree:
         return places
 
 
-class _Assembly:
-    """One run: its spans in the order of their starts, and the call it is nested in."""
+class _Run:
+    """One run: its spans in the order of their starts, and the span it is nested in."""
 
-    def __init__(
-        self, tree: _Tree, spans: list[Span], inside: Span | None = None, depth: int = 0
-    ) -> None:
+    def __init__(self, tree: _Tree, inside: Span | None = None, depth: int = 0) -> None:
         self.tree = tree
-        self.depth = depth
-        self.spans = spans
         self.inside = inside
-        self.models = [span for span in spans if span.kind == "llm"]
-        self.inputs = {s.id: [i for m in s.inputs for i in items_of(m)] for s in self.models}
-        self.outputs = {s.id: [i for m in s.outputs for i in items_of(m)] for s in self.models}
+        self.depth = depth
+        self.spans = tree.runs.get("" if inside is None else inside.id, [])
         self.models = self._main_conversation()
 
     def trace(self) -> Trace:
         calls = self._calls()
-        calls += map(self._agent_call, filter(self.tree.is_sub_agent, self.spans))
+        for span in filter(self.tree.is_sub_agent, self.spans):
+            arguments = {"input": span.text} if span.text else {}
+            call = _executed(f"agent:{span.tool}", arguments, span)
+            calls.append(self._with_nested(call, span))
         messages = list(self._iter_messages())
         has_query = any(isinstance(message, UserMessage) for _, message in messages)
         if not has_query and (text := self._root_text()):
@@ -210,60 +196,66 @@ class _Assembly:
         events: list[tuple[int, int, Event]] = [(int(at), 0, message) for at, message in messages]
         events += [(int(call.started), 1, call) for call in calls]
         events.sort(key=itemgetter(0, 1))
-        first = self.spans[0] if self.spans else None
-        root = self._root()
+        first = self.spans[0] if self.spans else Span("", "")
+        top = "" if self.inside is None else self.inside.id
+        tops = (s for s in self.spans if s.parent == top or s.parent not in self.tree.by_id)
         before = conversation(enumerate(self._before()))
         return Trace(
-            id=first.trace if first else "",
+            id=first.trace,
             events=[event for _, _, event in events],
             earlier=before.events,
             group=next((span.group for span in self.spans if span.group), ""),
             given=before.given,
-            failed=root is not None and root.failed,
-            at=first.start if first else 0,
+            failed=next((span.failed for span in tops), False),
+            at=first.start,
             offered={name for span in self.spans for name in span.offered},
         )
 
-    def _agent_call(self, span: Span) -> TracedCall:
-        arguments = {"input": span.text} if span.text else {}
-        name, ended = f"agent:{span.tool}", span.end or None
-        call = TracedCall(name, arguments, span.start, ended, "", span.output, span.failed)
-        return self.tree.nest(call, span, self.depth + 1)
+    def _with_nested(self, call: TracedCall, span: Span) -> TracedCall:
+        """The call with what ran inside it, if that called something."""
+        if span.id in self.tree.runs and self.depth < _DEEPEST:
+            trace = _Run(self.tree, span, self.depth + 1).trace()
+            calls = [event for event in trace.events if isinstance(event, TracedCall)]
+            # One call of the same tool is one execution, recorded by the agent and by the server.
+            if calls and (len(calls) > 1 or calls[0].tool != call.tool):
+                nest(call, trace, f"{span.trace}/{span.id}")
+        return call
 
     def _main_conversation(self) -> list[Span]:
+        """The calls of models of the conversation that the run begins with."""
         main, opening = [], None
-        for span in self.models:
-            first = next((i.text for i in self.inputs[span.id] if isinstance(i, UserMessage)), None)
-            if opening is None:
-                opening = first
-            if first is None or first == opening:
-                main.append(span)
+        for span in self.spans:
+            if span.kind == "llm":
+                first = next(iter(_texts(span.inputs)), None)
+                opening = first if opening is None else opening
+                if first in (None, opening):
+                    main.append(span)
         return main
 
     def _iter_messages(self) -> Iterator[tuple[int, UserMessage | AssistantMessage]]:
         """Messages: the user's at the first model call that has them, the agent's at its end."""
         known, last = 0, None
         for span in self.models:
-            texts = _texts(self.inputs[span.id])
+            texts = _texts(span.inputs)
             if texts and (len(texts) > known or texts[-1] != last):
                 new = texts[known:] if known and len(texts) > known else texts[-1:]
                 for text in new:
                     yield span.start, UserMessage(text, at=span.start)
                 last = texts[-1]
             known = len(texts) or known
-            for item in self.outputs[span.id]:
+            for item in span.outputs:
                 if isinstance(item, AssistantMessage):
                     yield max(span.start, span.end), item
 
     def _before(self) -> list[Item]:
         """The conversation before this trace: all before the user's last message."""
         for span in self.models:
-            items = self.inputs[span.id]
+            items = span.inputs
             queries = [i for i, item in enumerate(items) if isinstance(item, UserMessage)]
             if queries:
                 rest = [item for item in items[queries[-1] :] if isinstance(item, SystemMessage)]
                 return [*items[: queries[-1]], *rest]
-        return [i for s in self.models[:1] for i in self.inputs[s.id]]
+        return self.models[0].inputs if self.models else []
 
     def _calls(self) -> list[TracedCall]:
         """Executions, completed from the messages; if there are none, what the model asked for."""
@@ -274,7 +266,7 @@ class _Assembly:
                 if call.id and call.id in answers:
                     answer, call.ended = answers[call.id]
                     call.output, call.failed = answer.output, answer.has_failed
-            first = self.inputs[self.models[0].id] if self.models else []
+            first = self.models[0].inputs if self.models else []
             before = {item.id for item in first if isinstance(item, ToolCallRequest)}
             return [call for call in asked if call.id not in before]
         by_id = {call.id: call for call in asked if call.id}
@@ -285,8 +277,7 @@ class _Assembly:
                 fitting = (c.id for c in asked if c.id in unnamed and c.tool == span.tool)
                 span.call_id = next(fitting, "")
                 unnamed.discard(span.call_id)
-            call = TracedCall(span.tool, span.arguments, span.start, span.end or None, span.call_id)
-            call.output, call.failed = span.output, span.failed
+            call = _executed(span.tool, span.arguments, span)
             if (request := by_id.get(span.call_id)) is not None:
                 call.step = request.step
                 call.arguments = request.arguments if call.arguments is None else call.arguments
@@ -294,7 +285,7 @@ class _Assembly:
                 answer, _ = answers[span.call_id]
                 call.failed = call.failed or answer.failed is True
                 call.output = answer.output if call.output is None else call.output
-            calls.append(self.tree.nest(call, span, self.depth + 1))
+            calls.append(self._with_nested(call, span))
         return calls
 
     def _read_requests(self) -> tuple[list[TracedCall], dict[str, tuple[ToolResult, int]]]:
@@ -305,8 +296,7 @@ class _Assembly:
         at = step = 0
         for span in self.models:
             ended = max(span.end, span.start)
-            parts = (self.inputs[span.id], at, False), (self.outputs[span.id], ended, True)
-            for items, started, is_output in parts:
+            for items, started, is_output in (span.inputs, at, False), (span.outputs, ended, True):
                 step += 1
                 for item in items:
                     if isinstance(item, ToolResult):
@@ -323,11 +313,6 @@ class _Assembly:
             at = ended
         return calls, answers
 
-    def _root(self) -> Span | None:
-        top = "" if self.inside is None else self.inside.id
-        tops = (s for s in self.spans if s.parent == top or s.parent not in self.tree.by_id)
-        return next(tops, None)
-
     def _root_text(self) -> str:
         inside = self.inside
         if inside is not None and inside.kind == "agent" and inside.text.strip():
@@ -335,12 +320,16 @@ class _Assembly:
         for span in self.spans:
             if span.kind in ("llm", "tool") or self.tree.is_sub_agent(span):
                 continue
-            texts = _texts([item for message in span.inputs for item in items_of(message)])
-            if texts:
+            if texts := _texts(span.inputs):
                 return texts[-1]
             if span.text.strip():
                 return span.text
         return ""
+
+
+def _executed(tool: str, arguments: Any, span: Span) -> TracedCall:
+    ended = span.end or None
+    return TracedCall(tool, arguments, span.start, ended, span.call_id, span.output, span.failed)
 
 
 def _texts(items: list[Item]) -> list[str]:

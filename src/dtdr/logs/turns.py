@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from enum import StrEnum
 
 from dtdr.data import json_codec
 from dtdr.data.calls import END, ToolCall, check_text, without_references
 from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
-from dtdr.data.outputs import status_of
+from dtdr.data.outputs import OUTPUT_LENGTH, status_of
 from dtdr.data.plan import Plan
-from dtdr.logs.cut_options import CutOptions, Failed, Turns
-from dtdr.logs.injected import remove_blocks
-from dtdr.logs.left_out import unresolved_tools
+from dtdr.logs.injected import INJECTED_TAGS, remove_blocks
 from dtdr.logs.log_format import (
-    AssistantMessage,
+    DEFAULT_BYTES,
     Event,
     Trace,
     TracedCall,
@@ -32,8 +29,6 @@ from dtdr.logs.references import ReferenceFinder, escape
 from dtdr.logs.refusals import is_refusal
 from dtdr.logs.scrubbing import Scrubber
 
-Role = Literal["user", "assistant"]
-
 MAX_DECODED = 8_000_000
 """Longer outputs stay texts, even if they are JSON."""
 
@@ -41,7 +36,46 @@ OUTPUTS_BEFORE = 20
 """The latest calls before a query keep their outputs. Each turn repeats what came before, and
 older outputs are in the demonstration of their own turn."""
 
-_NOT_JSON = re.compile("NaN|Infinity")
+
+class Turns(StrEnum):
+    """How a conversation of several user messages is cut."""
+
+    SPLIT = "split"
+    CONTEXT = "context"
+    WHOLE_QUERY = "whole-query"
+
+
+@dataclass(frozen=True, slots=True)
+class CutOptions:
+    """Choices made when a trace becomes demonstrations.
+
+    Attributes:
+        turns: ``split`` gives one demonstration a user message, with that message as its query
+            and everything that came before it as ``before``; ``context`` also writes the
+            conversation's earlier user messages into the query; ``whole-query`` gives one
+            demonstration a conversation, its query all user messages.
+        empty: keep turns that needed no tool, as plans without calls.
+        query: query of runs whose log has none; if empty, such runs are dropped.
+        references: whether arguments that were outputs of earlier calls become references.
+        reference_length: characters that a text needs to become a reference.
+        output_length: characters kept of an output, and of a message before the query. With 0,
+            a call has only its status, and messages are as by default.
+        leave_out: tags of blocks that a program put into users' messages, which are removed.
+        nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
+        window_bytes: memory for records of conversations and traces that may continue.
+        idle_gap: seconds of pause that end a run in formats without users.
+    """
+
+    turns: Turns = Turns.SPLIT
+    empty: bool = False
+    query: str = ""
+    references: bool = True
+    reference_length: int = 4
+    output_length: int = OUTPUT_LENGTH
+    leave_out: tuple[str, ...] = INJECTED_TAGS
+    nested: bool = True
+    window_bytes: int = DEFAULT_BYTES
+    idle_gap: float = 300.0
 
 
 @dataclass(slots=True)
@@ -64,7 +98,7 @@ class Cutter:
         self.source = source
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.scrubber = Scrubber(options, redactor, self.counts)
+        self.scrubber = Scrubber(options.output_length, redactor, self.counts)
 
     def cut(self, trace: Trace, parent: Parent | None = None) -> Iterator[Demonstration]:
         """The demonstrations of a trace, which may have run inside the call ``parent``.
@@ -128,7 +162,6 @@ class Cutter:
             replace(conversation.calls[id(call)], step=step)
             for call, step in zip(calls, number_steps(calls), strict=True)
         )
-        marks = options.failed is Failed.MARK_RUN and bool(unresolved_tools(plan_calls))
         query = self.scrubber.text(query)
         written = [[call.tool, without_references(call.arguments)] for call in plan_calls]
         mark = digest([trace.salt, query, written, [call.id for call in calls]])
@@ -139,7 +172,7 @@ class Cutter:
             query=query,
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
-            outcome="failure" if trace.failed or marks else "success",
+            outcome="failure" if trace.failed else "success",
             group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
             before=before,
             parent=parent,
@@ -173,11 +206,18 @@ class _Conversation:
         self.turn = _Turn([], [])
         self._before: list[Message | ToolCall] = []
         self._with_output: deque[int] = deque()
-        self._pending: list[UserMessage | AssistantMessage | ToolCall] = []
+        self._pending: list[Message | ToolCall] = []
 
     def add(self, turn: _Turn) -> None:
         """Begin a turn; the former one becomes part of what came before. Ids stay unique."""
-        self._finish(self.turn)
+        self.texts += self.turn.texts
+        self._pending += [Message("user", text) for text in self.turn.texts]
+        self._pending += [
+            self.calls[id(event)]
+            if isinstance(event, TracedCall)
+            else Message("assistant", event.text)
+            for event in self.turn.events
+        ]
         self.turn = turn
         for text in turn.texts:
             self.finder.give(text)
@@ -188,44 +228,29 @@ class _Conversation:
 
     def before(self) -> tuple[Message | ToolCall, ...]:
         """What happened before the latest turn."""
-        for event in self._pending:
-            if isinstance(event, ToolCall):
-                self._before.append(event)
-                if event.output is not None:
-                    self._with_output.append(len(self._before) - 1)
-            else:
-                role: Role = "user" if isinstance(event, UserMessage) else "assistant"
-                self._before.append(self.scrubber.message(role, event.text))
+        for item in self._pending:
+            if isinstance(item, Message):
+                item = self.scrubber.message(item.role, item.content)
+            elif item.output is not None:
+                self._with_output.append(len(self._before))
+            self._before.append(item)
         self._pending.clear()
         while len(self._with_output) > OUTPUTS_BEFORE:
             place = self._with_output.popleft()
             self._before[place] = _without_output(self._before[place])
         return tuple(self._before)
 
-    def _finish(self, turn: _Turn) -> None:
-        self.texts += turn.texts
-        self._pending += [UserMessage(text) for text in turn.texts]
-        self._pending += [
-            self.calls[id(event)] if isinstance(event, TracedCall) else event
-            for event in turn.events
-        ]
-
     def _call(self, call: TracedCall, identifier: str) -> ToolCall:
         redactor = self.scrubber.redactor
         check_text(call.tool, "the tool name")
-        length = None
         if isinstance(call.output, str) and len(call.output) <= MAX_DECODED:
-            text = call.output.strip()
-            call.output = decode_json(text)
-            plain = text.count("[") + text.count("{") < 50 and not _NOT_JSON.search(text)
-            if plain and not isinstance(call.output, str):
-                length = len(text)
+            call.output = decode_json(call.output.strip())
         arguments = escape(arguments_of(call.arguments))
         scrub = None if redactor is None else redactor.value
         arguments = self.finder.resolve(call, arguments, scrub)
         self.finder.add_output(call, identifier)
         status = status_of(call.output, failed=call.failed, ended=call.ended is not None)
-        output, length = self.scrubber.output(call.output, length)
+        output, length = self.scrubber.output(call.output)
         return ToolCall(identifier, call.tool, arguments, output, status, output_length=length)
 
 

@@ -28,8 +28,7 @@ class Limits:
         batch: steps in one request to ``/v1/rank/batch``.
         demonstrations: in one request to ``/v1/feedback``.
         sessions: open at a time in one process.
-        session_bytes: of the queries and histories of all sessions in one process.
-        key_session_bytes: the same for those of one key.
+        session_bytes: of the queries and histories of all sessions in one process, about.
         session_seconds: without a request before a session is dropped.
         ranking_seconds: for a ranking in a thread, such as one that asks a server.
         threads: of one model; further rankings wait for one.
@@ -48,7 +47,6 @@ class Limits:
     demonstrations: int = 256
     sessions: int = 10_000
     session_bytes: int = 256_000_000
-    key_session_bytes: int = 64_000_000
     session_seconds: float = 1_800.0
     ranking_seconds: float = 10.0
     threads: int = 8

@@ -205,7 +205,7 @@ class Model(Predictor):
         self.tools_ = tools
         self._names = tuple(tool.name for tool in tools)
         self._index = {name: position for position, name in enumerate(self._names)}
-        self._search = ToolSearch.of(tools[:-1])
+        self.tool_search = ToolSearch.of(tools[:-1])
 
     def _hold_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """Parts of the demonstrations, each with a model that has not seen them."""
@@ -218,7 +218,7 @@ class Model(Predictor):
 
             def start(position: int, other: Model = other) -> StepState:
                 item = demonstrations[position]
-                return other._steps.state_of(Run(item.query, item.before))
+                return other.steps.state_of(Run(item.query, item.before))
 
             yield HeldOutFold(np.flatnonzero(fold == number).tolist(), start)
 

@@ -15,7 +15,7 @@ from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
-from dtdr.predict.session import NO_ARGUMENTS, Fitted, Session
+from dtdr.predict.session import NO_ARGUMENTS, Session
 from dtdr.predict.steps import Prepared, RunRanker
 from dtdr.rankers.base import UNKNOWN, Ranker
 from dtdr.rankers.calibration import Calibration
@@ -35,6 +35,7 @@ class Predictor:
         arguments_: which value each argument takes; None if that was not learned.
         plans_: whole plans; None if they were not learned.
         tools_: the tool vocabulary, sorted by name, end of plan last.
+        tool_search: searches the tools, end of plan left out.
         training_: the training record.
     """
 
@@ -45,7 +46,7 @@ class Predictor:
     training_: TrainingData
     _names: tuple[str, ...]
     _index: dict[str, int]
-    _search: ToolSearch
+    tool_search: ToolSearch
 
     @property
     def name(self) -> str:
@@ -106,7 +107,8 @@ class Predictor:
         return self._snapshot()._index.get(tool, UNKNOWN)
 
     @property
-    def _steps(self) -> RunRanker:
+    def steps(self) -> RunRanker:
+        """Ranks runs; it does not change."""
         return RunRanker(self.ranker, self._names, self._index, self.may_end_at_once)
 
     def rank(
@@ -135,7 +137,7 @@ class Predictor:
             InputError: the query is not text, or something is not a call, a message or a name.
             DtdrError: the model is not fitted.
         """
-        return self._snapshot()._steps.rank([as_run(query, history, before, offered)])[0]
+        return self._snapshot().steps.rank([as_run(query, history, before, offered)])[0]
 
     def rank_batch(
         self,
@@ -160,11 +162,11 @@ class Predictor:
                 raise InputError(f"{len(queries)} queries but {len(given)} {name} were given")
         nothing: Sequence[Sequence[Any]] = [()] * len(queries)
         runs = map(as_run, queries, histories or nothing, befores or nothing)
-        return model._steps.rank(list(runs))
+        return model.steps.rank(list(runs))
 
     def prepare(self, query: str | Run) -> Prepared:
         """Encode a query and what came before it once, to rank it with several histories."""
-        return Prepared(self._snapshot()._steps, as_run(query).first(0))
+        return Prepared(self._snapshot().steps, as_run(query).first(0))
 
     def session(self, query: str | Run, *, before: Sequence[BeforeLike] = ()) -> Session:
         """A session that encodes the query once and ranks after each call.
@@ -178,9 +180,8 @@ class Predictor:
             InputError: the query is not text, or something is not a message or a call.
             DtdrError: the model is not fitted.
         """
-        model = self._snapshot()
-        fitted = Fitted(model._steps, model._search, model.arguments_, model.plans_)
-        return Session(fitted, as_run(query, before=before).copy())
+        model, run = self._snapshot(), as_run(query, before=before).copy()
+        return Session(run, model.steps, model.tool_search, model.arguments_, model.plans_)
 
     # -- search --------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Predictor:
         if run is not None:
             return model.session(run).search(text, k, among=among)
         asked = model.rank(text) if isinstance(text, str) else None
-        return model._search.find(text, k, asked=asked, among=among)
+        return model.tool_search.find(text, k, asked=asked, among=among)
 
     # -- whole calls ---------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Self
 
@@ -29,16 +29,6 @@ NO_PLANS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A model at one moment, for a session."""
-
-    steps: RunRanker
-    search: ToolSearch
-    arguments: ArgumentModel | None
-    plans: PlanModel | None
-
-
 class Session:
     """One query and the calls made for it; the query is encoded once.
 
@@ -50,15 +40,24 @@ class Session:
     >>> session.call("open_file", output={"pages": 3})                 # doctest: +SKIP
 
     Args:
-        fitted: the model at one moment.
         run: the query, what came before it and the calls made so far; the session adds calls.
+        steps: ranks its steps.
+        tool_search: searches the tools.
+        arguments: fills calls; None: not learned.
+        plans: predicts whole plans; None: not learned.
     """
 
-    def __init__(self, fitted: Fitted, run: Run) -> None:
+    def __init__(
+        self,
+        run: Run,
+        steps: RunRanker,
+        tool_search: ToolSearch,
+        arguments: ArgumentModel | None,
+        plans: PlanModel | None,
+    ) -> None:
         self.query = run.query
-        self._fitted = fitted
-        self._run = run
-        self._steps = fitted.steps
+        self._run, self._steps, self._tool_search = run, steps, tool_search
+        self._arguments, self._plans = arguments, plans
         self._state = self._steps.state_of(run)
         self._filled: RunState | None = None  # created when arguments are first filled
         self._lock = Lock()
@@ -127,7 +126,7 @@ class Session:
             InputError: the text is empty, or k is below 1.
         """
         asked = self._steps.rank([Run(text)])[0] if isinstance(text, str) else None
-        return self._fitted.search.find(text, k, run=self.rank(), asked=asked, among=among)
+        return self._tool_search.find(text, k, run=self.rank(), asked=asked, among=among)
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Model.fill``.
@@ -136,7 +135,7 @@ class Session:
             InputError: the model was fitted without arguments.
         """
         with self._lock:
-            return self._arguments().fill(tool, self._update_state())
+            return self._filler().fill(tool, self._update_state())
 
     def next_calls(self, k: int = 3) -> list[CallPrediction]:
         """The next calls, with arguments and where they come from; see ``Model.next_calls``.
@@ -145,7 +144,7 @@ class Session:
             InputError: the model was fitted without arguments, or k is below 1.
         """
         with self._lock:
-            arguments, state = self._arguments(), self._update_state()
+            arguments, state = self._filler(), self._update_state()
             check_at_least(1, k=k)
             calls = []
             for tool, probability in self._steps.finish(self._state.rank(), self._run)[:k]:
@@ -154,10 +153,10 @@ class Session:
                 calls.append(replace(call, probability=call.probability * float(probability)))
         return calls
 
-    def _arguments(self) -> ArgumentModel:
-        if self._fitted.arguments is None:
+    def _filler(self) -> ArgumentModel:
+        if self._arguments is None:
             raise InputError(NO_ARGUMENTS)
-        return self._fitted.arguments
+        return self._arguments
 
     def _update_state(self) -> RunState:
         """The state for filling arguments; it keeps what was computed from the query."""
@@ -175,14 +174,6 @@ class Session:
         """
         check_at_least(1, k=k)
         with self._lock:
-            if self._fitted.plans is None:
+            if self._plans is None:
                 raise InputError(NO_PLANS)
-            return self._fitted.plans.predict(
-                self._run,
-                self._state,
-                self._steps.names,
-                k,
-                arguments=self._fitted.arguments,
-                may_be_empty=self._steps.may_end_at_once,
-                start=lambda query: self._steps.state_of(Run(query, self._run.before)),
-            )
+            return self._plans.predict(self._run, self._state, self._steps, k, self._arguments)

@@ -18,7 +18,6 @@ import msgspec
 from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError
-from dtdr.logs.cut_options import Outputs
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -92,7 +91,7 @@ class GatewayOptions:
             the policy's ``sticky``. Answers wait until the client has listed again.
         learn: file to append demonstrations of the passed calls to; None records nothing.
         redact: scrub secrets and personal data from it.
-        outputs: what it keeps of the calls' outputs.
+        outputs: whether it keeps the calls' outputs.
         prefetch: make predicted calls of read-only tools early; None makes none.
         pin: file of the digests of the tools' definitions; a tool with another definition is
             refused. None accepts changed definitions and logs them.
@@ -106,7 +105,7 @@ class GatewayOptions:
     whole_run: bool = False
     learn: Path | None = None
     redact: bool = True
-    outputs: Outputs = Outputs.TEXT
+    outputs: bool = True
     prefetch: PrefetchBounds | None = None
     pin: Path | None = None
     run_gap: float = 300.0

@@ -14,11 +14,11 @@ import anyio
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors
+from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import DtdrError, InputError
-from dtdr.logs.cut_options import CutOptions, Outputs
 from dtdr.logs.log_format import Trace, TracedCall, UserMessage
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.turns import Cutter
+from dtdr.logs.turns import CutOptions, Cutter
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -44,7 +44,7 @@ class Recorder:
         path: the file; created at once.
         stand_in: the query of runs without one.
         redact: scrub secrets and personal data before anything is written.
-        outputs: what is written of the calls' outputs.
+        outputs: whether the calls' outputs are written.
 
     Attributes:
         recorded: demonstrations written for added runs.
@@ -59,10 +59,10 @@ class Recorder:
         *,
         stand_in: str,
         redact: bool = True,
-        outputs: Outputs = Outputs.TEXT,
+        outputs: bool = True,
     ) -> None:
         self.path = Path(path)
-        options = CutOptions(query=stand_in, outputs=outputs)
+        options = CutOptions(query=stand_in, output_length=OUTPUT_LENGTH if outputs else 0)
         self._cutter = Cutter(options, Redactor() if redact else None, SOURCE)
         self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
         self._characters = self._dropped = self.recorded = 0

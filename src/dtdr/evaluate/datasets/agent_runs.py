@@ -53,10 +53,9 @@ def _reader(title: str) -> Read:
 
 
 def _turns(path: Path, title: str, bad: BadRecords | None) -> Iterator[tuple[str, Demonstration]]:
-    from dtdr.logs.cut_options import CutOptions, Failed
-    from dtdr.logs.turns import Cutter
+    from dtdr.logs.turns import CutOptions, Cutter
 
-    cutter = Cutter(CutOptions(failed=Failed.KEEP), None, title)
+    cutter = Cutter(CutOptions(), None, title)
     for number, record in iter_json_lines(path, bad=bad):
         try:
             turns = convert(record, cutter)

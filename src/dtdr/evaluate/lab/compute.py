@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import joblib
 
@@ -22,6 +22,7 @@ from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import Context, short_name, split_of
+from dtdr.evaluate.lab.estimates import Estimates
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
@@ -30,6 +31,9 @@ from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.run_log import RunLog
 
 WORKERS = 2
+START = 4.0
+"""Seconds until the workers have imported what they need and read the data."""
+
 DIED = "its process ended before it was done; was memory short?"
 
 
@@ -47,6 +51,7 @@ class Summary:
         damaged: what was wrong with cache entries that were computed again.
         left_out: what the suites name but could not be run, with the reason.
         seconds: wall-clock time.
+        expected_seconds: of the runs that were not in the cache.
     """
 
     lab: str
@@ -58,10 +63,15 @@ class Summary:
     damaged: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    expected_seconds: float = 0.0
 
 
-Done: TypeAlias = tuple[Run, str]
-"""A run and why it failed; empty if its result was stored."""
+class Done(NamedTuple):
+    """Runs that shared a fitted retriever, why each failed (empty if it did not), and seconds."""
+
+    runs: Sequence[Run]
+    reasons: Sequence[str]
+    seconds: float
 
 
 def run_lab(
@@ -101,6 +111,14 @@ def run_lab(
     _check_splits(runs, library)
     missing = [run for run in runs if not _is_kept(run, store, summary, note)]
     summary.runs, summary.cached = len(runs), len(runs) - len(missing)
+    workers = workers or WORKERS
+    estimates = Estimates(store, library.sizes())
+    # Longest first: the last of them should be a short one.
+    groups = _group(run for run in missing if "llm" not in run.spec)
+    groups.sort(key=estimates.seconds, reverse=True)
+    asking = _group(run for run in missing if "llm" in run.spec)
+    parallel = sum(map(estimates.seconds, groups)) / min(workers, os.cpu_count() or 1)
+    summary.expected_seconds = START + parallel + sum(map(estimates.seconds, asking))
     if dry:
         return summary
     for item in chosen:
@@ -109,24 +127,29 @@ def run_lab(
         store.write_failure(run.key, None)
     context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
     with progress_bar("runs", len(missing)) as advance:
-        for run, reason in _compute(_group(missing), workers or WORKERS, context):
-            advance()
-            if reason:
-                summary.failed.append((run.label, reason))
-                note(f"failed: {run.label}: {reason}")
-            else:
-                summary.computed += 1
+        for done in _compute(groups, asking, workers, context):
+            if not any(done.reasons):
+                estimates.add(done.runs, done.seconds)
+            for run, reason in zip(done.runs, done.reasons, strict=True):
+                advance()
+                if reason:
+                    summary.failed.append((run.label, reason))
+                    note(f"failed: {run.label}: {reason}")
+                else:
+                    summary.computed += 1
     summary.seconds = time.monotonic() - started
     return summary
 
 
-def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> list[Done]:
+def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> Done:
     """Compute runs one after another in this process, and store each result or its failure."""
     if os.getpid() != parent:
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return [(run, _compute_run(run, context)) for run in runs]
+    started = time.perf_counter()
+    reasons = [_compute_run(run, context) for run in runs]
+    return Done(runs, reasons, time.perf_counter() - started)
 
 
 def _compute_run(run: Run, context: Context) -> str:
@@ -171,12 +194,16 @@ def _group(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _compute(groups: Sequence[Sequence[Run]], workers: int, context: Context) -> Iterator[Done]:
-    """First in parallel; then, one at a time, runs that keep an LLM in memory."""
-    parallel = [[run for run in group if "llm" not in run.spec] for group in groups]
-    yield from _compute_in_parallel([group for group in parallel if group], workers, context)
-    for run in (run for group in groups for run in group if "llm" in run.spec):
-        yield from compute_runs([run], context, os.getpid())
+def _compute(
+    groups: Sequence[Sequence[Run]],
+    asking: Sequence[Sequence[Run]],
+    workers: int,
+    context: Context,
+) -> Iterator[Done]:
+    """First in parallel; then, one at a time, the runs that ask an LLM and keep it in memory."""
+    yield from _compute_in_parallel(groups, workers, context)
+    for run in itertools.chain.from_iterable(asking):
+        yield compute_runs([run], context, os.getpid())
 
 
 def _compute_in_parallel(
@@ -186,8 +213,9 @@ def _compute_in_parallel(
     store = Store(context.folder)
     left = {run.key: run for group in groups for run in group}
     try:
-        for done in itertools.chain.from_iterable(_parallel(groups, workers, context)):
-            del left[done[0].key]
+        for done in _parallel(groups, workers, context):
+            for run in done.runs:
+                del left[run.key]
             yield done
         return
     except BrokenProcessPool as error:
@@ -196,7 +224,7 @@ def _compute_in_parallel(
     if len(left) == 1:
         (run,) = left.values()
         store.write_failure(run.key, reason)
-        yield run, reason
+        yield Done([run], [reason], 0.0)
         return
     # The pool ended the other processes too. Alone, each of the runs that were under way shows
     # whether it was the one.
@@ -207,9 +235,7 @@ def _compute_in_parallel(
     yield from _compute_in_parallel(_group(left.values()), workers, context)
 
 
-def _parallel(
-    groups: Sequence[Sequence[Run]], workers: int, context: Context
-) -> Iterator[list[Done]]:
+def _parallel(groups: Sequence[Sequence[Run]], workers: int, context: Context) -> Iterator[Done]:
     with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.
         parallel = joblib.Parallel(

@@ -119,6 +119,11 @@ class DataLibrary:
         self.locations[name] = location
         return dataset
 
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Numbers of plans and tools of the sets read so far."""
+        loaded = {name: data.load(location) for name, location in self.locations.items()}
+        return {name: (len(dataset), len(dataset.tools)) for name, dataset in loaded.items()}
+
     def sha256(self, name: str) -> str:
         """Content hash of a set that ``get`` has read."""
         name = self.name_of(name)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,43 +23,8 @@ from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import BUCKETS, SpanTagger, read_spans
 from dtdr.predict.plans.two_requests import QueryLengths, Ranked, add_plans_for_two
+from dtdr.predict.steps import RunRanker
 from dtdr.rankers.base import HeldOutFold, StepState
-
-logger = logging.getLogger("dtdr")
-
-VERSION = 7
-"""Of the saved form."""
-
-
-class Dependencies(NamedTuple):
-    """How calls of demonstrated plans depend on one another.
-
-    A share for each pair of tools had as many right plans of T-Eval: 28 of 38, and 29 by this.
-
-    Attributes:
-        neighbours: share of neighbouring calls of which the second depends on the first.
-        by_reference: share of the dependencies that are references.
-    """
-
-    neighbours: float
-    by_reference: float
-
-    @classmethod
-    def fit(cls, plans: Iterable[Plan]) -> Self:
-        """Count dependencies."""
-        pairs = chained = references = every = 0
-        for plan in plans:
-            known = {call.id for call in plan.calls}
-            for later, sources in enumerate(plan.dependencies):
-                pairs += later > 0
-                chained += later - 1 in sources
-                references += len({*plan.calls[later].references()} & known)
-                every += len(sources)
-        return cls(chained / max(pairs, 1), references / max(every, 1))
-
-    def is_chain(self, *, has_arguments: bool) -> bool:
-        """Whether each call of a plan depends on the one before it, references aside."""
-        return self.neighbours > 0.5 and (not has_arguments or self.by_reference < 0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +36,7 @@ class PlanModel:
         longest: limit of calls in a plan.
         lengths: of demonstrated queries; a much longer query may make two requests.
         tagger: which tools the spans of a query are meant for.
-        dependencies: of calls without references.
+        is_chain: whether each call depends on the one before it, references aside.
         ranker: of plans.
         confidence: calibrates probabilities.
         check: ranked plans against the best tool of each step.
@@ -82,7 +46,7 @@ class PlanModel:
     longest: int
     lengths: QueryLengths
     tagger: SpanTagger
-    dependencies: Dependencies
+    is_chain: bool
     ranker: PlanRanker
     confidence: Confidence
     check: Check
@@ -123,7 +87,7 @@ class PlanModel:
             longest,
             QueryLengths.fit(item.query for item in demonstrations),
             SpanTagger.fit(demonstrations, index),
-            Dependencies.fit(item.plan for item in demonstrations),
+            form_chains(item.plan for item in demonstrations),
             ranker,
             Confidence.fit(held_out, under_way, rankers),
             check,
@@ -133,33 +97,27 @@ class PlanModel:
         self,
         run: Run,
         state: StepState,
-        vocabulary: Sequence[str],
+        steps: RunRanker,
         k: int,
-        *,
         arguments: ArgumentModel | None,
-        may_be_empty: bool,
-        start: Callable[[str], StepState],
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none if no plan ends.
 
         Args:
             run: the query and the calls made so far, and which tools can be called.
             state: of the run, with its calls; it is not changed.
-            vocabulary: names of the retriever's tools, end of plan last.
+            steps: ranks the steps of runs.
             k: limit of plans.
             arguments: fills the calls; None leaves them empty.
-            may_be_empty: whether a plan may have no call.
-            start: the state of another query before its first call.
         """
-        names = tuple(vocabulary[:-1])
+        names = steps.names[:-1]
         known = {name: number for number, name in enumerate(self.tools)}
         places = [known.get(name, -1) for name in names]
-        ranker = self.ranker if names == self.tools else self.ranker.of_tools(places)
-        index = {name: number for number, name in enumerate(names)}
-        made = [index[name] for name in run.history if name in index]
+        ranker = self.ranker.of_tools(places)
+        made = [steps.index[name] for name in run.history if name in names]
         allowed = None
         if run.offered is not None:
-            allowed = np.array([name in run.offered or name == END for name in vocabulary])
+            allowed = np.array([name in run.offered or name == END for name in steps.names])
 
         def rank(query: str, state: StepState) -> Ranked:
             scores = self.tagger.count_scores(read_spans(query), len(self.tools) + 1)
@@ -168,7 +126,7 @@ class PlanModel:
                 scores[:, places],
                 made,
                 self.longest,
-                may_be_empty=may_be_empty or bool(run.calls),
+                may_be_empty=steps.may_end_at_once or bool(run.calls),
                 allowed=allowed,
             )
             if found is None:
@@ -180,11 +138,12 @@ class PlanModel:
 
         plans = rank(run.query, state)
         if not run.calls:
-            plans = add_plans_for_two(
-                run.query, plans, self.lengths, lambda half: rank(half, start(half))
-            )
-        is_chain = self.dependencies.is_chain(has_arguments=arguments is not None)
-        writer = PlanWriter(run, arguments, is_chain=is_chain)
+
+            def rank_half(query: str) -> Ranked:
+                return rank(query, steps.state_of(Run(query, run.before)))
+
+            plans = add_plans_for_two(run.query, plans, self.lengths, rank_half)
+        writer = PlanWriter(run, arguments, is_chain=self.is_chain)
         return [
             writer.predict([names[tool] for tool in tools], probability)
             for tools, probability in plans[:k]
@@ -211,28 +170,22 @@ class PlanModel:
     def config(self) -> dict[str, Any]:
         """The JSON object to save."""
         return {
-            "version": VERSION,
             "tools": list(self.tools),
             "longest": self.longest,
             "lengths": list(self.lengths),
-            "dependencies": list(self.dependencies),
+            "is_chain": self.is_chain,
             "confidence": list(self.confidence),
             "held_out": self.check._asdict(),
         }
 
     @classmethod
-    def restore(
-        cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> Self | None:
-        """Rebuild from ``config`` and ``arrays``; None, with a warning, if the version differs.
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Rebuild from ``config`` and ``arrays``.
 
         Raises:
             KeyError: something is missing.
             ModelError: the parts do not fit together.
         """
-        if config.get("version") != VERSION:
-            logger.warning("the plans of another version are left out; fit the model again")
-            return None
         tools, longest = config["tools"], config["longest"]
         known, spans, dense, by_tool = (
             arrays[name]
@@ -253,11 +206,22 @@ class PlanModel:
             max(1, min(longest, MOST_CALLS)),
             QueryLengths(*map(float, config["lengths"])),
             SpanTagger(known, spans.astype(np.float64)),
-            Dependencies(*map(float, config["dependencies"])),
+            bool(config["is_chain"]),
             PlanRanker(dense.astype(np.float64), by_tool.astype(np.float64), not check.is_ahead),
             Confidence(*map(float, config["confidence"])),
             check,
         )
+
+
+def form_chains(plans: Iterable[Plan]) -> bool:
+    """Whether most calls depend on the call before them without a reference to it."""
+    pairs = chained = 0
+    for plan in plans:
+        for later, sources in enumerate(plan.dependencies[1:], 1):
+            is_reference = plan.calls[later - 1].id in plan.calls[later].references()
+            pairs += 1
+            chained += later - 1 in sources and not is_reference
+    return chained > pairs / 2
 
 
 def _most_calls(demonstrations: Iterable[Demonstration]) -> int:

@@ -14,7 +14,6 @@ from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks
 from dtdr.rankers.dtdr_f.held_out import HeldOut
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.ranker import uses_shortlist
@@ -53,7 +52,7 @@ def fit(
     rest = [np.setdiff1d(everything, part) for part in inside]
     if len(inside) == 1 and not len(rest[0]):
         inside, rest = [], []
-    # The ranker learns what the blocks of a fold say, so all speak as if of its size.
+    # The ranker learns what the blocks of a fold say, so all counts are scaled to its size.
     reference = float(np.mean([encoded.weights[part].sum() for part in rest])) if rest else 0.0
     steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
     share, seen = encoded.new_tool_share, None
@@ -62,8 +61,8 @@ def fit(
     held = HeldOut(len(tools), steps, seed)
     with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
 
-        def fit_blocks(part: EncodedDemonstrations) -> FittedBlocks:
-            return FittedBlocks.fit(
+        def fit_blocks(part: EncodedDemonstrations) -> FactoredModel:
+            return FactoredModel.fit(
                 tools,
                 part,
                 reference=reference,
@@ -86,21 +85,19 @@ def fit(
         encoder,
         None if encoder is None else featurizer.further_vectors,
     )
-    model = FactoredModel(
+    model = replace(
         whole,
-        learned.ranker,
-        learned.new_tools,
-        replace(
-            learned.calibration,
-            tokens=token_costs(tools),
-            familiarity_threshold=threshold,
+        encoder=encoder,
+        ranker=learned.ranker,
+        new_tools=learned.new_tools,
+        calibration=replace(
+            learned.calibration, tokens=token_costs(tools), familiarity_threshold=threshold
         ),
-        encoder,
-        np.ones(len(tools), np.bool_),
     )
     folds = []
-    for blocks, part in zip(fitted, inside, strict=True):
-        unseen = [replace(model, blocks=blocks, ranker=half) for half in learned.halves]
+    for partial, part in zip(fitted, inside, strict=True):
+        own = replace(model, training=partial.training, blocks=partial.blocks)
+        unseen = [replace(own, ranker=half) for half in learned.halves]
         folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
     return model, folds
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT, FittedBlocks
+from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -82,7 +83,7 @@ class HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self.steps: list[HeldOutStep] = []
 
-    def add(self, fitted: FittedBlocks, encoded: EncodedDemonstrations, halves: Indices) -> None:
+    def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
         """The steps of some plans, with blocks that were fitted without them.
 
         If more is known of the runs than names, every other plan is ranked by names alone too: a
@@ -102,7 +103,7 @@ class HeldOut:
 
     def _add(
         self,
-        fitted: FittedBlocks,
+        fitted: FactoredModel,
         encoded: EncodedDemonstrations,
         halves: Indices,
         *,
@@ -117,7 +118,7 @@ class HeldOut:
                 if is_reworded:
                     text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
                 features = fitted.training.featurizer.read(text)
-                step = StepFeatures(fitted, fitted.prepare(features, encoded.contexts[plan]))
+                step = StepFeatures(fitted.prepare_features(features, encoded.contexts[plan]))
                 start, outcomes = int(encoded.starts[plan]), encoded.outcomes[plan]
             for place in range(done, len(each.history)):
                 step.call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -14,16 +14,27 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
-from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
+from dtdr.rankers.dtdr_f.blocks.block import Block, Query, TrainingSet, View
+from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT, FittedBlocks, PreparedQuery
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Outcome, RunReader, read_context
+from dtdr.rankers.dtdr_f.observations import (
+    NO_OUTCOME,
+    Context,
+    Outcome,
+    RunReader,
+    read_context,
+)
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
-from dtdr.rankers.dtdr_f.step_features import StepFeatures
+from dtdr.rankers.dtdr_f.step_features import PreparedQuery, StepFeatures
 from dtdr.rankers.dtdr_f.text import Hashes, QueryText
-from dtdr.rankers.nn import Matrix
+from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
+from dtdr.rankers.dtdr_f.word_weights import WordWeights
+from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import token_costs
 from dtdr.rankers.vectors import dense, rule_out_end, unit
@@ -40,35 +51,81 @@ of five tools shown by a CI assistant that offers 20 tools no run called, 0.6 to
 (1.7 to 2.4 without counts)."""
 
 
+MOST_IN_VIEW = 256
+"""Tools that a query keeps in view among more, so that a step costs the same with 20,000."""
+_MOST_NEW = 16
+"""Tools without demonstrations that a query keeps in view."""
+
+
 @dataclass(frozen=True, eq=False)
 class FactoredModel:
     """Everything that ranking reads. Never changed once made: an update makes another.
 
     Attributes:
-        blocks: fitted on all demonstrations, which they keep.
-        ranker: what weighs their features; None where too little was demonstrated.
+        training: what the blocks were fitted on, with all demonstrations.
+        blocks: one of each type in ``BLOCKS``, in their order.
+        offered: shape (tools,): whether the demonstrations could have called each tool.
+        encoder: whose vectors are read in addition to words; or None.
+        ranker: what weighs the features of the blocks; None where too little was demonstrated.
         new_tools: ranks tools without demonstrations; None where that was not learned.
         calibration: of the rankings, with the threshold of familiarity.
-        encoder: whose vectors are read in addition to words; or None.
-        offered: shape (tools,): whether the demonstrations could have called each tool.
     """
 
-    blocks: FittedBlocks
-    ranker: CandidateRanker | None
-    new_tools: NewToolScorer | None
-    calibration: Calibration
-    encoder: Encoder | None
+    training: TrainingSet
+    blocks: tuple[Block, ...]
     offered: npt.NDArray[np.bool_]
+    encoder: Encoder | None = None
+    ranker: CandidateRanker | None = None
+    new_tools: NewToolScorer | None = None
+    calibration: Calibration = NO_CALIBRATION
+
+    @classmethod
+    def fit(
+        cls,
+        tools: Sequence[Tool],
+        encoded: EncodedDemonstrations,
+        *,
+        reference: float,
+        seed: int,
+        seen: Indices | None = None,
+        advance: Callable[[], None],
+    ) -> Self:
+        """Learn from queries and their plans all but how to weigh the blocks.
+
+        Args:
+            tools: the vocabulary.
+            encoded: the demonstrations.
+            reference: see ``TrainingSet``.
+            seed: see ``DTDRFactored``.
+            seen: the tools that networks have outputs for; None: those that plans call.
+            advance: called once a block.
+        """
+        featurizer = QueryFeaturizer.fit(encoded.columns, documents_of(tools))
+        seen = encoded.seen if seen is None else seen
+        training = TrainingSet(
+            ToolTexts(tools, featurizer.stems),
+            featurizer,
+            encoded,
+            seen,
+            WordWeights.fit(featurizer, encoded, tools, seen, seed),
+            reference,
+            seed,
+        )
+        blocks: list[Block] = []
+        for block in BLOCKS:
+            blocks.append(block.fit(training))
+            advance()
+        return cls(training, tuple(blocks), np.ones(len(tools), np.bool_))
 
     @property
     def data(self) -> EncodedDemonstrations:
         """The demonstrations that the blocks were fitted on, to learn again from with others."""
-        return self.blocks.training.data
+        return self.training.data
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The vocabulary, end of plan last."""
-        return tuple(tool.name for tool in self.blocks.training.tools.tools)
+        return tuple(tool.name for tool in self.training.tools.tools)
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -81,7 +138,7 @@ class FactoredModel:
 
     def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> PreparedQuery:
         """All that is computed once a query, after what came before it."""
-        featurizer, text = self.blocks.training.featurizer, QueryText.of(query)
+        featurizer, text = self.training.featurizer, QueryText.of(query)
         further: Matrix | None = None
         if self.encoder is not None:
             further = dense(self.encoder.encode([query[:MAX_CHARACTERS]]))[0]
@@ -93,7 +150,65 @@ class FactoredModel:
             familiarity = (familiarity + max(nearest, 0.0)) / 2
             features = replace(features, covered=max(features.covered, nearest * nearest))
         context = read_context(query, before, self._index)
-        return replace(self.blocks.prepare(features, context), familiarity=familiarity)
+        return replace(self.prepare_features(features, context), familiarity=familiarity)
+
+    def prepare_features(self, features: QueryFeatures, context: Context) -> PreparedQuery:
+        """Everything that depends on the query and what came before it alone."""
+        view, rest = self._in_view(features)
+        query = Query(features, view, context)
+        table = np.zeros((len(LAYOUT.names) + 1, view.size), np.float32)
+        table[-1] = 1
+        begins = []
+        for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
+            begin = block.start(query, table[rows])
+            if begin is not None:
+                begins.append((begin, rows))
+        tools = len(self.training.tools)
+        return PreparedQuery(features, view, table, begins, rest, features.familiar, tools)
+
+    @cached_property
+    def _new(self) -> Indices:
+        """Shape (new,): the tools that may be ranked by their texts."""
+        return np.flatnonzero(self.training.slots[:-2] < 0)
+
+    @cached_property
+    def _whole(self) -> View:
+        return self._view(np.arange(len(self.training.tools)), self._new)
+
+    def _view(self, tools: Indices, new: Indices) -> View:
+        """The view of some tools, sorted, of which some are new."""
+        slots = self.training.slots[tools]
+        seen = np.flatnonzero(slots >= 0)
+        is_whole = len(tools) == len(self.training.tools)
+        return View(
+            len(tools),
+            None if is_whole else tools,
+            {tool: column for column, tool in enumerate(tools.tolist())},
+            seen,
+            slots[seen],
+            np.searchsorted(tools, new),
+        )
+
+    def _in_view(self, features: QueryFeatures) -> tuple[View, npt.NDArray[np.float64] | None]:
+        """The tools in view, and how the others share what is left for them."""
+        tools, new = self._whole.size, self._new
+        if tools <= MOST_IN_VIEW and len(new) <= _MOST_NEW:
+            return self._whole, None
+        relevance = np.zeros(tools, np.float32)
+        for block in self.blocks:
+            values = block.relevance(features)
+            if values is not None:
+                relevance += values
+        if len(new) > _MOST_NEW:
+            new = np.sort(new[np.argpartition(-relevance[new], _MOST_NEW - 1)[:_MOST_NEW]])
+        if tools <= MOST_IN_VIEW:
+            return self._view(np.arange(tools), new), None
+        rest = np.exp((relevance - relevance.max()).astype(np.float64))
+        relevance[new] = relevance[-1] = np.inf
+        chosen = np.sort(np.argpartition(-relevance, MOST_IN_VIEW - 1)[:MOST_IN_VIEW])
+        rest[chosen] = 0
+        rest /= max(float(rest.sum()), 1e-300)
+        return self._view(chosen, new), rest
 
     def weights(self, table: Matrix) -> Matrix:
         """Scores of the ranker; those of its start where too little was demonstrated."""
@@ -132,33 +247,52 @@ class FactoredModel:
     def with_tools(self, tools: Sequence[Tool], position: Sequence[int]) -> FactoredModel:
         """With tools that are renamed or added, which keep what was learned.
 
+        Weights are kept by the order of ``TrainingSet.seen``, so none of them moves.
+
         Args:
             tools: the new vocabulary, end of plan last.
             position: for each old tool its index among the new ones.
         """
-        blocks = self.blocks.with_tools(tools, position)
+        before = self.training
+        featurizer = before.featurizer.with_documents(documents_of(tools))
+        training = replace(
+            before,
+            tools=ToolTexts(tools, featurizer.stems),
+            featurizer=featurizer,
+            data=before.data.renumber(position, len(tools)),
+            seen=np.array(position, np.intp)[before.seen],
+        )
         offered = np.zeros(len(tools), np.bool_)
         offered[np.array(position)] = self.offered
         return replace(
             self,
-            blocks=blocks,
+            training=training,
+            blocks=tuple(block.restore(block.arrays(), training) for block in self.blocks),
             calibration=replace(self.calibration, tokens=token_costs(tools), added=~offered),
             offered=offered,
         )
 
     def with_phrases(self, phrases: Hashes) -> FactoredModel:
         """With pairs and triples of words of further queries, by which queries are familiar."""
-        training = self.blocks.training
-        featurizer = training.featurizer.with_phrases(phrases)
-        blocks = FittedBlocks(replace(training, featurizer=featurizer), self.blocks.blocks)
-        return replace(self, blocks=blocks)
+        featurizer = self.training.featurizer.with_phrases(phrases)
+        return replace(self, training=replace(self.training, featurizer=featurizer))
 
     # -- saving --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
+        training = self.training
         return {
-            **self.blocks.arrays(),
+            **training.featurizer.arrays(),
+            **training.asked.arrays(),
+            **training.data.arrays(),
+            "seen": training.seen.astype(np.int32),
+            "reference": np.array([training.reference], np.float64),
+            **{
+                f"{block.name}.{name}": array
+                for block in self.blocks
+                for name, array in block.arrays().items()
+            },
             **({} if self.ranker is None else self.ranker.arrays()),
             **({} if self.new_tools is None else self.new_tools.arrays()),
             **self.calibration.arrays(),
@@ -181,16 +315,35 @@ class FactoredModel:
         if arrays["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
         offered = arrays["offered"].astype(np.bool_)
-        calibration = Calibration.restore(arrays, token_costs(tools))
-        blocks = FittedBlocks.restore(tools, arrays)
+        encoded = EncodedDemonstrations.restore(arrays, len(tools))
+        featurizer = QueryFeaturizer.restore(arrays, encoded.columns)
+        training = TrainingSet(
+            ToolTexts(tools, featurizer.stems),
+            featurizer,
+            encoded,
+            arrays["seen"].astype(np.intp),
+            WordWeights.restore(arrays),
+            float(arrays["reference"][0]),
+        )
         return cls(
-            blocks,
+            training,
+            tuple(block.restore(_own(block.name, arrays), training) for block in BLOCKS),
+            offered,
+            encoder,
             CandidateRanker.restore(arrays, len(LAYOUT.names)),
             NewToolScorer.restore(arrays, len(LAYOUT.text_rows) - 1),
-            replace(calibration, added=~offered),
-            encoder,
-            offered,
+            replace(Calibration.restore(arrays, token_costs(tools)), added=~offered),
         )
+
+
+def _own(block: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a block, by its own names."""
+    prefix = f"{block}."
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 class FactoredStepState:
@@ -210,7 +363,7 @@ class FactoredStepState:
     ) -> None:
         self._model, self._query = model, query
         self._reader = RunReader(before)
-        self.features = StepFeatures(model.blocks, query)
+        self.features = StepFeatures(query)
         self._calls: list[tuple[int, Outcome, bool]] = []
         self._last: ToolCall | None = None
 
@@ -234,7 +387,7 @@ class FactoredStepState:
         self._replay()
 
     def _replay(self) -> None:
-        self.features = StepFeatures(self._model.blocks, self._query)
+        self.features = StepFeatures(self._query)
         for tool, outcome, parallel in self._calls:
             self.features.call(tool, outcome, is_parallel=parallel)
 
@@ -253,7 +406,13 @@ class FactoredStepState:
 
         Shape (2, parts, tools).
         """
-        return self._model.blocks.read_parts(self._query.features)
+        training = self._model.training
+        asked = next(block for block in self._model.blocks if isinstance(block, Parts)).read(
+            self._query.features
+        )
+        every = np.zeros((*asked.shape[:2], len(training.tools)), np.float32)
+        every[:, :, training.seen] = asked
+        return every
 
     def copy(self) -> FactoredStepState:
         """The same state, to go on from in another way; the calls are made again, 15 µs each."""

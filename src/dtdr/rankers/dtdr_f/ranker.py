@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.nn import (
     Indices,
     Matrix,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import ranker
-from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -38,14 +38,14 @@ def add_reasons(
     if column < 0:
         note = (
             f"With this many tools, a query keeps {view.size} in view, and {names[tool]!r} is not "
-            "one of them: nothing in the query speaks for it."
+            "one of them: nothing in the query asks for it."
         )
         return replace(explanation, similar=similar, note=f"{explanation.note} {note}".strip())
     whole = _log_odds(model.probabilities(step), tool, rival)
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
     means = 0.0 if model.ranker is None else model.ranker.parameters["mean"]
-    for block, rows in zip(model.blocks.blocks, LAYOUT.rows, strict=True):
+    for block, rows in zip(model.blocks, LAYOUT.rows, strict=True):
         rest = model.probabilities(step.without(rows, np.broadcast_to(means, len(step.table) - 1)))
         contributions.append(
             Contribution(
@@ -90,7 +90,7 @@ def similar_demonstrations(
     model: FactoredModel, query: QueryFeatures, text: str
 ) -> tuple[SimilarDemonstration, ...]:
     """The demonstrations whose words are most like those of the query."""
-    vectors = model.blocks.training.featurizer.vectors
+    vectors = model.training.featurizer.vectors
     columns, values = query.words
     own = np.zeros(vectors.shape[1], np.float32)
     own[columns] = values

@@ -19,10 +19,10 @@ from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.fitted_blocks import PreparedQuery
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
+from dtdr.rankers.dtdr_f.step_features import PreparedQuery
 from dtdr.rankers.explanation import Explanation
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder
@@ -133,7 +133,7 @@ class DTDRFactored(Ranker):
             self._install(self.model_.with_tools(self.tools_, position))
 
     def _learn_again(self, encoded: EncodedDemonstrations) -> None:
-        phrases = self.model_.blocks.training.featurizer.further
+        phrases = self.model_.training.featurizer.further
         self._learn(encoded)
         self._folds = []
         if len(phrases):

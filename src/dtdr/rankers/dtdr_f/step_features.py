@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 
-from dtdr.rankers.dtdr_f.blocks.block import BlockState, CallEvent
-from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.rankers.dtdr_f.blocks.block import Begin, BlockState, CallEvent, View
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Outcome
+from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """All that is computed once a query.
+
+    Attributes:
+        features: what the query says.
+        view: the tools in view; "tools" below counts these only.
+        table: shape (features + 1, tools): before any call; the last row is ones.
+        begins: how the state of each block that changes with calls begins, and its rows.
+        rest: shape (all tools,): how those out of view share what is left for them; None if there
+            are none.
+        familiarity: how much the query is like those of the demonstrations.
+        tools: size of the vocabulary.
+    """
+
+    features: QueryFeatures
+    view: View
+    table: Matrix
+    begins: list[tuple[Begin, slice]]
+    rest: npt.NDArray[np.float64] | None
+    familiarity: float
+    tools: int
 
 
 class StepFeatures:
     """The features of every tool in view along the calls of one plan.
 
     Args:
-        blocks: shared and never written.
-        query: prepared by them.
+        query: shared and never written.
 
     Attributes:
         table: shape (features + 1, tools in view); current after ``write``.
@@ -33,7 +60,7 @@ class StepFeatures:
         "table",
     )
 
-    def __init__(self, blocks: FittedBlocks, query: PreparedQuery) -> None:
+    def __init__(self, query: PreparedQuery) -> None:
         self.query = query
         self.table = table = query.table.copy()
         states: list[BlockState] = [begin(table[rows]) for begin, rows in query.begins]
@@ -41,7 +68,7 @@ class StepFeatures:
         self._writes = [state.write for state in states]
         self._called: dict[int, int] = {}
         self.calls = 0
-        self._end = len(blocks.training.tools) - 1
+        self._end = query.tools - 1
         self._places = query.view.places
 
     def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:

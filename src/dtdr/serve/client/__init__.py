@@ -4,14 +4,8 @@
 ...     client.rank("Mail Ann the summary of q3.pdf", ["open_file"]).best
 """
 
-from dtdr.serve.client.answers import (
-    InvalidRequestError,
-    Mask,
-    RemoteRanking,
-    ServerError,
-)
-from dtdr.serve.client.clients import AsyncClient, Client
-from dtdr.serve.client.sessions import AsyncRemoteSession, RemoteSession
+from dtdr.serve.client.answers import InvalidRequestError, RemoteRanking, ServerError
+from dtdr.serve.client.clients import AsyncClient, AsyncRemoteSession, Client, RemoteSession
 from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
 
 __all__ = [
@@ -20,7 +14,6 @@ __all__ = [
     "Client",
     "FeedbackResult",
     "InvalidRequestError",
-    "Mask",
     "RemoteRanking",
     "RemoteSession",
     "ServerError",

@@ -91,29 +91,6 @@ class RemoteRanking:
         return iter(zip(self.tools, self.probabilities, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """A request to an LLM, masked.
-
-    Attributes:
-        request: the whole request, to be sent to the provider.
-        shown: names of the tools that are shown.
-        hidden: names of those that are not.
-        failure: why every tool is shown; empty when ranking did not fail.
-    """
-
-    request: dict[str, Any]
-    shown: tuple[str, ...]
-    hidden: tuple[str, ...]
-    failure: str
-
-    @classmethod
-    def read(cls, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Self:
-        """A masked request from the changes in the server's JSON."""
-        shown, hidden = tuple(answer["shown"]), tuple(answer["hidden"])
-        return cls({**request, **answer["changes"]}, shown, hidden, str(answer["failure"]))
-
-
 def read_search(answer: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The tools that a search found, with their shares."""
     return [(str(item["tool"]), float(item["score"])) for item in answer["tools"]]

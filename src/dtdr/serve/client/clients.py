@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, Unpack
+import secrets
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import msgspec
 
+from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.errors import InputError
@@ -15,20 +17,13 @@ from dtdr.net.http_requests import BUSY, RetryPolicy, Transport, json_headers, p
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
-from dtdr.rankers.selection import AnthropicForm, Bounds, OpenAIForm, Selection
+from dtdr.rankers.selection import Bounds, Selection
 from dtdr.serve.client.answers import (
-    Mask,
     RemoteRanking,
     ServerError,
     read_calls,
     read_plans,
     read_search,
-)
-from dtdr.serve.client.sessions import (
-    AsyncRemoteSession,
-    RemoteSession,
-    call_record,
-    selected,
 )
 from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
 from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
@@ -39,10 +34,109 @@ DEFAULT_URL = "http://127.0.0.1:8756"
 SLOW_SECONDS = 120.0
 """For learning."""
 
+
+class _SessionEndpoints:
+    """A session's calls."""
+
+    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._fields = fields
+        self.id = ""
+        self.query = query
+        self.history: tuple[str, ...] = ()
+
+    @endpoint
+    async def _open(self) -> Self:
+        if not self.id:
+            # Not repeated: a lost answer leaves a session open.
+            ask = self._connection.ask
+            answer = await ask("POST", "/v1/sessions", self._fields, is_repeatable=False)
+            self.id, self.history = str(answer["session"]), tuple(answer["history"])
+        return self
+
+    @endpoint
+    async def rank(
+        self,
+        *,
+        offered: Collection[str] | None = None,
+        selection: Selection | None = None,
+        **bounds: Unpack[Bounds],
+    ) -> RemoteRanking:
+        """Rank the tools for the next step; see ``Client.rank``."""
+        return RemoteRanking.read(await self._post("rank", **_selected(selection, bounds, offered)))
+
+    @endpoint
+    async def search(
+        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+    ) -> list[tuple[str, float]]:
+        """Search tools for an agent that says what it lacks; see ``Client.search``."""
+        names = None if among is None else list(among)
+        return read_search(await self._post("search", text=text, top_k=k, among=names))
+
+    @endpoint
+    async def next_calls(self, k: int = 3) -> list[CallPrediction]:
+        """The next calls with their arguments; see ``Client.next_calls``."""
+        return read_calls(await self._post("calls", top_k=k))
+
+    @endpoint
+    async def fill(self, tool: str) -> CallPrediction:
+        """The most probable arguments of a tool; see ``Client.fill``."""
+        return read_calls(await self._post("calls", tool=tool))[0]
+
+    @endpoint
+    async def plans(self, k: int = 5) -> list[PlanPrediction]:
+        """What is left to do; see ``Client.plans``."""
+        return read_plans(await self._post("plans", top_k=k))
+
+    @endpoint
+    async def call(self, *calls: CallLike) -> Self:
+        """Add calls to the session: names, calls with outputs, or JSON objects."""
+        tools = list(map(_call_record, calls))
+        answer = await self._post("call", tools=tools, idempotency_key=secrets.token_hex(8))
+        self.history = tuple(answer["history"])
+        return self
+
+    @endpoint
+    async def close(self) -> None:
+        """Delete the session on the server, if it is still there."""
+        try:
+            await self._connection.ask("DELETE", f"/v1/sessions/{self.id}")
+        except ServerError as error:
+            if error.status != 404:
+                raise
+
+    async def _post(self, action: str, **fields: Any) -> Any:
+        return await self._connection.ask("POST", f"/v1/sessions/{self.id}/{action}", fields)
+
+
+class RemoteSession(_SessionEndpoints, Blocking):
+    """A query that the server keeps, and the calls made for it; a context manager that deletes it.
+
+    Attributes:
+        id: of the session on the server.
+        query: what the user asked for.
+        history: names of the tools called so far, oldest first.
+    """
+
+    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(connection, query, fields)
+        self._open()
+
+
+class AsyncRemoteSession(_SessionEndpoints, Awaited):
+    """``RemoteSession`` for asyncio; it opens when it is awaited or entered."""
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self
+
+
 Session = TypeVar("Session", RemoteSession, AsyncRemoteSession)
 
 
-class _Endpoints(Generic[Session]):
+class _ClientEndpoints(Generic[Session]):
     """The server's calls."""
 
     _session: type[Session]
@@ -97,7 +191,7 @@ class _Endpoints(Generic[Session]):
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = _step(query, history, before) | selected(selection, bounds, offered)
+        fields = _step(query, history, before) | _selected(selection, bounds, offered)
         return RemoteRanking.read(await self._post("rank", model, fields))
 
     @endpoint
@@ -122,7 +216,7 @@ class _Endpoints(Generic[Session]):
             if len(queries) != len(items):
                 raise InputError(f"{len(queries)} queries but {len(items)} {name} were given")
         steps = [_step(*step) for step in zip(queries, histories, befores, strict=True)]
-        fields = {"steps": steps} | selected(selection, bounds, offered)
+        fields = {"steps": steps} | _selected(selection, bounds, offered)
         answer = await self._post("rank/batch", model, fields)
         return list(map(RemoteRanking.read, answer["rankings"]))
 
@@ -204,37 +298,6 @@ class _Endpoints(Generic[Session]):
         return read_plans(await self._post("plans", model, fields))
 
     @endpoint
-    async def mask_openai(
-        self,
-        request: Mapping[str, Any],
-        *,
-        form: OpenAIForm | None = None,
-        policy: Mapping[str, Any] | None = None,
-        model: str | None = None,
-    ) -> Mask:
-        """Mask the keywords of ``chat.completions.create`` or ``responses.create``.
-
-        Args:
-            request: with ``messages`` or ``input``, and ``tools``.
-            form: as in ``dtdr.agents.openai.mask_request``.
-            policy: fields of ``dtdr.agents.ToolPolicy``.
-            model: one of the server's models.
-        """
-        return await self._mask("openai", request, model, form=form, policy=policy)
-
-    @endpoint
-    async def mask_anthropic(
-        self,
-        request: Mapping[str, Any],
-        *,
-        form: AnthropicForm | None = None,
-        policy: Mapping[str, Any] | None = None,
-        model: str | None = None,
-    ) -> Mask:
-        """Mask the keywords of ``messages.create``; as ``mask_openai``."""
-        return await self._mask("anthropic", request, model, form=form, policy=policy)
-
-    @endpoint
     async def feedback(
         self,
         demonstrations: Iterable[Demonstration | Mapping[str, Any]],
@@ -247,20 +310,13 @@ class _Endpoints(Generic[Session]):
             demonstrations: or their JSON objects, where a call may be a tool's name alone.
             model: one of the server's models, a dtdr-f.
         """
-        fields = {"demonstrations": list(map(_record, demonstrations))}
+        records = [
+            item.to_dict() if isinstance(item, Demonstration) else item for item in demonstrations
+        ]
         # Not repeated: the model would learn twice.
         options = {"is_repeatable": False, "seconds": SLOW_SECONDS}
-        answer = await self._post("feedback", model, fields, **options)
+        answer = await self._post("feedback", model, {"demonstrations": records}, **options)
         return msgspec.convert(answer, FeedbackResult)
-
-    @endpoint
-    async def is_ready(self) -> bool:
-        """Whether the server answers and is ready."""
-        try:
-            await self._connection.ask("GET", "/readyz")
-        except ServerError:
-            return False
-        return True
 
     @endpoint
     async def close(self) -> None:
@@ -283,12 +339,6 @@ class _Endpoints(Generic[Session]):
         fields = {**_step(query, history, before), "model": model or self.model}
         return self._session(self._connection, query, fields)
 
-    async def _mask(
-        self, provider: str, request: Mapping[str, Any], model: str | None, **options: Any
-    ) -> Mask:
-        fields = {"request": dict(request), **options}
-        return Mask.read(request, await self._post(f"mask/{provider}", model, fields))
-
     async def _post(
         self, path: str, model: str | None, fields: Mapping[str, Any], **options: Any
     ) -> Any:
@@ -296,7 +346,7 @@ class _Endpoints(Generic[Session]):
         return await self._connection.ask("POST", f"/v1/{path}", fields, **options)
 
 
-class Client(_Endpoints[RemoteSession], Blocking):
+class Client(_ClientEndpoints[RemoteSession], Blocking):
     """Asks a ``dtdr serve`` server. Thread-safe; a context manager that closes connections.
 
     Args:
@@ -316,7 +366,7 @@ class Client(_Endpoints[RemoteSession], Blocking):
     _session = RemoteSession
 
 
-class AsyncClient(_Endpoints[AsyncRemoteSession], Awaited):
+class AsyncClient(_ClientEndpoints[AsyncRemoteSession], Awaited):
     """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
 
     Its calls are those of ``Client``, awaited. Arguments and errors are the same.
@@ -330,14 +380,23 @@ def _step(
 ) -> dict[str, Any]:
     if isinstance(history, str):
         raise InputError(f"a history must be a list of calls, not {history!r}")
-    step: dict[str, Any] = {"query": query, "history": list(map(call_record, history))}
+    step: dict[str, Any] = {"query": query, "history": list(map(_call_record, history))}
     if before:
         step["before"] = list(map(before_record, before))
     return step
 
 
-def _record(item: Demonstration | Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(item, Demonstration):
-        return dict(item)
-    record = item.to_dict()
-    return {name: record[name] for name in record if name not in ("source", "group")}
+def _selected(
+    selection: Selection | None, bounds: Bounds, offered: Collection[str] | None
+) -> dict[str, Any]:
+    """The fields of a request that limit the answer."""
+    chosen = Selection.of(selection, bounds).to_dict()
+    return chosen if offered is None else {**chosen, "offered": list(offered)}
+
+
+def _call_record(call: CallLike) -> Any:
+    """A call as the server takes it: a name, or an object."""
+    if isinstance(call, str):
+        return call
+    record = call.to_dict() if isinstance(call, ToolCall) else dict(call)
+    return {name: record[name] for name in record if name != "output_length"}

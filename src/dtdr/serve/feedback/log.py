@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
-from dtdr.logs.cut_options import CutOptions
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.scrubbing import Scrubber
 
@@ -52,7 +52,7 @@ class FeedbackLog(ABC):
     path: Path | None = None
 
     def __init__(self, *, redact: bool = True) -> None:
-        self._scrubber = Scrubber(CutOptions(), Redactor()) if redact else None
+        self._scrubber = Scrubber(OUTPUT_LENGTH, Redactor()) if redact else None
 
     def append(self, demonstrations: Sequence[Demonstration]) -> None:
         """Add all demonstrations or none, and wait until they are safe.

@@ -22,7 +22,7 @@ def require_server() -> None:
     Raises:
         MissingExtraError: one is missing.
     """
-    for package in ("starlette", "msgspec", "uvicorn", "prometheus_client"):
+    for package in ("starlette", "uvicorn", "prometheus_client"):
         try:
             importlib.import_module(package)
         except ImportError as error:

@@ -145,7 +145,7 @@ async def create_session(
     """Open a session."""
 
     def begin() -> OpenSession:
-        return OpenSession.of(step.model, step.read(), call.owner)
+        return OpenSession.of(step.model, step.read(), call.owner, call.size)
 
     session = await step.model.current.run(begin) if step.has_details else begin()
     await call.service.sessions.open(session)
@@ -165,7 +165,7 @@ async def call_in_session(
     limit = call.service.settings.limits.history
 
     def add(session: OpenSession) -> OpenSession:
-        return session.with_run(add_calls(session.run, body.tools), key)
+        return session.with_run(add_calls(session.run, body.tools), key, call.size)
 
     for _ in range(_ATTEMPTS):
         if key in session.keys:

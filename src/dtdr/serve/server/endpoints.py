@@ -104,7 +104,7 @@ class Endpoint:
         if self.body is not None:
             limits = call.service.settings.limits
             content = await read_body(receive, limits)
-            call.started = time.perf_counter()
+            call.started, call.size = time.perf_counter(), len(content)
             body = self._read(call, content.removeprefix(codecs.BOM_UTF8))
         if self.role == "admin":
             call.require_admin()

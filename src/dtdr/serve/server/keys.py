@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,7 +112,7 @@ def create_key(path: str | Path, *, role: Role = "rank", note: str = "") -> tupl
     key = _PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     entry = ApiKey(identifier, _hash(key), role, created, note)
-    with _lock_folder(path):
+    with _lock(path):
         keys = read_keys(path) if Path(path).exists() else ()
         _write(path, (*keys, entry))
     return key, entry
@@ -126,7 +125,7 @@ def revoke_key(path: str | Path, identifier: str) -> None:
         InputError: no key has that id, or the file is not a key file.
         OutputError: the file cannot be written.
     """
-    with _lock_folder(path):
+    with _lock(path):
         keys = read_keys(path)
         others = tuple(key for key in keys if key.id != identifier)
         if len(others) == len(keys):
@@ -136,19 +135,17 @@ def revoke_key(path: str | Path, identifier: str) -> None:
 
 
 @contextlib.contextmanager
-def _lock_folder(path: str | Path) -> Iterator[None]:
+def _lock(path: str | Path) -> Iterator[None]:
     """Let no other process change a key file between read and write.
 
-    Locks its folder, since the file itself is replaced; Windows cannot lock folders.
+    Locks a file beside it, since the file itself is replaced.
     """
-    folder = Path(path).resolve().parent
-    with contextlib.ExitStack() as stack:
-        with explain_os_errors(Path(path)):
-            folder.mkdir(parents=True, exist_ok=True)
-            if sys.platform != "win32":
-                descriptor = os.open(folder, os.O_RDONLY)
-                stack.callback(os.close, descriptor)
-                lock_file(descriptor)
+    lock = Path(f"{path}.lock")
+    with explain_os_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        stream = lock.open("ab")
+    with stream:
+        lock_file(stream)
         yield
 
 

@@ -49,7 +49,7 @@ def serve(
     if threading.current_thread() is threading.main_thread():
         # uvicorn ends gracefully and raises the signal again, which is no failure.
         signal.signal(signal.SIGTERM, lambda *_: None)
-    tune_process(settings.limits.connections)
+    tune_process()
     with listener:
         server(app).run(sockets=[listener])
 

@@ -8,10 +8,9 @@ import msgspec
 from msgspec import Meta, field
 from starlette.exceptions import HTTPException
 
-from dtdr.agents import ToolMask, ToolPolicy, ToolSelection, anthropic, openai
+from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.agents.policy import TOLERANCE
 from dtdr.agents.requests import count_definitions
-from dtdr.predict.model import Model
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
     Coverage,
@@ -77,15 +76,17 @@ class MaskResponse(ModelAnswer, kw_only=True):
 
 async def mask_openai(call: Call, body: OpenAIMaskRequest) -> MaskResponse:
     """Mask a request to OpenAI: show the tools that the next step needs."""
-    return await _mask(call, body)
+    return await _mask(call, body, openai)
 
 
 async def mask_anthropic(call: Call, body: AnthropicMaskRequest) -> MaskResponse:
     """Mask a request to Anthropic: show the tools that the next step needs."""
-    return await _mask(call, body)
+    return await _mask(call, body, anthropic)
 
 
-async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> MaskResponse:
+async def _mask(
+    call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest, provider: Any
+) -> MaskResponse:
     service = call.service
     model = service.models.find(body.model)
     request = body.request
@@ -106,7 +107,15 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     snapshot = model.current
 
     def answer() -> MaskResponse:
-        masked, selection, (shown, hidden) = _apply(body, snapshot.retriever)
+        mask = ToolMask(snapshot.retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
+        try:
+            selection = provider.select(request, mask)
+            masked = provider.mask_request(request, mask, body.form)
+            shown, hidden = count_definitions(request, masked, provider.tool_name)
+        except (TypeError, AttributeError, KeyError, IndexError) as error:
+            raise HTTPException(
+                422, f"the request does not fit the provider's API ({type(error).__name__})"
+            ) from error
         service.metrics.shown_tokens.labels(model.name).inc(shown)
         service.metrics.hidden_tokens.labels(model.name).inc(hidden)
         return MaskResponse(
@@ -121,23 +130,3 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     response = await snapshot.run(answer)
     service.metrics.rankings.labels(model.name).inc()
     return response
-
-
-def _apply(
-    body: OpenAIMaskRequest | AnthropicMaskRequest, retriever: Model
-) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
-    """The masked request, its selection, and the tokens of shown and hidden definitions."""
-    mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
-    request = body.request
-    provider: Any = openai if isinstance(body, OpenAIMaskRequest) else anthropic
-    try:
-        selection = provider.select(request, mask)
-        if body.form in ("additional-tools", "deferred"):  # these need the earlier steps, too
-            masked = provider.mask_request(request, mask, body.form)
-        else:
-            masked = provider.apply(request, selection, body.form)
-        return masked, selection, count_definitions(request, masked, provider.tool_name)
-    except (TypeError, AttributeError, KeyError, IndexError) as error:
-        raise HTTPException(
-            422, f"the request does not fit the provider's API ({type(error).__name__})"
-        ) from error

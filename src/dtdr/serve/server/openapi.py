@@ -103,22 +103,14 @@ def page(document: Mapping[str, Any]) -> str:
     ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            (status, answer), *refusals = operation["responses"].items()
+            text = json.dumps(operation)
+            names = dict.fromkeys(re.findall(r"#/components/schemas/(\w+)", text))
             parts.append(
                 f"<section><h3><code>{method.upper()} {escape(path)}</code></h3>"
-                f"<p>{escape(operation['description'])}</p>"
-                f"{_name_schemas('Request', operation.get('requestBody'))}"
-                f"{_name_schemas(f'Response {status}', answer)}"
-                f"<p>Refusals: {', '.join(refused for refused, _ in refusals)}</p></section>"
+                f"<p>{escape(operation['description'])}</p><p>{', '.join(names)}</p></section>"
             )
     parts.append("<h2>Requests and responses</h2>")
     for name, schema in document["components"]["schemas"].items():
         text = escape(json.dumps(schema, indent=1, ensure_ascii=False))
         parts.append(f"<section id={name}><h3>{name}</h3><pre>{text}</pre></section>")
     return "".join(parts)
-
-
-def _name_schemas(what: str, described: Mapping[str, Any] | None) -> str:
-    """The names of a request's or response's schemas, which follow on the page."""
-    names = dict.fromkeys(re.findall(r"#/components/schemas/(\w+)", json.dumps(described)))
-    return "".join(f"<p>{what}: <code>{name}</code></p>" for name in names)

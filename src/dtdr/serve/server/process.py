@@ -8,13 +8,17 @@ import sys
 if sys.platform != "win32":
     import resource
 
+_FILES = 8_192
+"""Open at a time, or as many as the system allows."""
 
-def tune_process(connections: int) -> None:
+
+def tune_process() -> None:
     """Keep pauses short, and let many connections be open.
 
     The garbage collector takes 30 ms for all that is loaded (77,000 objects), so it skips these and
     runs rarely: models, sessions and requests have no reference cycles. A thread gives the
-    interpreter back ten times sooner than usual.
+    interpreter back ten times sooner than usual. A connection is an open file; without a free one,
+    the server neither accepts nor refuses a connection.
 
     Called once, when everything is loaded and before threads are started.
     """
@@ -22,16 +26,9 @@ def tune_process(connections: int) -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 100)
     sys.setswitchinterval(0.0005)
-    allow_files(2 * connections)
-
-
-def allow_files(number: int) -> None:
-    """Let the process open this many files, or as many as the system allows.
-
-    A connection is one; without a free one, the server neither accepts nor refuses a connection.
-    """
     if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = number if hard == resource.RLIM_INFINITY else min(number, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        unlimited = resource.RLIM_INFINITY
+        if soft != unlimited:
+            most = _FILES if hard == unlimited else min(_FILES, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -99,7 +99,8 @@ class RedisSessions:
         for record in added:
             start["run"]["calls"] += record["calls"]
         keys = frozenset(record["key"] for record in added)
-        return OpenSession.of(model, Run.from_dict(start["run"]), owner, keys, identifier)
+        sent = sum(map(len, entries))
+        return OpenSession.of(model, Run.from_dict(start["run"]), owner, sent, keys, identifier)
 
     async def add(self, session: OpenSession, longer: OpenSession) -> bool:
         """Replace a session that was found; see ``Sessions``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from dtdr.net import VERSION
 from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
@@ -40,11 +40,6 @@ async def show_page(call: Call) -> HTMLResponse:
     return HTMLResponse(openapi.page(call.service.document), headers=headers)
 
 
-async def lead_to_page(call: Call) -> RedirectResponse:
-    """The page, for a browser."""
-    return RedirectResponse("/docs")
-
-
 ENDPOINTS = (
     # The router looks from the top: first the requests of every step.
     Endpoint("POST", "/v1/rank", actions.rank, step=schemas.RankRequest),
@@ -75,5 +70,4 @@ ENDPOINTS = (
     Endpoint("GET", "/metrics", show_metrics),
     Endpoint("GET", "/openapi.json", show_document, is_described=False, role=None),
     Endpoint("GET", "/docs", show_page, is_described=False, role=None),
-    Endpoint("GET", "/", lead_to_page, is_described=False, role=None),
 )

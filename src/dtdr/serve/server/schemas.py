@@ -323,6 +323,7 @@ class FeedbackDemonstration(Request, kw_only=True):
         Object | None, says('Of a nested run: {"id", "call"} of the call that started it.')
     ] = None
     time: Annotated[str | None, says("Of the query (RFC 3339); default: now.")] = None
+    offered: Annotated[list[ToolName] | None, says("Tools that the run could call.")] = None
 
 
 class FeedbackRequest(Request, kw_only=True):

@@ -145,6 +145,8 @@ class Call:
     path: str = "unmatched"
     parameters: Mapping[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
+    size: int = 0
+    """Bytes of the body."""
     log_fields: dict[str, Any] = field(default_factory=dict)
 
     @property

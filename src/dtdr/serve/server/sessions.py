@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from sys import getsizeof
 
 from starlette.exceptions import HTTPException
 
 from dtdr.data.calls import ToolCall
-from dtdr.data.demonstrations import Message
 from dtdr.data.run import Run
 from dtdr.net.limits import Limits
 from dtdr.serve.server.models import ServedModel
@@ -20,8 +18,8 @@ from dtdr.serve.server.steps import AskedStep
 
 _SESSION_BYTES = 2_000
 """Of a session without its texts."""
-_REQUEST_BYTES = 150
-"""Of a request that added calls."""
+_CALL_BYTES = 300
+"""Of a call without its texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +45,21 @@ class OpenSession:
         model: ServedModel,
         run: Run,
         owner: str,
+        sent: int,
         keys: frozenset[str] = frozenset(),
         identifier: str | None = None,
     ) -> OpenSession:
-        """A session with its size."""
+        """A session of requests with so many bytes.
+
+        As Python objects, they take about three times as much.
+        """
         identifier = identifier or secrets.token_urlsafe(16)
-        size = _SESSION_BYTES + getsizeof(run.query) + len(keys) * _REQUEST_BYTES
-        size += sum(map(_weigh, (*run.before, *run.calls)))
+        size = _SESSION_BYTES + _CALL_BYTES * len(run.calls) + 3 * sent
         return cls(identifier, model, run, owner, keys, size)
 
-    def with_run(self, run: Run, key: str) -> OpenSession:
-        """The session after a request that added calls to its run."""
-        more = sum(map(_weigh, run.calls[len(self.run.calls) :])) + _REQUEST_BYTES
+    def with_run(self, run: Run, key: str, sent: int) -> OpenSession:
+        """The session after a request of so many bytes that added calls to its run."""
+        more = _CALL_BYTES * (len(run.calls) - len(self.run.calls)) + 3 * sent
         return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
 
     @property
@@ -81,7 +82,7 @@ class Sessions:
         self._limits = limits
         self._clock = clock
         self._open: OrderedDict[str, tuple[OpenSession, float]] = OrderedDict()
-        self._bytes: Counter[str] = Counter()
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -137,15 +138,11 @@ class Sessions:
         """Keep a session that was used now and has grown by this many bytes.
 
         Raises:
-            HTTPException: all sessions, or those of its key, would be too large.
+            HTTPException: all sessions would be too large.
         """
-        owner, total = session.owner, self._bytes.total()
-        if more and total + more > self._limits.session_bytes:
-            raise _full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
-        if more and owner and self._bytes[owner] + more > self._limits.key_session_bytes:
-            what = f"the open sessions of this key take {self._bytes[owner]} bytes"
-            raise _full(what, self._seconds_to_expiry())
-        self._bytes[owner] += more
+        if more and self._bytes + more > self._limits.session_bytes:
+            raise _full(f"the open sessions take {self._bytes} bytes", self._seconds_to_expiry())
+        self._bytes += more
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
 
@@ -158,9 +155,7 @@ class Sessions:
 
     def _drop(self, identifier: str) -> None:
         session, _ = self._open.pop(identifier)
-        self._bytes[session.owner] -= session.bytes
-        if not self._bytes[session.owner]:
-            del self._bytes[session.owner]
+        self._bytes -= session.bytes
 
     def _seconds_to_expiry(self) -> float:
         """Seconds until the session that was used least recently expires."""
@@ -185,13 +180,6 @@ def missing(limits: Limits) -> HTTPException:
         "no such session is open; it was deleted, expired "
         f"({limits.session_seconds:g} s without a request) or belongs to another key",
     )
-
-
-def _weigh(item: ToolCall | Message) -> int:
-    """Bytes of a call or message, estimated."""
-    if isinstance(item, ToolCall) and _is_name(item):
-        return 300 + getsizeof(item.tool)
-    return 500 + 3 * len(repr(item))
 
 
 def _is_name(call: ToolCall) -> bool:

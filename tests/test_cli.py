@@ -109,7 +109,6 @@ MISUSE = {
         "model q --run run.json": "give --run alone",
         "model --run run.json --history a": "give --run alone",
         "model --run none.json": "cannot read none.json",
-        "model q --search x --why": "leave one out",
         "model --why": "give a query, or --run FILE",
     },
     "predict": {
@@ -149,7 +148,6 @@ MISUSE = {
         "nonsense DATA -o d": "unknown format 'nonsense'",
         "openai-chat -o d": "name at least one log file after openai-chat",
         "openai-chat none.log -o d": "no such file",
-        "otel log.jsonl -o d --tools-out d": "give two files",
         "- - -o d": "standard input can be read once only",
         "log.jsonl -o d --set widow=3": "widow",
         "log.jsonl -o d --set window=0": "--set window=0: expected a whole number of at least 1",
@@ -175,7 +173,6 @@ MISUSE = {
     "data": {
         "stats moon": "unknown dataset 'moon'",
         "convert moon -o x": "unknown dataset 'moon'; choose one of",
-        "convert DATA -o both --tools-out both": "give two files",
         "download bundled": "use it without a download",
         "download ultratool": "on no hub; get it from https://github.com",
         "download moon": "unknown dataset 'moon'",

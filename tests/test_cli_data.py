@@ -49,8 +49,7 @@ def small(tmp_path):
 def test_list_names_every_set_and_says_what_is_here(nothing_here):
     listed = run_json("list")["sets"]
     assert [item["name"] for item in listed] == list(datasets.NAMES)
-    assert [item["name"] for item in listed if item["available"]] == ["bundled"]
-    assert [item["name"] for item in listed if item["synthetic"]] == ["bundled"]
+    assert [item["name"] for item in listed if item["here"] == "yes"] == ["bundled"]
     text = run("list")
     assert "(synthetic)" in text
     assert "get it by hand" in text
@@ -146,7 +145,7 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(
     monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
     dataset = datasets.load(name)
     output, tools = tmp_path / "d.jsonl", tmp_path / "tools.json"
-    found = run_json("convert", name, "-o", output, "--tools-out", tools)
+    found = run_json("convert", name, "-o", output)
     assert found["demonstrations"] == len(dataset)
     assert found["skipped"] == 0
     assert list(read_demonstrations(output)) == dataset.demonstrations
@@ -155,18 +154,10 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(
 
 def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
     output = tmp_path / "copy.jsonl"
-    text = run("convert", small, "-o", output, "--tools-out", tmp_path / "tools.json")
+    text = run("convert", small, "-o", output)
     assert "30 demonstrations" in text
     assert output.read_bytes() == small.read_bytes()
     assert read_tools(tmp_path / "tools.json") == read_tools(small.with_name("tools.json"))
-
-
-def test_convert_adds_tools_that_only_calls_name(small, tmp_path):
-    small.with_name("tools.json").write_text('[{"name": "never_called"}]')
-    tools = tmp_path / "tools.json"
-    run("convert", small, "-o", tmp_path / "copy.jsonl", "--tools-out", tools)
-    called = {tool for item in read_demonstrations(small) for tool in item.plan.tools}
-    assert [tool.name for tool in read_tools(tools)] == ["never_called", *sorted(called)]
 
 
 def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
@@ -181,18 +172,17 @@ def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
     assert (found["demonstrations"], found["skipped"]) == (30, 1)
 
 
-@pytest.mark.parametrize("option", ["-o", "--tools-out"])
-def test_existing_output_is_kept_without_force(option, small, tmp_path):
-    there = tmp_path / "there"
-    there.write_text("precious")
-    outputs = {"-o": tmp_path / "new.jsonl", "--tools-out": tmp_path / "new.json", option: there}
-    arguments = ["convert", small, *(word for pair in outputs.items() for word in pair)]
+def test_existing_output_is_kept_without_force(small, tmp_path):
+    output, tools = tmp_path / "there.jsonl", tmp_path / "tools.json"
+    output.write_text("precious")
     with pytest.raises(OutputError, match="--force"):
-        run(*arguments)
-    assert there.read_text() == "precious"
-    assert not (tmp_path / "new.jsonl").exists()
-    run(*arguments, "--force")
-    assert there.read_text() != "precious"
+        run("convert", small, "-o", output)
+    assert output.read_text() == "precious"
+    tools.write_text("precious")
+    run("convert", small, "-o", tmp_path / "new.jsonl")
+    assert tools.read_text() == "precious"
+    run("convert", small, "-o", output, "--force")
+    assert "precious" not in (output.read_text(), tools.read_text())
 
 
 # -- download ------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def log(tmp_path):
 
 
 def test_the_summary_says_what_was_kept_and_dropped_and_why(log, tmp_path):
-    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--tools-out", tmp_path / "t.json")
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl")
 
     assert done.exit_code == 0, done.output
     for words in ("records read", "superseded requests", "no tool was called", "references"):

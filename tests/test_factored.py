@@ -212,8 +212,7 @@ def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     ]
     index = {tool.name: at for at, tool in enumerate(TOOLS)} | {END: len(TOOLS)}
     tools = [*TOOLS, Tool(END, "")]
-    importance = np.random.default_rng(3).random(len(singles)) + 0.5
-    plans = EncodedDemonstrations.of(singles, index, importance.tolist())
+    plans = EncodedDemonstrations.of(singles, index)
     featurizer = QueryFeaturizer.fit(encode_texts([item.query for item in singles]), [])
     rows, sizes = featurizer.parts
     assert (sizes == 1).all()
@@ -222,10 +221,9 @@ def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     words = np.concatenate([rows.toarray(), featurizer.encode_words(texts).toarray()])
     called = plans.called.toarray()
     above = np.concatenate([called, np.eye(len(TOOLS), len(tools))])
-    above -= np.average(called, axis=0, weights=importance)
-    counts = np.append(importance, np.ones(len(TOOLS)))[:, None]
-    kernel = words.T @ (words * counts) + np.eye(words.shape[1])
-    expected = np.linalg.solve(kernel, words.T @ (above * counts))
+    above -= called.mean(axis=0)
+    kernel = words.T @ words + np.eye(words.shape[1])
+    expected = np.linalg.solve(kernel, words.T @ above)
     assert learned.weights[:, 0] == pytest.approx(expected, abs=2e-3)
 
 

@@ -113,16 +113,6 @@ def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path,
     assert not any(loops)
 
 
-def test_a_long_session_ranks_in_a_thread(planning, watch):
-    path = open_session(planning)
-    loops = watch(Ranking, "__init__")
-    planning.post(f"{path}/call", {"tools": CALLS, "rank": {}})
-    planning.post(f"{path}/call", {"tools": ["read_file"] * 60, "rank": {}})
-    planning.post(f"{path}/rank", {})
-    assert len(loops) >= 3
-    assert not any(loops)
-
-
 def test_what_is_long_is_read_in_a_thread(planning, watch):
     loops = watch(steps, "add_calls")
     watch(actions, "add_calls")
@@ -165,12 +155,3 @@ def test_work_that_is_given_up_while_it_waits_keeps_no_place():
         return await workers.run(lambda: "free")
 
     assert asyncio.run(run()) == "free"
-
-
-def test_no_place_is_lost_when_an_event_loop_ends_after_its_answer():
-    workers = Workers(1, 5)
-
-    async def ask() -> int:
-        return await workers.run(lambda: 1)
-
-    assert [asyncio.run(ask()) for _ in range(50)] == [1] * 50

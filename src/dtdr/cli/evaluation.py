@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -30,7 +30,10 @@ class Show(StrEnum):
     PLANS = "plans"
 
 
-_GROUPS = {Show.STEP: "calls made before the step", Show.PLAN_LENGTH: "calls of the plan"}
+_GROUPS = {
+    Show.STEP: ("calls made before the step", by_step),
+    Show.PLAN_LENGTH: ("calls of the plan", by_plan_length),
+}
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,9 @@ class Evaluation:
     @cached_property
     def _groups(self) -> dict[Show, list[dict[int, Mean]]]:
         """The first metric of each run by step or by plan length."""
-        groups: dict[Show, Callable[..., dict[int, Mean]]] = {
-            Show.STEP: by_step,
-            Show.PLAN_LENGTH: by_plan_length,
-        }
         return {
             by: [group(log, self.metrics[0]) for log in self.logs]
-            for by, group in groups.items()
+            for by, (_, group) in _GROUPS.items()
             if by in self.show
         }
 
@@ -129,7 +128,7 @@ class Evaluation:
         if self._next_calls.keeps_groups:
             yield from self._next_calls.tables()
         for by, groups in self._groups.items():
-            title = f"{result_tables.metric_title(self.metrics[0])} by {_GROUPS[by]}"
+            title = f"{result_tables.metric_title(self.metrics[0])} by {_GROUPS[by][0]}"
             pairs = list(zip(self._summaries, groups, strict=True))
             yield result_tables.breakdown_table(pairs, title=title)
         if self._reliabilities:
@@ -145,15 +144,18 @@ class Evaluation:
 
 
 def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
+    def cut(text: str, width: int = 18) -> str:
+        return shorten(printable(text), width)
+
     rows = [
         (
-            shorten(printable(item.query), 44),
+            cut(item.query, 44),
             len(item.history),
-            shorten(printable(item.history[-1]), 18) if item.history else "-",
-            shorten(printable(item.predicted), 18),
+            cut(item.history[-1]) if item.history else "-",
+            cut(item.predicted),
             item.probability,
             item.confidence,
-            shorten(printable(item.called), 18),
+            cut(item.called),
         )
         for item in mistakes
     ]

@@ -90,7 +90,7 @@ def fit(
     plan = plan_memory(limit, sample, workers, os.cpu_count() or 1)
     drawn = None
     if data and dataset is None and split is None and _is_large(data, plan.sample):
-        drawn = _draw(data, plan.sample, chosen, bad, seed=seed, workers=plan.workers)
+        drawn = _draw(data, plan.sample, bad, seed=seed, workers=plan.workers)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:
@@ -150,16 +150,14 @@ def _is_large(paths: Sequence[Path], size: int) -> bool:
         return True  # whoever reads it says why, or counts it as bad
 
 
-def _draw(
-    paths: Sequence[Path], size: int, model: Model, bad: BadRecords | None, **how: Any
-) -> Sample | None:
+def _draw(paths: Sequence[Path], size: int, bad: BadRecords | None, **how: Any) -> Sample | None:
     """A sample of the demonstrations, and counts of all; None if there are no more than ``size``.
 
     Raises:
         InputError: the data cannot be read.
     """
     counted = None if bad is None else BadRecords()
-    sample = draw_sample(paths, size, failures=bool(model.failure_weight), bad=counted, **how)
+    sample = draw_sample(paths, size, bad=counted, **how)
     if sample.counts.total <= size:
         return None
     if bad is not None and counted is not None:

@@ -115,16 +115,6 @@ def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[s
     return settings
 
 
-def check_two_files(tools_out: Path | None, output: Path) -> None:
-    """Refuse to write tools and demonstrations to one file.
-
-    Raises:
-        InputError: both are named the same.
-    """
-    if tools_out is not None and tools_out.absolute() == output.absolute():
-        raise InputError(f"--tools-out and --output both name {output}; give two files")
-
-
 def take_settings(
     settings: dict[str, Any], kind: type[Settings], option: str = "--set"
 ) -> Settings:

@@ -223,18 +223,6 @@ def _command(match: Match, _field: str) -> Span | None:
     return _read(match, Secrecy.MIXED if is_apart else Secrecy.SURE, least=1)
 
 
-def _is_userinfo(match: Match, _name: str) -> bool:
-    return ":" in match["secret"] or is_random(match["secret"])
-
-
-def _is_email(match: Match, _name: str) -> bool:
-    return not match[0].lstrip("/").startswith("git@")
-
-
-def _is_key(match: Match, _name: str) -> bool:
-    return is_random(match[0]) or match[0].startswith("xox")
-
-
 def _is_token(match: Match, _name: str) -> bool:
     secret = match["secret"]
     return is_random(secret) or (
@@ -244,15 +232,15 @@ def _is_token(match: Match, _name: str) -> bool:
 
 HINTS = _any_of(KNOWN["hints"].split())
 _CHECKS: dict[str, Callable[[Match, str], bool | Span | None]] = {
-    "userinfo": _is_userinfo,
-    "key": _is_key,
+    "userinfo": lambda match, _: ":" in match["secret"] or is_random(match["secret"]),
+    "key": lambda match, _: is_random(match[0]) or match[0].startswith("xox"),
     "token": _is_token,
     "assigned": _assigned,
     "named": _named,
     "element": _element,
     "spoken": _spoken,
     "command": _command,
-    "email": _is_email,
+    "email": lambda match, _: not match[0].lstrip("/").startswith("git@"),
     "iban": _is_iban,
     "card": _is_card,
     "ip": _is_address,

@@ -95,7 +95,7 @@ class Sessions:
         """
         self._expire()
         if len(self._open) >= self._limits.sessions:
-            raise _full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
+            raise _full(f"{len(self._open)} sessions are open")
         self._keep(session, session.bytes)
 
     async def find(self, identifier: str, owner: str) -> OpenSession:
@@ -141,7 +141,7 @@ class Sessions:
             HTTPException: all sessions would be too large.
         """
         if more and self._bytes + more > self._limits.session_bytes:
-            raise _full(f"the open sessions take {self._bytes} bytes", self._seconds_to_expiry())
+            raise _full(f"the open sessions take {self._bytes} bytes")
         self._bytes += more
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
@@ -157,20 +157,11 @@ class Sessions:
         session, _ = self._open.pop(identifier)
         self._bytes -= session.bytes
 
-    def _seconds_to_expiry(self) -> float:
-        """Seconds until the session that was used least recently expires."""
-        now = self._clock()
-        _, used = next(iter(self._open.values()), (None, now))
-        return self._limits.session_seconds - (now - used)
 
-
-def _full(what: str, seconds: float) -> HTTPException:
-    """The refusal of a session without room; the next one expires in this many seconds."""
-    return HTTPException(
-        429,
-        f"{what}, which is the limit; delete those that are done, or use /v1/rank",
-        {"retry-after": str(min(max(1, int(seconds) + 1), 60))},
-    )
+def _full(what: str) -> HTTPException:
+    """The refusal of a session without room."""
+    reason = f"{what}, which is the limit; delete those that are done, or use /v1/rank"
+    return HTTPException(429, reason, {"retry-after": "60"})
 
 
 def missing(limits: Limits) -> HTTPException:

@@ -48,7 +48,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(cli):
+def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     shown = cli().table().partition("Commands:\n")[2]
     assert all(line.endswith(".") for line in shown.splitlines())
     assert "..." not in shown  # a sentence that is too long for its line

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup(
     name="lab",
-    help="Run suites of experiments, such as the paper's tables, and write one report.",
+    help="Run suites of experiments and write a report.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )

@@ -62,12 +62,6 @@ class Plan:
     earlier: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
-        self._validate()
-        if any(item.path is not None for references in self._references for item in references):
-            check_pointers(self.calls, self.earlier)
-
-    def _validate(self) -> None:
-        """Check names, ids, steps and dependencies."""
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")
@@ -87,6 +81,8 @@ class Plan:
                     )
                 latest = call.step
         self.dependencies  # noqa: B018  # validates on construction
+        if any(item.path is not None for references in self._references for item in references):
+            check_pointers(self.calls, self.earlier)
 
     @classmethod
     def in_order(cls, calls: Sequence[ToolCall], links: Iterable[tuple[str, str]] = ()) -> Plan:
@@ -152,15 +148,10 @@ class Plan:
             if index not in finished and needs <= finished
         ) or frozenset({END})
 
-    @cached_property
-    def has_order(self) -> bool:
-        """Whether a call has a step."""
-        return any(call.step is not None for call in self.calls)
-
     @property
     def order_rule(self) -> Literal["steps", "dependencies", "any"]:
         """What orders the calls: steps, dependencies, or nothing."""
-        if self.has_order:
+        if any(call.step is not None for call in self.calls):
             return "steps"
         return "dependencies" if any(self.dependencies) else "any"
 

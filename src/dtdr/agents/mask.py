@@ -31,8 +31,8 @@ Step = tuple[Run, Sequence[str]]
 class ToolMask:
     """A fitted retriever and a policy: decides which tools every integration shows.
 
-    It keeps no state of any run, so one object serves all runs and threads. A sticky policy gets
-    its state from the transcript, by going through its steps again.
+    It keeps no state, so one object serves all runs and threads. For a sticky policy, it ranks the
+    steps of the transcript again.
 
     Args:
         retriever: a fitted one, or the folder of a model.

@@ -16,7 +16,7 @@ from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.server import GatewayServer
 from dtdr.agents.gateway.stdio import on_signals
 from dtdr.errors import InputError
-from dtdr.net.limits import Limits, is_loopback
+from dtdr.net.limits import Limits, is_loopback, listen
 from dtdr.net.metrics import HIDDEN_TOKENS, SHOWN_TOKENS
 from dtdr.net.origins import refuse_page
 
@@ -50,7 +50,7 @@ async def serve_http(
         limits: on connections, heads and bodies; the others are ignored.
 
     Raises:
-        InputError: the address is public and there is no key.
+        InputError: the address is public and there is no key, or it cannot listen there.
     """
     import uvicorn
     from starlette.routing import Route
@@ -72,8 +72,6 @@ async def serve_http(
     app = _check_access(BodyLimits(app, limits), key)
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http=limit_connections(limits, lambda _, reason: reason.encode()),
         ws="none",
         proxy_headers=False,
@@ -89,11 +87,12 @@ async def serve_http(
 
     # uvicorn would raise the signal again and end the process before the last runs are recorded.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    async with gateway.run(), anyio.create_task_group() as tasks:
-        tasks.start_soon(on_signals, stop, signal.SIGINT, signal.SIGTERM)
-        logger.info("serving http://%s:%d%s", host, port, PATH)
-        await server.serve()
-        tasks.cancel_scope.cancel()
+    with listen(host, port) as listener:
+        async with gateway.run(), anyio.create_task_group() as tasks:
+            tasks.start_soon(on_signals, stop, signal.SIGINT, signal.SIGTERM)
+            logger.info("serving http://%s:%d%s", host, port, PATH)
+            await server.serve([listener])
+            tasks.cancel_scope.cancel()
     if signal.SIGINT in received:
         raise KeyboardInterrupt
 

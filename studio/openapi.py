@@ -7,5 +7,5 @@ from dtdr.serve.server.openapi import document
 from dtdr.serve.server.routes import ENDPOINTS
 from dtdr.serve.studio.routes import Studio
 
-described = [item for item in (*ENDPOINTS, *Studio(takes_logs=True).endpoints) if item.is_described]
+described = [item for item in (*ENDPOINTS, *Studio().endpoints) if item.is_described]
 json.dump(document(described), sys.stdout, indent=1)

@@ -40,6 +40,26 @@ class FakeServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
+_TOO_LONG = "This model's maximum context length is {} tokens"
+_ANSWERS: dict[str, tuple[Any, ...]] = {
+    "429": (429, {"error": "busy"}, {"Retry-After": "0"}),
+    "500": (500, {"error": "busy"}, {"Retry-After": "0"}),
+    "wait": (429, {"error": "busy"}, {"Retry-After": "3600"}),
+    "401": (401, {"error": {"message": "bad key"}}),
+    "array": (200, []),
+    "no message": (200, {"choices": []}),
+    "flat": (400, {"object": "error", "message": _TOO_LONG.format(9)}),
+    "odd": (
+        200,
+        {
+            "choices": [{"message": {"content": "\ud83d end"}}],
+            "usage": {"prompt_tokens": 3, "prompt_tokens_details": "x"},
+        },
+    ),
+}
+"""By fault: status, body and headers."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: FakeServer
     protocol_version = "HTTP/1.1"  # connections are kept, as by the servers it stands for
@@ -80,23 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b'{"choices": [')
             self.close_connection = True
             return
-        elif fault in ("429", "500"):
-            self._send(int(fault), {"error": "busy"}, {"Retry-After": "0"})
-            return
-        elif fault == "wait":
-            self._send(429, {"error": "busy"}, {"Retry-After": "3600"})
-            return
-        elif fault == "401":
-            self._send(401, {"error": {"message": "bad key"}})
-            return
         elif fault == "not json":
             self._raw(200, b"<html>oops</html>")
-            return
-        elif fault == "array":
-            self._raw(200, b"[]")
-            return
-        elif fault == "no message":
-            self._send(200, {"choices": []})
             return
         elif fault == "strict" and "chat_template_kwargs" in body:
             self._send(422, {"detail": [{"loc": ["body", "chat_template_kwargs"]}]})
@@ -104,19 +109,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "no schemas" and "response_format" in body:
             self._send(400, {"error": {"message": "response_format is not supported"}})
             return
-        elif fault == "flat":
-            message = "This model's maximum context length is 9 tokens"
-            self._send(400, {"object": "error", "message": message})
-            return
-        elif fault == "odd":
-            choices = [{"message": {"content": "\ud83d end"}}]
-            usage = {"prompt_tokens": 3, "prompt_tokens_details": "x"}
-            self._send(200, {"choices": choices, "usage": usage})
+        elif fault in _ANSWERS:
+            self._send(*_ANSWERS[fault])
             return
         text = " ".join(message["content"] for message in body["messages"])
         tokens = len(text.split())
         if tokens > self.server.context:
-            message = f"This model's maximum context length is {self.server.context} tokens"
+            message = _TOO_LONG.format(self.server.context)
             self._send(400, {"error": {"message": message, "code": "context_length_exceeded"}})
             return
         answer = "send_mail" if self.server.script is None else self.server.script(body)

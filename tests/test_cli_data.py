@@ -49,8 +49,7 @@ def small(tmp_path):
 def test_list_names_every_set_and_says_what_is_here(nothing_here):
     listed = run_json("list")["sets"]
     assert [item["name"] for item in listed] == list(datasets.NAMES)
-    assert [item["name"] for item in listed if item["available"]] == ["bundled"]
-    assert [item["name"] for item in listed if item["synthetic"]] == ["bundled"]
+    assert [item["name"] for item in listed if item["here"] == "yes"] == ["bundled"]
     text = run("list")
     assert "(synthetic)" in text
     assert "get it by hand" in text
@@ -146,7 +145,7 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(
     monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
     dataset = datasets.load(name)
     output, tools = tmp_path / "d.jsonl", tmp_path / "tools.json"
-    found = run_json("convert", name, "-o", output, "--tools-out", tools)
+    found = run_json("convert", name, "-o", output)
     assert found["demonstrations"] == len(dataset)
     assert found["skipped"] == 0
     assert list(read_demonstrations(output)) == dataset.demonstrations
@@ -155,18 +154,10 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(
 
 def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
     output = tmp_path / "copy.jsonl"
-    text = run("convert", small, "-o", output, "--tools-out", tmp_path / "tools.json")
+    text = run("convert", small, "-o", output)
     assert "30 demonstrations" in text
     assert output.read_bytes() == small.read_bytes()
     assert read_tools(tmp_path / "tools.json") == read_tools(small.with_name("tools.json"))
-
-
-def test_convert_adds_tools_that_only_calls_name(small, tmp_path):
-    small.with_name("tools.json").write_text('[{"name": "never_called"}]')
-    tools = tmp_path / "tools.json"
-    run("convert", small, "-o", tmp_path / "copy.jsonl", "--tools-out", tools)
-    called = {tool for item in read_demonstrations(small) for tool in item.plan.tools}
-    assert [tool.name for tool in read_tools(tools)] == ["never_called", *sorted(called)]
 
 
 def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
@@ -181,18 +172,17 @@ def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
     assert (found["demonstrations"], found["skipped"]) == (30, 1)
 
 
-@pytest.mark.parametrize("option", ["-o", "--tools-out"])
-def test_existing_output_is_kept_without_force(option, small, tmp_path):
-    there = tmp_path / "there"
-    there.write_text("precious")
-    outputs = {"-o": tmp_path / "new.jsonl", "--tools-out": tmp_path / "new.json", option: there}
-    arguments = ["convert", small, *(word for pair in outputs.items() for word in pair)]
+def test_existing_output_is_kept_without_force(small, tmp_path):
+    output, tools = tmp_path / "there.jsonl", tmp_path / "tools.json"
+    output.write_text("precious")
     with pytest.raises(OutputError, match="--force"):
-        run(*arguments)
-    assert there.read_text() == "precious"
-    assert not (tmp_path / "new.jsonl").exists()
-    run(*arguments, "--force")
-    assert there.read_text() != "precious"
+        run("convert", small, "-o", output)
+    assert output.read_text() == "precious"
+    tools.write_text("precious")
+    run("convert", small, "-o", tmp_path / "new.jsonl")
+    assert tools.read_text() == "precious"
+    run("convert", small, "-o", output, "--force")
+    assert "precious" not in (output.read_text(), tools.read_text())
 
 
 # -- download ------------------------------------------------------------------------------------
@@ -200,96 +190,68 @@ def test_existing_output_is_kept_without_force(option, small, tmp_path):
 HUB = {"id": "1", "user_request": "x", "task_nodes": '[{"task": "a"}]', "task_links": "[]"}
 
 
-class Hub:
-    """In place of ``huggingface_hub.hf_hub_download``: gives files, or fails."""
+class EntryNotFoundError(Exception):
+    pass
 
-    def __init__(self, files, error=None):
-        self.files, self.error, self.asked = files, error, []
+
+class Hub:
+    """In place of ``huggingface_hub.hf_hub_download``: gives files, or raises an error."""
+
+    def __init__(self, files=None):
+        tools = '{"nodes": [{"id": "a", "desc": "does a"}]}'
+        self.files = {"data.json": json.dumps(HUB), "tool_desc.json": tools, **(files or {})}
+        self.asked = []
 
     def __call__(self, *, repo_id, filename, repo_type, local_dir):
-        self.asked.append((repo_id, filename, repo_type))
-        if self.error and len(self.asked) == len(self.files):
-            raise self.error
+        assert (repo_id, repo_type) == ("microsoft/Taskbench", "dataset")
         path = Path(local_dir) / filename
+        self.asked.append(path.name)
+        content = self.files.get(path.name, EntryNotFoundError())
+        if isinstance(content, Exception):
+            raise content
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.files[filename])
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(path)
-
-
-def taskbench_hub(data=None, error=None):
-    return Hub(
-        {
-            "data_multimedia/data.json": data or json.dumps(HUB),
-            "data_multimedia/tool_desc.json": '{"nodes": [{"id": "a", "desc": "does a"}]}',
-        },
-        error,
-    )
 
 
 MULTIMEDIA = datasets.find_source("taskbench_multimedia")
 
 
 def test_downloaded_set_is_loaded_from_the_cache(nothing_here):
-    hub = taskbench_hub()
-    files = download(MULTIMEDIA, fetch=hub)
-    assert [repository for repository, _, _ in hub.asked] == ["microsoft/Taskbench"] * 2
-    assert {kind for _, _, kind in hub.asked} == {"dataset"}
+    files = download(MULTIMEDIA, fetch=Hub())
     assert all(file.is_relative_to(nothing_here / "cache" / "datasets") for file in files)
     dataset = datasets.load("taskbench_multimedia")
     assert dataset.demonstrations[0].plan.tools == ("a",)
     assert dataset.tools[0].description == "does a"
+    other = Hub({"data.json": json.dumps({**HUB, "id": "2"})})
     with pytest.raises(OutputError, match="pass --force"):
-        download(MULTIMEDIA, fetch=hub)
-    download(MULTIMEDIA, fetch=taskbench_hub(json.dumps({**HUB, "id": "2"})), force=True)
+        download(MULTIMEDIA, fetch=other)
+    download(MULTIMEDIA, fetch=other, force=True)
     assert datasets.load("taskbench_multimedia").demonstrations[0].id == "2"
 
 
-class RepositoryNotFoundError(Exception):
-    pass
-
-
-def no_repository(**_):
-    raise RepositoryNotFoundError
-
-
 @pytest.mark.parametrize(
-    ("hub", "said"),
+    ("files", "said"),
     [
-        (taskbench_hub(error=ConnectionError("no route")), "cannot be reached (ConnectionError)"),
-        (taskbench_hub('{"id": 1}\n'), "not in its published format"),
-        (no_repository, "the hub does not have it"),
+        ({"tool_desc.json": ConnectionError("no route")}, "cannot be reached (ConnectionError)"),
+        ({"data.json": '{"id": 1}\n'}, "not in its published format"),
+        ({"data.json": EntryNotFoundError()}, "the hub does not have it"),
     ],
 )
-def test_a_download_that_fails_leaves_nothing(nothing_here, hub, said):
+def test_a_download_that_fails_leaves_nothing(nothing_here, files, said):
     with pytest.raises(DtdrError, match=re.escape(said)):
-        download(MULTIMEDIA, fetch=hub)
+        download(MULTIMEDIA, fetch=Hub(files))
     assert [path for path in (nothing_here / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_set_that_the_hub_keeps_as_parquet_only_is_downloaded_as_that(nothing_here, tmp_path):
-    class EntryNotFoundError(Exception):
-        pass
-
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
     pyarrow = pytest.importorskip("pyarrow")
-    asked = []
-
-    def fetch(*, repo_id, filename, repo_type, local_dir):
-        asked.append(filename)
-        path = Path(local_dir) / filename
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if filename.endswith("data.json"):
-            raise EntryNotFoundError
-        if filename.endswith(".parquet"):
-            parquet.write_table(pyarrow.Table.from_pylist([HUB]), path)
-        else:
-            path.write_text('{"nodes": [{"id": "a", "desc": "does a"}]}')
-        return str(path)
-
-    download(MULTIMEDIA, fetch=fetch)
-    assert asked == [
-        f"data_multimedia/{file}" for file in ("data.json", "data.parquet", "tool_desc.json")
-    ]
+    parquet.write_table(pyarrow.Table.from_pylist([HUB]), tmp_path / "set")
+    data = (tmp_path / "set").read_bytes()
+    hub = Hub({"data.json": EntryNotFoundError(), "data.parquet": data})
+    download(MULTIMEDIA, fetch=hub)
+    assert hub.asked == ["data.json", "data.parquet", "tool_desc.json"]
     assert datasets.load("taskbench_multimedia").demonstrations[0].plan.tools == ("a",)
 
 

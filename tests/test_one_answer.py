@@ -252,10 +252,10 @@ def test_the_command_line_has_one_answer(folder, answers, tmp_path):
 def served(folder):
     pytest.importorskip("msgspec", reason="the HTTP server needs the extra 'server'")
     pytest.importorskip("httpx2", reason="these tests speak HTTP with httpx2")
-    from dtdr.cli.studio import studio_endpoints
+    from dtdr.serve.studio.routes import Studio
     from tests.server import serving
 
-    with serving.serve(serving.settings(folder), more=studio_endpoints(None)) as found:
+    with serving.serve(serving.settings(folder), more=Studio().endpoints) as found:
         yield found
 
 

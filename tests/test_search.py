@@ -9,7 +9,6 @@ import pytest
 import dtdr
 from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
 from dtdr.agents.search import read_search
-from dtdr.cli import run as run_command
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
@@ -255,16 +254,6 @@ def test_a_search_that_cannot_be_understood_says_why(arguments):
 
 
 # -- command line and benchmark --------------------------------------------------------------------
-
-
-def test_the_command_answers_a_search(tmp_path, capsys):
-    RETRIEVER.save(tmp_path / "model")
-    given = ["rank", str(tmp_path / "model"), QUERY, "--search", "the weather of a city"]
-    assert run_command([*given, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tools"][0]["tool"] == "weather"
-    assert run_command(given) == 0
-    assert "Matching tool" in capsys.readouterr().out
-    assert run_command([*given, "--why"]) == 2
 
 
 @pytest.mark.slow

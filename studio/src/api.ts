@@ -15,8 +15,8 @@ type ReplyOf<O> = O extends { responses: infer R } ? Good<R> : never;
 export type Body<P extends keyof Posts> = BodyOf<Posts[P]>;
 export type Reply<P extends keyof Posts> = ReplyOf<Posts[P]>;
 
-/** Whether the server answers, and whether it asks for a key. */
-export const connection = signal<"fine" | "away" | "key">("fine");
+/** Whether the server answers. */
+export const connection = signal<"fine" | "away">("fine");
 /** Grows when the server is back, so that everything is asked again. */
 export const revision = signal(0);
 
@@ -29,18 +29,8 @@ export class Refused extends Error {
   }
 }
 
-const KEY = "dtdr-key";
-
-export function useKey(key: string): void {
-  sessionStorage.setItem(KEY, key);
-  connection.value = "fine";
-  revision.value++;
-}
-
 async function request(method: string, path: string, body?: unknown, stop?: AbortSignal) {
   const headers: Record<string, string> = {};
-  const key = sessionStorage.getItem(KEY);
-  if (key) headers["x-api-key"] = key;
   if (body !== undefined) headers["content-type"] = "application/json";
   let response: Response;
   try {
@@ -57,7 +47,6 @@ async function request(method: string, path: string, body?: unknown, stop?: Abor
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => null);
-  if (response.status === 401) connection.value = "key";
   if (!response.ok) {
     throw new Refused(response.status, answer?.error?.message ?? `status ${response.status}`);
   }
@@ -149,10 +138,6 @@ export function usePolled<P extends keyof Posts & string>(
   const question = body === null ? null : path + JSON.stringify(body);
   return useAnswer(question, (stop) => post(path, body as Body<P>, { stop }),
     (data) => !!(data as { working?: boolean }).working);
-}
-
-export function useGet<T>(path: string | null): Answer<T> {
-  return useAnswer(path, (stop) => get<T>(path as string, stop));
 }
 
 // -- ranking ------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // The page: navigation, the server's state, and one view at a time.
 import { render } from "preact";
-import { useEffect, useRef } from "preact/hooks";
-import { connection, get, revision, useAnswer, useKey } from "./api";
+import { useEffect } from "preact/hooks";
+import { connection, get, revision, useAnswer } from "./api";
 import type { Schemas } from "./api";
 import { DropZone } from "./drop";
 import { MapView } from "./map";
@@ -17,24 +17,6 @@ const SHOWN = {
   runs: RunsView, run: RunView, misses: MissesView, tools: ToolsView, map: MapView, why: WhyView,
 };
 const THEMES: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
-
-function KeyForm() {
-  const input = useRef<HTMLInputElement>(null);
-  const send = (event: Event) => {
-    event.preventDefault();
-    useKey(input.current?.value.trim() ?? "");
-  };
-  return (
-    <form class="panel narrow" onSubmit={send}>
-      <h2>This server asks for a key</h2>
-      <label class="field">
-        <span>Key</span>
-        <input ref={input} type="password" autocomplete="off" required autofocus />
-      </label>
-      <button>Use it in this tab</button>
-    </form>
-  );
-}
 
 function App() {
   const again = revision.value;
@@ -90,9 +72,8 @@ function App() {
         </p>
       )}
       <main id="main" tabIndex={-1}>
-        {about.value?.takes_logs && <DropZone isShown={view === "runs" || !models.length} />}
-        {connection.value === "key" ? <KeyForm /> : !about.value ? <Waiting answer={answer} />
-          : models.length > 0 && <Shown />}
+        {about.value && <DropZone isShown={view === "runs" || !models.length} />}
+        {!about.value ? <Waiting answer={answer} /> : models.length > 0 && <Shown />}
       </main>
     </>
   );

@@ -1,5 +1,5 @@
 // The tools of all runs: the main ones from left to right, or one between its neighbours.
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, count, go, model, param, percent } from "./state";
@@ -27,14 +27,62 @@ function describe(node: Node): string {
   return `${node.name}: ${parts.join(", ")}`;
 }
 
+const weight = (edge: Graph["edges"][number]): number => edge.order + edge.dependency;
+
+/** Positions of the nodes in columns from left to right: before and after the centre, or by the
+    mean place of the tools in runs. */
+function columnsOf(graph: Graph, middle: number): number[][] {
+  const all = graph.nodes.map((_, at) => at);
+  if (middle >= 0) {
+    const before = (at: number) => graph.edges.reduce((sum, edge) => sum
+      + (edge.source === at && edge.target === middle ? weight(edge) : 0)
+      - (edge.source === middle && edge.target === at ? weight(edge) : 0), 0);
+    const others = all.filter((at) => at !== middle);
+    return [others.filter((at) => before(at) >= 0), [middle], others.filter((at) => before(at) < 0)]
+      .filter((column) => column.length);
+  }
+  const of = (kind: Node["kind"]) => all.filter((at) => graph.nodes[at]!.kind === kind);
+  const tools = of("tool").sort((one, two) =>
+    graph.nodes[one]!.position - graph.nodes[two]!.position);
+  const count = Math.max(1, Math.round(Math.sqrt(tools.length / 3)));
+  const ends = Array.from({ length: count + 1 }, (_, at) => Math.round(at * tools.length / count));
+  const parts = ends.slice(1).map((end, at) => tools.slice(ends[at], end));
+  return [of("start"), ...parts.filter((part) => part.length), of("end")];
+}
+
+/** Sorts each column by the mean height of what its nodes are linked with, to and fro, so that few
+    edges cross (Sugiyama, Tagawa and Toda 1981); gives heights from 0 to 1. */
+function heightsOf(graph: Graph, columns: number[][]): number[] {
+  const height: number[] = [];
+  const spread = (column: number[]) => column.forEach((at, row) => {
+    height[at] = (row + 0.5) / column.length;
+  });
+  const mean = (at: number) => {
+    let [sum, total] = [0, 0];
+    for (const edge of graph.edges) {
+      if (edge.source === edge.target || (edge.source !== at && edge.target !== at)) continue;
+      total += weight(edge);
+      sum += weight(edge) * height[edge.source === at ? edge.target : edge.source]!;
+    }
+    return total ? sum / total : height[at]!;
+  };
+  columns.forEach(spread);
+  for (let sweep = 0; sweep < 6; sweep++) {
+    for (const column of sweep % 2 ? [...columns].reverse() : columns) {
+      const means = new Map(column.map((at) => [at, mean(at)]));
+      column.sort((one, two) => means.get(one)! - means.get(two)!);
+      spread(column);
+    }
+  }
+  return height;
+}
+
 /** The edges worth drawing: strong ones and the strongest from each node; at a centre those that
     lead to it from the left and on from it to the right. */
-function strong(graph: Graph, least: number, centre: string): Graph["edges"] {
-  const middle = graph.nodes.findIndex((node) => node.kind === "tool" && node.name === centre);
-  if (centre && middle >= 0) {
-    const x = (at: number) => graph.nodes[at]!.x;
+function strong(graph: Graph, least: number, middle: number, column: number[]): Graph["edges"] {
+  if (middle >= 0) {
     return graph.edges.filter((edge) => (edge.source === middle || edge.target === middle)
-      && (edge.source === edge.target || x(edge.source) < x(edge.target)));
+      && (edge.source === edge.target || column[edge.source]! < column[edge.target]!));
   }
   const best = new Map<number, number>();
   graph.edges.forEach((edge) => {
@@ -47,16 +95,22 @@ function strong(graph: Graph, least: number, centre: string): Graph["edges"] {
 /** At most some hundred tools, as SVG that can be read, tabbed through and clicked. */
 function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre: string }) {
   const [near, setNear] = useState<number | null>(null);
-  const columns = [...new Set(graph.nodes.map((node) => node.x))].sort((left, right) => left - right);
-  const rows = Math.max(...columns.map((x) => graph.nodes.filter((node) => node.x === x).length), 3);
+  const middle = centre
+    ? graph.nodes.findIndex((node) => node.kind === "tool" && node.name === centre) : -1;
+  const [columns, heights] = useMemo(() => {
+    const columns = columnsOf(graph, middle);
+    return [columns, heightsOf(graph, columns)];
+  }, [graph, middle]);
+  const column = graph.nodes.map((_, at) => columns.findIndex((part) => part.includes(at)));
+  const rows = Math.max(...columns.map((part) => part.length), 3);
   const width = COLUMN * columns.length;
   const height = ROW * (rows + 1);
-  const places = graph.nodes.map((node) => ({
-    x: COLUMN * (columns.indexOf(node.x) + 0.5),
-    y: ROW / 2 + node.y * (height - ROW),
+  const places = graph.nodes.map((node, at) => ({
+    x: COLUMN * (column[at]! + 0.5),
+    y: ROW / 2 + heights[at]! * (height - ROW),
     half: node.kind === "tool" ? PILL / 2 : 32,
   }));
-  const edges = strong(graph, least, centre);
+  const edges = strong(graph, least, middle, column);
   const isOn = (edge: Graph["edges"][number]) =>
     near === null || edge.source === near || edge.target === near;
   const path = (edge: Graph["edges"][number]) => {
@@ -286,18 +340,6 @@ export function MapView() {
         {!graph && <Waiting answer={answer} />}
       </section>
       {tool && <ToolPanel tool={tool} />}
-      {graph && !isEmpty && !tool && graph.loops.length > 0 && (
-        <section class="panel" aria-label="Loops">
-          <h2>Loops</h2>
-          <ul class="loops">
-            {graph.loops.map((loop) => (
-              <li key={loop.tools.join("\n")}>
-                <b>{count(loop.count)}</b> × <bdi>{[...loop.tools, loop.tools[0]].join(" → ")}</bdi>
-              </li>
-            ))}
-          </ul>
-        </section>
-      )}
     </>
   );
 }

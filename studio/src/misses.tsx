@@ -97,11 +97,11 @@ export function MissesView() {
                 <thead><tr><th>Query</th><th>Last call</th><th>Predicted</th>
                   <th class="num">Probability</th><th>Called</th></tr></thead>
                 <tbody>
-                  {of.mistakes.map((item) => (
-                    <tr key={`${item.position} ${item.history.length}`}>
+                  {of.mistakes.map((item, at) => (
+                    <tr key={`${item.id} ${item.history.length}`}>
                       <td>
-                        <a href={openAt(item.position, item.history.length)}>
-                          <bdi>{item.query || `Run ${item.position + 1}`}</bdi>
+                        <a href={openAt(of.positions[at]!, item.history.length)}>
+                          <bdi>{item.query || `Run ${of.positions[at]! + 1}`}</bdi>
                         </a>
                       </td>
                       <td><Name of={item.history[item.history.length - 1] ?? "–"} /></td>

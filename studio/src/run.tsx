@@ -1,6 +1,6 @@
 // A run step by step: the ranking live, calls accepted and taken back, two forks side by side.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { post, useGet, usePolled, usePost, useRanking } from "./api";
+import { post, usePolled, usePost, useRanking } from "./api";
 import type { Made, Ranking, Schemas, Step } from "./api";
 import { CallLine, Prediction, pathsInOutputs } from "./call";
 import { CAUSES } from "./misses";
@@ -307,10 +307,7 @@ function Difference() {
 }
 
 /** What the run called at each step, and what the model predicted there. */
-function Recorded({ position, calls }: { position: number; calls: Made[] }) {
-  const answer = usePolled("/v1/studio/steps", { position, model: model.value });
-  const of = answer.data;
-  if (!of) return <Waiting answer={answer} />;
+function Recorded({ of, calls }: { of: Schemas["RunResponse"]; calls: Made[] }) {
   if (of.scoring) return <Scoring text={of.scoring} />;
   const at = (number: number) => ({ calls: writeCalls(knownBefore(calls, number)), fork: null });
   return (
@@ -381,7 +378,8 @@ function Learn({ of }: { of: Step }) {
 
 export function RunView() {
   const opened = param("run");
-  const record = useGet<Schemas["RunResponse"]>(opened ? `/v1/studio/runs/${opened}` : null);
+  const record = usePolled("/v1/studio/run",
+    opened ? { position: Number(opened), model: model.value } : null);
   const recorded = (record.data?.calls ?? []).map(({ id, ...call }: any) => {
     if (!Object.keys(call.arguments ?? {}).length) delete call.arguments;
     return call as Made;
@@ -424,7 +422,7 @@ export function RunView() {
       {record.data && opened && (
         <section class="panel" aria-label="Called and predicted">
           <h2>Called and predicted</h2>
-          <Recorded position={record.data.position} calls={recorded} />
+          <Recorded of={record.data} calls={recorded} />
         </section>
       )}
       <div class={forked.length > 1 ? "two" : "one"}>

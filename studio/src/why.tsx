@@ -1,7 +1,7 @@
 // Why a tool: what each block adds against the next best, similar demonstrations, chains.
-import { useGet, usePost } from "./api";
+import { usePost } from "./api";
 import type { Schemas } from "./api";
-import { about, address, go, param, percent, runChanges, step } from "./state";
+import { about, address, go, model, param, percent, runChanges, step } from "./state";
 import { Name, Select, Waiting } from "./widgets";
 
 type Explanation = Schemas["Explanation"];
@@ -48,8 +48,9 @@ function Contributions({ of }: { of: Explanation }) {
 
 /** A similar demonstration; with its query where the file of runs holds it at that place. */
 function Similar({ of }: { of: Schemas["SimilarDemonstration"] }) {
-  const path = of.position < (about.value?.runs ?? 0) ? `/v1/studio/runs/${of.position}` : null;
-  const run = useGet<Schemas["RunResponse"]>(path).data;
+  const isThere = of.position < (about.value?.runs ?? 0);
+  const run = usePost("/v1/studio/run",
+    isThere ? { position: of.position, model: model.value } : null).data;
   const tools = of.tools;
   const isIt = run && JSON.stringify(run.calls.map((call) => call.tool)) === JSON.stringify(tools);
   return (

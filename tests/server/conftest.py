@@ -17,6 +17,12 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return serving.fit(tmp_path_factory.mktemp("models") / "mail")
 
 
+@pytest.fixture(scope="session")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model that can learn."""
+    return serving.fit(tmp_path_factory.mktemp("models") / "mail", size=6, retriever="dtdr-f")
+
+
 @pytest.fixture(scope="module")
 def served(fitted: Path) -> Iterator[serving.Served]:
     """A server without keys, shared by the tests of a module."""

@@ -17,10 +17,9 @@ import httpx2
 import uvicorn
 
 import dtdr
-from dtdr.predict.model import Model
-from dtdr.rankers.base import Ranker
+from dtdr.net.limits import listen
 from dtdr.serve.server import Limits, Settings
-from dtdr.serve.server.launch import listen, server
+from dtdr.serve.server.launch import server
 from tests import small_data
 
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -69,7 +68,10 @@ def serve(settings: Settings, **given: Any) -> Iterator[Served]:
     from dtdr.serve.server import create_app
 
     app = create_app(settings, **given)
-    with listen(settings) as listener, run_server(server(app).config, listener) as url:
+    with (
+        listen(settings.host, settings.port) as listener,
+        run_server(server(app).config, listener) as url,
+    ):
         served = Served(str(url), app)
         try:
             yield served
@@ -183,47 +185,6 @@ def wait_until(condition: Any, seconds: float = 30.0) -> None:
         if time.monotonic() > end:
             raise AssertionError("what was waited for did not happen")
         time.sleep(0.02)
-
-
-class Counting(Ranker):
-    """Counts how often each tool was called, and goes on counting: the smallest that learns on."""
-
-    name = "random"  # what a folder says; tests put the object itself into the registry
-
-    def fit(self, demonstrations: Any, tools: Any) -> None:
-        self.names = [tool.name for tool in tools]
-        self.counts: Any = dict.fromkeys(self.names, 1)
-        self.update(demonstrations)
-
-    def update(self, demonstrations: Any) -> None:
-        counts = self.counts.copy()
-        for item in demonstrations:
-            for name in item.plan.tools:
-                counts[name] += 1
-        self.counts = counts
-
-    def prepare(self, query: str) -> str:
-        return query
-
-    def probabilities(self, prepared: Any, run: Any) -> Any:
-        import numpy as np
-
-        return np.array([self.counts[name] for name in self.names], float)
-
-
-class Learner(Model):
-    """A model that learns on."""
-
-    def __init__(self) -> None:
-        super().__init__(Counting())
-
-    @property
-    def counts_(self) -> Any:
-        """How often each tool was called, and one more."""
-        import numpy as np
-
-        ranker: Any = self.ranker
-        return np.array([*ranker.counts.values()])
 
 
 def settings(model: Path | None = None, **given: Any) -> Settings:

@@ -1,14 +1,12 @@
 """Whole calls and plans over HTTP, with arguments, sources and what is unknown."""
 
-import asyncio
-
 import pytest
 
 import dtdr
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.run import Run
-from dtdr.serve.client import InvalidRequestError, ServerError
+from dtdr.serve.client import InvalidRequestError
 from tests import whole_calls
 from tests.server import serving
 
@@ -94,20 +92,6 @@ def test_the_clients_calls_are_those_of_the_library(filling, retriever):
         filled = client.fill("create_event", QUERY, calls, before=before)
         assert filled.to_dict() == retriever.fill("create_event", run).to_dict()
 
-    async def ask():
-        async with (
-            dtdr.AsyncClient(filling.url) as client,
-            client.session(QUERY, calls, before=before) as session,
-        ):
-            plans = await client.plans(QUERY), await session.plans()
-            tools = await client.search("a contact"), await session.search("a contact")
-            assert all((*plans, *tools))
-            return await session.next_calls(3), await session.fill("create_event")
-
-    predicted, filled = asyncio.run(ask())
-    assert [call.to_dict() for call in predicted] == expected
-    assert filled.tool == "create_event"
-
 
 def test_plans_are_those_of_the_library(filling, retriever):
     expected = [plan.to_dict() for plan in retriever.plans(QUERY, k=2)]
@@ -144,11 +128,6 @@ def test_a_model_without_plans_or_arguments_says_what_to_do(bare):
             f"model 'mail' was fitted without {lack}; fit it again with dtdr fit, without "
             f"--no-{lack}, and reload it"
         )
-    session = bare.post("/v1/sessions", {"query": QUERY}).json()["session"]
-    assert bare.post(f"/v1/sessions/{session}/calls").status_code == 409
-    with dtdr.Client(bare.url) as client, pytest.raises(ServerError, match="fit it again") as e:
-        client.next_calls(QUERY)
-    assert e.value.status == 409
 
 
 @pytest.mark.parametrize(

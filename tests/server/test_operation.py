@@ -8,10 +8,7 @@ import sys
 
 import pytest
 
-from dtdr.errors import InputError
 from dtdr.net.server_logs import JsonFormatter
-from dtdr.serve.server import Limits, Settings, create_app
-from dtdr.serve.server.settings import named_models
 from tests.command_line import is_one_sentence
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -192,6 +189,7 @@ def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
             (["serve", f"a b={fitted}"], 2, "cannot name a model"),
             (["serve", f"m={fitted}", f"m={fitted}"], 2, "two models are named 'm'"),
             (["serve", "m="], 2, "has no folder"),
+            (["serve", fitted, "--watch", "-1"], 2, "must not be negative"),
             (["serve", fitted, "--port", "70000"], 2, "between 0 and 65535"),
             (["serve", fitted, "--port", port], 2, "already in use"),
             (["serve", fitted, "--host", "no.such.host.invalid", "--keys", "x"], 2, "cannot read"),
@@ -213,14 +211,3 @@ def test_a_missing_extra_is_named(dtdr, fitted, monkeypatch, package):
     assert code == 1
     assert is_one_sentence(said)
     assert "pip install 'dtdr[server]'" in said
-
-
-def test_settings_are_checked_and_models_take_the_names_of_folders(fitted, tmp_path):
-    found = named_models([str(tmp_path / "mail"), f"b={tmp_path / 'x'}"])
-    assert found == {"mail": tmp_path / "mail", "b": tmp_path / "x"}
-    with pytest.raises(InputError, match="sessions is 0"):
-        Limits(sessions=0)
-    with pytest.raises(InputError, match="no model to serve"):
-        create_app(Settings(models={}))
-    with pytest.raises(InputError, match="must not be negative"):
-        Settings(models={"mail": fitted}, watch_seconds=-1)

@@ -1,9 +1,8 @@
 """Ranking over HTTP, against the library's own answers."""
 
 import dtdr
-from tests import small_data
 from tests.server import serving
-from tests.server.serving import QUERY, Learner
+from tests.server.serving import QUERY
 
 
 def test_a_ranking_is_the_one_of_the_library(served, fitted):
@@ -83,11 +82,3 @@ def test_a_query_that_was_ranked_is_ranked_anew_by_another_model(model):
         assert found == {tool: round(value, 6) for tool, value in expected}
         assert second["generation"] == first["generation"] + 1
         assert second["tools"] != first["tools"]
-        learner = Learner().fit(small_data.dataset(6).demonstrations, small_data.TOOLS)
-        served.service.models["mail"]._install(learner)
-        for _ in range(3):
-            before = served.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
-            demonstration = {"query": QUERY, "calls": ["weather"] * 5}
-            served.post("/v1/feedback", {"demonstrations": [demonstration]})
-            after = served.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
-            assert after["tools"] != before["tools"]

@@ -1,13 +1,8 @@
 """What takes long is done outside the event loop, whoever asks."""
 
-import asyncio
-import threading
-from functools import partial
-
 import pytest
 
 from dtdr.data.outputs import READ_LENGTH
-from dtdr.net.workers import Workers
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers.ranking import Ranking
@@ -113,16 +108,6 @@ def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path,
     assert not any(loops)
 
 
-def test_a_long_session_ranks_in_a_thread(planning, watch):
-    path = open_session(planning)
-    loops = watch(Ranking, "__init__")
-    planning.post(f"{path}/call", {"tools": CALLS, "rank": {}})
-    planning.post(f"{path}/call", {"tools": ["read_file"] * 60, "rank": {}})
-    planning.post(f"{path}/rank", {})
-    assert len(loops) >= 3
-    assert not any(loops)
-
-
 def test_what_is_long_is_read_in_a_thread(planning, watch):
     loops = watch(steps, "add_calls")
     watch(actions, "add_calls")
@@ -148,29 +133,3 @@ def test_of_a_text_the_beginning_is_read(planning):
     assert ranked(head) == ranked(head + tail) != ranked(tail)
     long = [{"role": "user", "content": "x " * READ_LENGTH + small_data.dataset(1).tools[0].name}]
     assert planning.post("/v1/calls", {"query": QUERY, "before": long}).status_code == 200
-
-
-def test_work_that_is_given_up_while_it_waits_keeps_no_place():
-    async def run():
-        workers = Workers(1, 30)
-        begun = threading.Event()
-        first = asyncio.create_task(workers.run(partial(begun.wait, 30)))
-        await asyncio.sleep(0)
-        waiting = [asyncio.create_task(workers.run(lambda: None)) for _ in range(3)]
-        await asyncio.sleep(0)
-        for task in waiting[:2]:
-            task.cancel()
-        begun.set()
-        await asyncio.gather(first, waiting[2])
-        return await workers.run(lambda: "free")
-
-    assert asyncio.run(run()) == "free"
-
-
-def test_no_place_is_lost_when_an_event_loop_ends_after_its_answer():
-    workers = Workers(1, 5)
-
-    async def ask() -> int:
-        return await workers.run(lambda: 1)
-
-    assert [asyncio.run(ask()) for _ in range(50)] == [1] * 50

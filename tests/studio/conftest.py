@@ -8,7 +8,7 @@ pytest.importorskip("msgspec", reason="the HTTP server needs the extra 'server'"
 pytest.importorskip("httpx2", reason="these tests speak HTTP with httpx2")
 
 import dtdr
-from dtdr.cli.studio import studio_endpoints
+from dtdr.serve.studio.routes import Studio
 from tests import small_data
 from tests.server import serving
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def studio(folder: Path) -> Iterator[serving.Served]:
     """A studio of the runs, which only reads."""
-    endpoints = studio_endpoints(folder / "demonstrations.jsonl")
+    endpoints = Studio(folder / "demonstrations.jsonl").endpoints
     settings = serving.settings(folder / "model", read_only=True)
     with serving.serve(settings, more=endpoints) as served:
         yield served

@@ -7,14 +7,14 @@ import pytest
 
 import dtdr
 import synthetic_runs
-from dtdr.cli.studio import studio_endpoints
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.evaluate import datasets
 from dtdr.serve.server import Settings
-from dtdr.serve.server.keys import create_key
+from dtdr.serve.studio.routes import Studio
+from tests.browser import chromium
 from tests.server import serving
 from tests.studio.browser import VIEWS, Browser
 
@@ -44,9 +44,8 @@ def write_runs(folder, demonstrations, tools):
 
 @pytest.fixture(scope="module")
 def browser():
-    opened = Browser()
-    yield opened
-    opened.quit()
+    with chromium() as driver:
+        yield Browser(driver)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def tinyagent(tmp_path_factory, data_dir):
     settings = serving.settings(
         folder, models={"f": folder / "f", "c": folder / "c"}, read_only=True
     )
-    with serving.serve(settings, more=studio_endpoints(runs)) as served:
+    with serving.serve(settings, more=Studio(runs).endpoints) as served:
         yield served
 
 
@@ -72,7 +71,7 @@ def many(tmp_path_factory):
     runs = write_runs(folder, demonstrations, synthetic_runs.tools(2_000))
     dtdr.fit(runs, retriever="dr").save(folder / "model")
     settings = serving.settings(folder / "model", read_only=True)
-    with serving.serve(settings, more=studio_endpoints(runs)) as served:
+    with serving.serve(settings, more=Studio(runs).endpoints) as served:
         yield served
 
 
@@ -102,7 +101,7 @@ def odd(tmp_path_factory):
     tools = [Tool(name, f"<b>{name}</b>") for name in ODD]
     runs = write_runs(folder, odd_runs(), tools)
     dtdr.fit(runs, arguments=True).save(folder / "model")
-    endpoints = studio_endpoints(runs)
+    endpoints = Studio(runs).endpoints
     with serving.serve(serving.settings(folder / "model"), more=endpoints) as served:
         yield served
 
@@ -251,7 +250,7 @@ def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, od
 
 def test_a_recorded_run_can_be_taken_call_by_call(browser, tinyagent):
     visit(browser, tinyagent)
-    record = tinyagent.get("/v1/studio/runs/3").json()
+    record = tinyagent.post("/v1/studio/run", {"position": 3, "model": "f"}).json()
     browser.open("run", run="3")
     for number, made in enumerate(record["calls"], start=1):
         browser.wait(lambda: browser.ranking())
@@ -425,7 +424,7 @@ def test_colours_can_be_chosen(browser, tinyagent):
 
 
 def test_a_dropped_log_is_learned_from_and_shown_without_any_model(browser):
-    endpoints = studio_endpoints(None, takes_logs=True)
+    endpoints = Studio().endpoints
     with serving.serve(Settings({}, port=0, read_only=True), more=endpoints) as served:
         visit(browser, served)
         browser.driver.get(f"{served.url}/")
@@ -478,7 +477,7 @@ def test_addresses_that_hold_nonsense_do_no_harm(browser, odd):
 def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     folder = odd.service.models["mail"].folder
     settings = serving.settings(folder, read_only=True)
-    with serving.serve(settings, more=studio_endpoints(None)) as served:
+    with serving.serve(settings, more=Studio().endpoints) as served:
         visit(browser, served)
         port = int(served.url.rsplit(":", 1)[1])
         browser.open("run", q="Do 3 things")
@@ -489,33 +488,13 @@ def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     browser.button("Undo").click()
     browser.wait(lambda: "does not answer" in browser.text("[role=alert]"))
     settings = serving.settings(folder, read_only=True, port=port)
-    with serving.serve(settings, more=studio_endpoints(None)):
+    with serving.serve(settings, more=Studio().endpoints):
         browser.wait(lambda: browser.count(".banner") == 0)
         browser.wait(lambda: browser.ranking())
         browser.button("Accept").click()
         browser.wait(lambda: len(browser.calls()) == 1)
         browser.wait(lambda: browser.ranking() and "Loading" not in browser.text("main"))
     browser.errors()  # requests that failed while it was away
-
-
-def test_with_keys_the_page_asks_for_one(browser, odd, tmp_path):
-    key, _ = create_key(tmp_path / "keys.json", role="rank", note="")
-    folder = odd.service.models["mail"].folder
-    settings = serving.settings(folder, keys=tmp_path / "keys.json")
-    with serving.serve(settings, more=studio_endpoints(None)) as served:
-        visit(browser, served)
-        browser.driver.get(f"{served.url}/studio#/run?q=Do%203%20things")
-        browser.wait(lambda: browser.count("input[type=password]"))
-        browser.find("input[type=password]").send_keys("wrong")
-        browser.press("ENTER")
-        browser.wait(lambda: browser.count("input[type=password]"))
-        browser.find("input[type=password]").clear()
-        browser.find("input[type=password]").send_keys(key)
-        browser.press("ENTER")
-        browser.wait(lambda: browser.ranking())
-        assert key not in browser.driver.current_url
-        browser.run("sessionStorage.clear()")
-    browser.errors()
 
 
 def test_a_run_is_taught_only_where_that_is_allowed(browser, odd):

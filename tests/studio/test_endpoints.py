@@ -10,11 +10,10 @@ import pytest
 
 from dtdr import load, read_demonstrations
 from dtdr.cli import run as run_command
-from dtdr.cli.studio import studio_endpoints
 from dtdr.data.calls import ToolCall, renumber_calls
 from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server import Settings
-from dtdr.serve.server.keys import create_key
+from dtdr.serve.studio.routes import Studio
 from tests.server import serving
 
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -54,8 +53,7 @@ def test_what_there_is_to_look_at(studio):
         "demonstrations": 0,
         "has_arguments": True,
     }
-    assert about["may_learn"] is about["takes_logs"] is False
-    assert studio.get("/v1/studio/log").status_code == 404
+    assert about["may_learn"] is False
 
 
 def test_the_graph_counts_what_the_runs_contain(ask, runs):
@@ -73,11 +71,8 @@ def test_the_graph_counts_what_the_runs_contain(ask, runs):
         (run.plan.tools[one], run.plan.tools[two]) for run in runs for one, two in run.plan.edges()
     )
     assert {pair: edge["dependency"] for pair, edge in edges.items() if edge["dependency"]} == used
-    assert all(0 <= node[axis] <= 1 for node in graph["nodes"] for axis in "xy")
     assert graph["runs"] == len(runs)
-    loops = {tuple(item["tools"]): item["count"] for item in graph["loops"]}
     twice = sum(run.plan.tools == ("read_file", "read_file") for run in runs)
-    assert loops == {("read_file",): twice}
     assert by_name(graph)["read_file"]["repeats"] == twice
 
 
@@ -95,10 +90,12 @@ def test_filters_count_the_matching_runs_alone(ask, runs):
 
 
 def test_a_tool_tells_what_comes_before_and_after_it(ask, runs):
-    graph = ask("/v1/studio/graph", tool="find_contact", limit=4)
-    places = {node["name"]: node["x"] for node in graph["nodes"]}
-    assert places["send_mail"] > places["find_contact"] == 0.5 > places["weather"]
-    assert len(places) <= 5
+    names = [
+        node["name"] for node in ask("/v1/studio/graph", tool="find_contact", limit=4)["nodes"]
+    ]
+    assert names[0] == "find_contact"
+    assert {"send_mail", "weather"} < set(names)
+    assert len(names) <= 5
     tool = ask("/v1/studio/tool", tool="send_mail")
     assert tool["description"] == "Send an e-mail"
     assert [item["tool"] for item in tool["before"]] == ["find_contact"]
@@ -111,7 +108,7 @@ def test_a_tool_tells_what_comes_before_and_after_it(ask, runs):
 
 
 def test_a_run_can_be_played_into_a_session(studio, ask, model, runs):
-    record = studio.get("/v1/studio/runs/0").json()
+    record = ask("/v1/studio/run", position=0)
     assert record["query"] == runs[0].query
     opened = studio.post("/v1/sessions", {"query": record["query"], "rank": {}}).json()
     for made in record["calls"]:
@@ -170,7 +167,9 @@ def test_shown_tools_are_those_of_the_policy(ask, model):
         ("/v1/studio/runs", {"sort": "name"}, 422),
         ("/v1/studio/runs", {"filter": {"text": "(", "regex": True}}, 422),
         ("/v1/studio/runs", {"filter": {"since": "soon"}}, 422),
-        ("/v1/studio/steps", {"position": 60}, 404),
+        ("/v1/studio/run", {"position": 60}, 404),
+        ("/v1/studio/run", {"position": -1}, 422),
+        ("/v1/studio/run", {"position": 1.5}, 422),
         ("/v1/studio/graph", {"model": "none"}, 404),
     ],
 )
@@ -178,11 +177,6 @@ def test_refusals_are_one_sentence(studio, path, body, status):
     response = studio.post(path, body)
     assert response.status_code == status, response.text
     assert response.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("position", ["60", "-1", "1.5", "x", "9" * 20, "٣"])
-def test_a_run_that_is_not_there_is_refused(studio, position):
-    assert studio.get(f"/v1/studio/runs/{position}").status_code in (404, 422)
 
 
 # -- who may ask -------------------------------------------------------------------------------
@@ -223,41 +217,17 @@ def test_a_studio_that_only_reads_changes_no_model(studio, folder):
     assert (folder / "model" / "model.safetensors").read_bytes() == before
 
 
-def test_with_keys_the_page_is_open_and_what_it_asks_for_is_not(folder, tmp_path):
-    key, _ = create_key(tmp_path / "keys.json", role="rank", note="")
-    settings = serving.settings(folder / "model", keys=tmp_path / "keys.json")
-    endpoints = studio_endpoints(folder / "demonstrations.jsonl")
-    with serving.serve(settings, more=endpoints) as served:
-        assert served.get("/studio").status_code == 200
-        assert served.get("/studio/studio.js").status_code == 200
-        assert served.get("/v1/studio").status_code == 401
-        assert served.post("/v1/studio/graph", {}).status_code == 401
-        about = served.get("/v1/studio", headers={"x-api-key": key}).json()
-        assert about["may_learn"] is False
-        pattern = {"filter": {"text": "(a+)+b", "regex": True}}
-        refused = served.post("/v1/studio/runs", pattern, headers={"x-api-key": key})
-        assert refused.status_code == 403
-
-
 # -- without a file of runs --------------------------------------------------------------------
 
 
 def test_without_data_the_map_shows_the_plans_that_the_model_kept(folder, ask):
-    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(None)) as served:
+    with serving.serve(serving.settings(folder / "model"), more=Studio().endpoints) as served:
         kept = served.post("/v1/studio/graph", {}).json()
         assert kept == ask("/v1/studio/graph")
-        assert served.get("/v1/studio/runs/0").status_code == 404
+        assert served.post("/v1/studio/run", {"position": 0}).status_code == 404
         answer = served.post("/v1/studio/misses", {}).json()
         assert "--data FILE" in answer["scoring"]
         assert answer["working"] is False
-
-
-def test_a_model_that_keeps_no_plans_has_an_empty_map(folder, tmp_path):
-    serving.fit(tmp_path / "model", retriever="dtdr-l")
-    with serving.serve(serving.settings(tmp_path / "model"), more=studio_endpoints(None)) as served:
-        graph = served.post("/v1/studio/graph", {}).json()
-        assert graph["runs"] == graph["tools"] == 0
-        assert len(graph["uncalled"]) == 6
 
 
 # -- predicted beside actual -------------------------------------------------------------------
@@ -287,10 +257,10 @@ def test_the_misses_are_those_of_evaluate(ask, folder, runs, capsys):
     assert shares == pytest.approx({cause: share for cause, share in causes.items() if share})
     assert len(found["mistakes"]) >= len(result["mistakes"])
     for item, other in zip(found["mistakes"], result["mistakes"], strict=False):
-        assert runs[item["position"]].id == other["id"]
-        assert {name: item[name] for name in ("query", "history", "predicted", "called")} == {
-            name: other[name] for name in ("query", "history", "predicted", "called")
+        assert {name: item[name] for name in ("id", "query", "history", "predicted", "called")} == {
+            name: other[name] for name in ("id", "query", "history", "predicted", "called")
         }
+    assert [runs[at].id for at in found["positions"]] == [item["id"] for item in found["mistakes"]]
     wrong = round(found["steps"] * (1 - found["metrics"]["top1"]))
     assert sum(item["count"] for item in found["confusions"]) == wrong
 
@@ -313,7 +283,7 @@ def test_runs_are_scored_sorted_and_filtered(ask, runs, model):
         ]
         score = {"steps": len(ranks), "right": ranks.count(1), "lowest": max(ranks)}
         assert line["score"] == score
-        steps = ask("/v1/studio/steps", position=line["position"])["steps"]
+        steps = ask("/v1/studio/run", position=line["position"])["steps"]
         assert [step["rank"] for step in steps] == ranks
         assert [step["called"] for step in steps] == [*run.plan.tools, "end"]
     missed = ask("/v1/studio/runs", misses=True, limit=200)
@@ -336,7 +306,7 @@ def test_runs_are_filtered_by_a_regular_expression_and_by_day(folder, tmp_path):
             for at, day in enumerate(days)
         )
     )
-    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(path)) as served:
+    with serving.serve(serving.settings(folder / "model"), more=Studio(path).endpoints) as served:
 
         def positions(**chosen):
             answer = served.post("/v1/studio/runs", {"filter": chosen}).json()
@@ -371,7 +341,7 @@ def test_tools_count_calls_and_failures_and_never_called_ones_come_last(ask, run
 def test_runs_of_another_agent_are_one_sentence(folder, tmp_path):
     path = tmp_path / "other.jsonl"
     path.write_text('{"id": "1", "query": "a", "calls": [{"id": "1", "tool": "nobody"}]}\n')
-    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(path)) as served:
+    with serving.serve(serving.settings(folder / "model"), more=Studio(path).endpoints) as served:
         said = ask_until_scored(lambda path: served.post(path, {}).json(), "/v1/studio/misses")
     assert "knows none of the tools" in said["scoring"]
 
@@ -382,7 +352,7 @@ def test_runs_of_another_agent_are_one_sentence(folder, tmp_path):
 @pytest.fixture
 def empty_studio():
     """A studio without a model, which takes logs."""
-    endpoints = studio_endpoints(None, takes_logs=True)
+    endpoints = Studio().endpoints
     with serving.serve(Settings({}, port=0, read_only=True), more=endpoints) as served:
         yield served
 

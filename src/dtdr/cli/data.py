@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.inputs import open_data, report_bad
-from dtdr.cli.output import plural, print_json, print_table, say
+from dtdr.cli.inputs import open_data, report_bad, save_tools_next_to
+from dtdr.cli.output import print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
 from dtdr.data.demonstration_files import (
     DemonstrationFile,
     read_demonstrations,
     save_demonstrations,
-    save_tools,
 )
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.progress import track
-from dtdr.data.tools import Tool, unique_tools
-from dtdr.errors import InputError, OutputError
+from dtdr.data.tools import unique_tools
+from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.download import download as fetch_set
 from dtdr.evaluate.datasets.source import Published, Source, find_file
@@ -41,43 +38,36 @@ def list_sets(
     as_json: options.JSON = False,
 ) -> None:
     """List the named sets, and say which are on this machine."""
-    rows = list(_list_sets())
+    rows: list[dict[str, Any]] = [
+        {
+            "name": datasets.BUNDLED,
+            "title": "desk-and-travel assistant (synthetic)",
+            "licence": "Apache-2.0",
+            "origin": SOURCE,
+            "path": None,
+            "here": "yes",
+        }
+    ]
+    for source in datasets.SOURCES.values():
+        path = _find(source)
+        missing = "get it by hand" if source.hub is None else "dtdr data download"
+        rows.append(
+            {
+                "name": source.name,
+                "title": source.title if path is None else source.describe(path)[0],
+                "licence": source.licence,
+                "origin": source.origin,
+                "path": None if path is None else str(path),
+                "here": missing if path is None else "yes",
+            }
+        )
     if as_json:
         print_json({"sets": rows})
         return
-    where = ("dtdr data download" if row.pop("hub") else "get it by hand" for row in rows)
+    columns = ("name", "title", "licence", "here")
     print_table(
-        ("Name", "Set", "Licence", "Here"),
-        [
-            (row["name"], row["title"], row["licence"], "yes" if row["available"] else place)
-            for row, place in zip(rows, where, strict=True)
-        ],
+        ("Name", "Set", "Licence", "Here"), [[row[name] for name in columns] for row in rows]
     )
-
-
-def _list_sets() -> Iterator[dict[str, Any]]:
-    yield {
-        "name": datasets.BUNDLED,
-        "title": "desk-and-travel assistant (synthetic)",
-        "licence": "Apache-2.0",
-        "origin": SOURCE,
-        "path": None,
-        "synthetic": True,
-        "available": True,
-        "hub": False,
-    }
-    for source in datasets.SOURCES.values():
-        path = _find(source)
-        yield {
-            "name": source.name,
-            "title": source.title if path is None else source.describe(path)[0],
-            "licence": source.licence,
-            "origin": source.origin,
-            "path": None if path is None else str(path),
-            "synthetic": False,
-            "available": path is not None,
-            "hub": source.hub is not None,
-        }
 
 
 def _find(source: Source) -> Path | None:
@@ -190,7 +180,6 @@ def convert(
     source: str,
     *,
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("demonstrations.jsonl"),
-    tools_out: Path | None = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
@@ -201,30 +190,17 @@ def convert(
 
     Args:
         source (SET|FILE): Name of a set; or a file, folder, pattern or URL of demonstrations.
-        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines.
-        tools_out (FILE): Also write the tools to this file, such as tools.json.
+        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
+            tools go into tools.json next to it.
     """
-    options.check_two_files(tools_out, output)
-    if tools_out is not None and tools_out.exists() and not force:
-        # Known before the long work, not after it.
-        raise OutputError(f"{tools_out} exists; pass --force to replace it")
     bad = BadRecords() if skip_bad else None
     read = (
         read_demonstrations(source, bad=bad) if _is_file(source) else datasets.load(source, bad=bad)
     )
-    called: set[str] = set()
-
-    def note_tools() -> Iterator[Demonstration]:
-        demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
-        for demonstration in track(demonstrations, "Converting"):
-            called.update(demonstration.plan.tools)
-            yield demonstration
-
-    count = save_demonstrations(output, note_tools(), force=force)
-    tools = unique_tools(read.tools if tools_out else ())
-    tools |= {name: Tool(name) for name in sorted(called - tools.keys())}
-    if tools_out:
-        save_tools(tools_out, tools.values(), force=True)
+    demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
+    count = save_demonstrations(output, track(demonstrations, "Converting"), force=force)
+    tools = unique_tools(read.tools)
+    path = save_tools_next_to(output, tools.values(), force=force)
     report_bad(bad)
     if as_json:
         print_json(
@@ -234,8 +210,8 @@ def convert(
                 "demonstrations": count,
                 "skipped": bad.count if bad else 0,
                 "tools": len(tools),
-                "tools_output": None if tools_out is None else str(tools_out),
+                "tools_output": path,
             }
         )
     else:
-        say(f"wrote {count:,} demonstrations with {plural(len(tools), 'tool')} to {output}")
+        say(f"wrote {count:,} demonstrations to {output}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +12,10 @@ import typer
 
 from dtdr import logs
 from dtdr.cli import options
+from dtdr.cli.inputs import save_tools_next_to
 from dtdr.cli.output import note, plural, print_json, print_table, quote
-from dtdr.data.demonstration_files import save_tools
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
-from dtdr.data.tools import Tool
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.left_out import explain_dropped, explain_failures
@@ -46,7 +45,6 @@ def import_traces(
     files: list[str],
     *,
     output: Annotated[Path, typer.Option("--output", "-o")],
-    tools_out: Path | None = None,
     turns: Turns = Turns.SPLIT,
     redact: bool = False,
     redact_rules: Path | None = None,
@@ -67,14 +65,13 @@ def import_traces(
         files (FILES): Log files, plain or gzipped, or - for standard input. You may name the
             format before them: openai-chat, openai-responses, anthropic, otel, openinference,
             langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
-        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines.
-        tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
-            the output.
+        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
+            tools of the logs go into tools.json next to it.
         turns: Where to cut conversations. split writes one demonstration per user message, with the
             earlier conversation in "before". context also repeats the earlier user messages in the
             query. whole-query writes one demonstration per conversation.
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Redact, also by your own rules: a JSON or TOML file of names and
+        redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
@@ -82,7 +79,6 @@ def import_traces(
     strip = tuple(tag.strip() for tag in tags if tag.strip())
     own |= {"leave_out": strip, "window_bytes": window * MEGABYTE, "idle_gap": gap}
     choices = logs.CutOptions(turns=turns, **own)
-    options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")
@@ -97,14 +93,12 @@ def import_traces(
     started = time.perf_counter()
     bad = BadRecords() if skip_bad else None
     importer = logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
-    logs.import_traces(importer, output, tools_output=tools_out, force=force)
-    folder = output.parent
-    if tools_out is None:
-        tools_out = _save_tools_in(folder, importer.tools(), force=force)
+    logs.import_traces(importer, output, force=force)
+    tools = save_tools_next_to(output, importer.tools(), force=force)
     summary = {
         **importer.summary(),
         "output": str(output),
-        "tools_output": None if tools_out is None else str(tools_out),
+        "tools_output": tools,
         "bytes": sum(map(file_size, paths)),
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -119,7 +113,7 @@ def import_traces(
     if as_json:
         print_json(summary)
     else:
-        _print(summary, folder)
+        _print(summary)
 
 
 def _format_and_files(texts: Sequence[str]) -> tuple[type[TraceFormat] | None, list[Path]]:
@@ -134,20 +128,7 @@ def _format_and_files(texts: Sequence[str]) -> tuple[type[TraceFormat] | None, l
     return None, [Path(name) for name in texts]
 
 
-def _save_tools_in(folder: Path, tools: Iterable[Tool], *, force: bool) -> Path | None:
-    """Write the tools of the logs to the file that fit reads; None if none were written."""
-    defined = list(tools)
-    path = folder / "tools.json"
-    if not defined:
-        return None
-    if path.exists() and not force:
-        note(f"{path} exists and was not replaced; --tools-out FILE writes the tools elsewhere")
-        return None
-    save_tools(path, defined, force=force)
-    return path
-
-
-def _print(summary: dict[str, Any], folder: Path) -> None:
+def _print(summary: dict[str, Any]) -> None:
     rows = [
         ("records read", summary["records"], f"from {plural(summary['files'], 'file')}"),
         ("bad records", summary["bad_records"], "left out by --skip-bad"),
@@ -170,8 +151,6 @@ def _print(summary: dict[str, Any], folder: Path) -> None:
     caption = f"{summary['format']}, {summary['seconds']:.1f} s, {speed:.0f} MB/s"
     print_table(("What", "Count", "Note"), shown, caption=caption)
     typer.echo(f"wrote {summary['output']}")
-    tools = summary["tools_output"]
-    if tools:
-        typer.echo(f"wrote {tools}")
-    named = f" --tools {quote(tools)}" if tools and Path(tools) != folder / "tools.json" else ""
-    typer.echo(f"next: dtdr fit {quote(summary['output'])}{named} -o model")
+    if summary["tools_output"]:
+        typer.echo(f"wrote {summary['tools_output']}")
+    typer.echo(f"next: dtdr fit {quote(summary['output'])} -o model")

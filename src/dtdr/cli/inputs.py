@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dtdr import logs
 from dtdr.api import load
 from dtdr.cli.output import note
-from dtdr.data.demonstration_files import DemonstrationFile, read_tools
+from dtdr.data.demonstration_files import DemonstrationFile, read_tools, save_tools
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
@@ -47,9 +47,7 @@ def load_dataset(
         report_bad(bad)
         return named if tools is None else replace(named, tools=read_tools(tools))
     if not paths or dataset is not None:
-        raise InputError(
-            "name the demonstrations once: a demonstrations.jsonl file or logs, or --dataset NAME"
-        )
+        raise InputError("give the data once: files of demonstrations or logs, or --dataset NAME")
     stream = open_data(paths, bad=bad)
     demonstrations = list(track(stream, f"Reading {paths[0].name}"))
     report_bad(bad)
@@ -91,6 +89,19 @@ def open_data(paths: Sequence[Path], *, bad: BadRecords | None) -> Demonstration
     return stream
 
 
+def save_tools_next_to(output: Path, tools: Iterable[Tool], *, force: bool) -> str | None:
+    """Write tools into the ``tools.json`` that a fit reads; None if none were written."""
+    described = list(tools)
+    path = output.parent / "tools.json"
+    if not described:
+        return None
+    if path.exists() and not force:
+        note(f"{path} exists and was not replaced; --force replaces it")
+        return None
+    save_tools(path, described, force=force)
+    return str(path)
+
+
 def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Split:
     """The split that a user named.
 
@@ -115,10 +126,7 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
     try:
         return splits.fixed_split(dataset.name, None, choice, records=records)
     except InputError as error:
-        raise InputError(
-            f"--split {choice!r} is not a split file and not default, paper, group or a fixed "
-            f"split's variant ({error})"
-        ) from error
+        raise InputError(f"unknown split {choice!r}: {error}") from error
 
 
 def is_fitted_to(retriever: Model, runs: Sequence[Demonstration]) -> bool:
@@ -189,23 +197,15 @@ def read_run(source: str) -> Run:
     """A run from a JSON file; ``-`` is standard input.
 
     Raises:
-        InputError: it cannot be read, or as ``parse_run``.
+        InputError: it cannot be read, is not a run, refers to a call or to a part of an output that
+            is not there, or has a step number that goes back.
     """
+    name = "standard input" if source == "-" else source
     try:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError(f"cannot read {source}: {reason}") from error
-    return parse_run(content, "standard input" if source == "-" else source)
-
-
-def parse_run(content: bytes, name: str) -> Run:
-    """A run from its JSON object.
-
-    Raises:
-        InputError: it is not a run, refers to a call or to a part of an output that is not there,
-            or has a step number that goes back.
-    """
     try:
         run = Run.from_dict(json.loads(content))
         Plan(tuple(run.calls), earlier=run.earlier)  # raises as a demonstration with these calls

@@ -22,16 +22,12 @@ _PAUSE_SECONDS = 1.0
 """Between two looks at the log."""
 
 _GAUGES = {
-    "waiting_demonstrations": "Read from the log and in no version yet.",
-    "lag_seconds": "Age of the oldest demonstration that waits.",
-    "held_out_demonstrations": "That versions are measured on.",
-    "unusable_demonstrations": "Entries that cannot be learned from.",
-    "mrr": "Of the version that is served, on what is held out.",
-    "published_timestamp_seconds": "When the last version was published.",
-}
-_COUNTERS = {
-    "versions": "Versions, published or refused.",
-    "demonstrations": "Demonstrations, learned or refused.",
+    "waiting_demonstrations": "Demonstrations of the log that no version has learned.",
+    "lag_seconds": "Age of the oldest waiting demonstration.",
+    "held_out_demonstrations": "Held-out demonstrations.",
+    "unusable_demonstrations": "Entries of the log that cannot be learned from.",
+    "mrr": "MRR of the served version on held-out demonstrations.",
+    "published_timestamp_seconds": "Time of the last publication.",
 }
 
 
@@ -88,18 +84,17 @@ def learn(
         trainer = Trainer(model, feedback, given, measured)
         last = ""
         while True:
-            outcome = None
+            change = None
             try:
                 outcome = trainer.step(flush=once)
+                count(outcome)
+                change, reason = outcome.change, outcome.reason
             except (UnavailableError, OutputError) as error:
                 if once:
                     raise
                 reason = str(error)
-            else:
-                count(outcome)
-                reason = outcome.reason
-            if outcome is not None and outcome.change is not None:
-                _print(outcome.change, as_json)
+            if change is not None:
+                _print(change, as_json)
                 continue
             if reason and reason != last:
                 note(reason)
@@ -139,21 +134,20 @@ def _list_versions(versions: Any, as_json: bool) -> None:
     if as_json:
         print_json({"served": now_served, "history": list(map(asdict, history))})
         return
+    columns = {
+        "version": "Version",
+        "outcome": "Outcome",
+        "time": "Time",
+        "demonstrations": "Demonstrations",
+        "held_out": "Held out",
+        "before": "MRR before",
+        "after": "after",
+    }
     rows = [
-        (
-            change.version,
-            change.outcome,
-            change.time,
-            change.demonstrations,
-            change.held_out,
-            change.before,
-            change.after,
-            "yes" if change.version in kept else "no",
-        )
+        (*(getattr(change, name) for name in columns), "yes" if change.version in kept else "no")
         for change in history
     ]
-    headers = ("Version", "Outcome", "Time", "Demonstrations", "Held out", "MRR before", "after")
-    print_table((*headers, "Kept"), rows)
+    print_table((*columns.values(), "Kept"), rows)
     label = f"version {now_served}" if now_served else "none of these versions: it was fitted again"
     typer.echo(f"{versions.model} is {label}")
 
@@ -177,8 +171,8 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
         for name, about in _GAUGES.items()
     }
     versions, learned = (
-        Counter(f"dtdr_learn_{name}", about, ["outcome"], registry=registry)
-        for name, about in _COUNTERS.items()
+        Counter(f"dtdr_learn_{name}", f"Number of {name}.", ["outcome"], registry=registry)
+        for name in ("versions", "demonstrations")
     )
     host, _, port = address.rpartition(":")
     try:

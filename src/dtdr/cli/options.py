@@ -71,7 +71,9 @@ SETTINGS = Annotated[
         "repeatable.",
     ),
 ]
-TOP = Annotated[int | None, typer.Option("--top", metavar="K", help="Show at most K tools.", min=1)]
+TOP = Annotated[
+    int | None, typer.Option("--top", metavar="K", help="Show the LLM at most K tools.", min=1)
+]
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
@@ -111,16 +113,6 @@ def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[s
         except ValueError:
             settings[key] = value
     return settings
-
-
-def check_two_files(tools_out: Path | None, output: Path) -> None:
-    """Refuse to write tools and demonstrations to one file.
-
-    Raises:
-        InputError: both are named the same.
-    """
-    if tools_out is not None and tools_out.absolute() == output.absolute():
-        raise InputError(f"--tools-out and --output both name {output}; give two files")
 
 
 def take_settings(

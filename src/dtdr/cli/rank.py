@@ -13,7 +13,6 @@ from dtdr.data.calls import END, ToolCall
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.explanation import Explanation
-from dtdr.rankers.ranking import Ranking
 
 _NAME = 34
 """Columns of a tool's name in the tables of an explanation."""
@@ -27,7 +26,6 @@ def rank(
     run_file: options.RUN = None,
     top: int = 5,
     why: bool = False,
-    search: str | None = None,
     as_json: options.JSON = False,
 ) -> None:
     """Rank the tools for the next step.
@@ -39,12 +37,9 @@ def rank(
         query (QUERY): The user's request; leave it out with --run.
         top (K): Show at most K tools; 0 shows all.
         why: Explain why the best tool is more probable than the second.
-        search (TEXT): Show the tools that match this text instead.
     """
     if top < 0:
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
-    if search is not None and why:
-        raise InputError("--search finds tools and --why explains a ranking; leave one out")
     retriever, run = load_with_run(model, query, history, run_file)
     has_more = run.before or any(call != ToolCall(call.id, call.tool) for call in run.calls)
     if has_more and not retriever.uses_calls:
@@ -59,11 +54,7 @@ def rank(
             "the query is unlike the demonstrations, so the ranking may be wrong; masks show all "
             "tools for such a query"
         )
-    if search is None:
-        shown = _first_tools(ranking, top)
-    else:
-        matches = retriever.search(search, run, top or len(ranking))
-        shown = [{"tool": name, "score": round(score, 6)} for name, score in matches]
+    shown = ranking.to_dict(top or len(ranking))["tools"]
     explanation = ranking.explain() if why else None
     if as_json:
         print_json(
@@ -76,30 +67,19 @@ def rank(
                 "none_of_these": ranking.is_none_of_these,
                 "confidence": round(ranking.confidence, 6),
                 "tools": shown,
-                **({} if search is None else {"search": search}),
                 **({} if explanation is None else {"why": explanation.to_dict()}),
             }
         )
-        return
-    if not shown:
-        note(f"no tool matches {search!r}; describe in other words what the tool should do")
         return
     _print(retriever, len(run.calls), shown)
     if explanation is not None:
         _print_explanation(explanation)
 
 
-def _first_tools(ranking: Ranking, top: int) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = ranking.to_dict(top or len(ranking))["tools"]
-    return tools
-
-
 def _print(model: Model, calls: int, shown: Sequence[dict[str, Any]]) -> None:
-    about = {tool.name: tool.description for tool in model.tools_}
-    is_search = "score" in shown[0]
-    key = "score" if is_search else "probability"
-    headers = ["Matching tool" if is_search else "Next tool", key.capitalize()]
-    rows = [[item["tool"], item[key], shorten(about[item["tool"]], 56)] for item in shown]
+    about = {tool.name: shorten(tool.description, 56) for tool in model.tools_}
+    rows = [[item["tool"], item["probability"], about[item["tool"]]] for item in shown]
+    headers = ["Next tool", "Probability"]
     if any(row[2] for row in rows):
         headers.append("What it does")
     rest = len(set(model.vocabulary) - {END, *(item["tool"] for item in shown)})
@@ -111,7 +91,7 @@ def _print(model: Model, calls: int, shown: Sequence[dict[str, Any]]) -> None:
 def _print_explanation(why: Explanation) -> None:
     tool, rival = (shorten(printable(name), _NAME) for name in (why.tool, why.rival))
     say(
-        f"\nWhy {tool} (place {why.rank}, {why.probability:.3f}) and not {rival} "
+        f"\nWhy {tool} (rank {why.rank}, {why.probability:.3f}) and not {rival} "
         f"({why.rival_probability:.3f})",
         style="bold",
     )

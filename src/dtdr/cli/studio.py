@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dtdr.cli.output import note
-from dtdr.data.demonstration_files import read_demonstrations
-from dtdr.errors import InputError
 from dtdr.serve.server.settings import Settings, named_models
-
-if TYPE_CHECKING:
-    from dtdr.serve.server.endpoints import Endpoint
-
-DATA = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="FILE", help="Show the runs of this file in the studio."),
-]
 
 
 def studio(
-    models: Annotated[list[str] | None, typer.Argument(metavar="MODEL")] = None,
+    models: list[str] | None = None,
     *,
-    data: DATA = None,
+    data: Path | None = None,
     port: int = 0,
     learn: bool = False,
     open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
@@ -41,6 +30,7 @@ def studio(
 
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
+        data (FILE): Show the runs of this file.
         port (N): Port; 0 picks a free one.
         learn: Let the page update the model; by default it only reads.
         open_browser: Open the page in a browser.
@@ -48,6 +38,8 @@ def studio(
     from dtdr.serve.server import require_server, serve
 
     require_server()
+    from dtdr.serve.studio.routes import Studio
+
     settings = Settings(
         models=named_models(models or ()), port=port, log_requests=False, read_only=not learn
     )
@@ -58,23 +50,4 @@ def studio(
         if open_browser:
             webbrowser.open(page)
 
-    serve(settings, more=studio_endpoints(data, takes_logs=True), on_listening=show_page)
-
-
-def studio_endpoints(data: Path | None, *, takes_logs: bool = False) -> Sequence[Endpoint]:
-    """What the studio adds to a server.
-
-    Raises:
-        InputError: the runs cannot be read.
-    """
-    from dtdr.serve.studio.routes import Studio
-    from dtdr.serve.studio.runs import Runs
-
-    runs = None
-    if data is not None:
-        demonstrations = list(read_demonstrations(data))
-        if not demonstrations:
-            raise InputError(f"{data} has no run to show; give at least one demonstration")
-        runs = Runs(demonstrations)
-    name = "" if data is None else data.name
-    return Studio(runs, name, takes_logs=takes_logs).endpoints
+    serve(settings, more=Studio(data).endpoints, on_listening=show_page)

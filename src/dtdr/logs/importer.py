@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.data.calls import find_references
-from dtdr.data.demonstration_files import SeenIds, save_demonstrations, save_tools
+from dtdr.data.demonstration_files import SeenIds, save_demonstrations
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.logs.left_out import blame, explain_dropped
 from dtdr.logs.log_format import Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
@@ -113,7 +113,12 @@ class Importer:
         table = sorted(self.format.tools.by_name.values(), key=lambda tool: tool.name)
         if self.redactor is None:
             return table
-        return [_scrubbed_tool(tool, self.redactor) for tool in table]
+        text = self.redactor.text
+        scrubbed = []
+        for tool in table:
+            parameters = (replace(p, description=text(p.description)) for p in tool.parameters)
+            scrubbed.append(Tool(tool.name, text(tool.description), tuple(parameters)))
+        return scrubbed
 
     def summary(self) -> dict[str, Any]:
         """What was read, kept and left out, and why."""
@@ -142,27 +147,14 @@ class Importer:
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 
-def _scrubbed_tool(tool: Tool, redactor: Redactor) -> Tool:
-    parameters = (
-        replace(item, description=redactor.text(item.description)) for item in tool.parameters
-    )
-    return Tool(tool.name, redactor.text(tool.description), tuple(parameters))
-
-
-def import_traces(
-    importer: Importer, output: Path, *, tools_output: Path | None = None, force: bool = False
-) -> None:
+def import_traces(importer: Importer, output: Path, *, force: bool = False) -> None:
     """Write demonstrations as JSON lines or (``.parquet``) as Parquet, as a whole or not at all.
 
     Raises:
         InputError: a record cannot be used, or nothing could be kept.
         OutputError: a file exists and ``force`` is False, or cannot be written.
     """
-    if tools_output is not None and tools_output.exists() and not force:
-        raise OutputError(f"{tools_output} exists; pass --force to replace it")
     save_demonstrations(output, _with_progress(importer), force=force)
-    if tools_output is not None:
-        save_tools(tools_output, importer.tools(), force=force)
 
 
 def _with_progress(importer: Importer) -> Iterator[Demonstration]:

@@ -13,15 +13,9 @@ from dtdr.rankers.base import StepState
 
 Floats = npt.NDArray[np.float64]
 
-SIGNS = {
-    "log_probability": 1,
-    "tools_asked_for": 1,
-    "counts_asked_for": 1,
-    "parts_unserved": -1,
-    "calls": 0,
-    "different_tools": 0,
-}
-"""The features, and the sign of each weight: positive (1), negative (-1), or either (0)."""
+FEATURES = 5
+"""Features of a plan: log probability, how well its tools and its numbers of calls are what parts
+of the query ask for, how much of the parts no call serves, and its number of different tools."""
 BY_TOOL = 2
 """Features of each tool: how well its number of calls fits the spans, and the parts."""
 
@@ -39,7 +33,7 @@ class PlanSet:
         left: what is left to do of each.
         greedy: the position of the plan that takes the best tool of each step; 0 if that plan does
             not end.
-        dense: shape (n, len(SIGNS)).
+        dense: shape (n, FEATURES).
         tools: shape (m,), sorted.
         by_tool: shape (n, m, BY_TOOL).
     """
@@ -108,14 +102,13 @@ def describe_plans(
     away = (np.minimum(counts, _MOST_CALLS) - expected) ** 2 * (read is not None)
     served = 1 - np.exp(np.log1p(-part[:, tools]) @ present.T.astype(float))
     wanted = part.max(axis=1, initial=0)[:, None]
-    by_name = {
-        "log_probability": np.array([plan.total for plan in found.values()]),
-        "tools_asked_for": present @ np.log(likely / (1 - likely)),
-        "counts_asked_for": -away.sum(axis=1),
-        "parts_unserved": np.maximum(wanted - served, 0).sum(axis=0),
-        "calls": counts.sum(axis=1),
-        "different_tools": present.sum(axis=1),
-    }
-    dense = np.stack([by_name[name] for name in SIGNS], axis=1).astype(np.float64)
+    columns = (
+        np.array([plan.total for plan in found.values()]),
+        present @ np.log(likely / (1 - likely)),
+        -away.sum(axis=1),
+        np.maximum(wanted - served, 0).sum(axis=0),
+        present.sum(axis=1),
+    )
+    dense = np.stack(columns, axis=1).astype(np.float64)
     by_tool = np.stack([spans, expected**2 - away], axis=2)
     return PlanSet(list(found), list(found.values()), greedy, dense, tools, by_tool)

@@ -17,7 +17,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.best_first import MOST_CALLS
-from dtdr.predict.plans.features import BY_TOOL, SIGNS, find_plans
+from dtdr.predict.plans.features import BY_TOOL, FEATURES, find_plans
 from dtdr.predict.plans.held_out import Check, Confidence, fit_ranker, hold_out, rank_held_out
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.plans.ranker import PlanRanker
@@ -78,10 +78,9 @@ class PlanModel:
         )
         rankers = rank_held_out(held_out, len(names))
         check = Check.of(held_out, rankers)
-        ranker = fit_ranker(held_out, len(names))
-        if not check.is_ahead:
-            rankers = {plan: replace(half, greedy_first=True) for plan, half in rankers.items()}
-            ranker = replace(ranker, greedy_first=True)
+        greedy_first = not check.is_ahead
+        rankers = {plan: replace(half, greedy_first=greedy_first) for plan, half in rankers.items()}
+        ranker = replace(fit_ranker(held_out, len(names)), greedy_first=greedy_first)
         return cls(
             names,
             longest,
@@ -138,11 +137,12 @@ class PlanModel:
 
         plans = rank(run.query, state)
         if not run.calls:
-
-            def rank_half(query: str) -> Ranked:
-                return rank(query, steps.state_of(Run(query, run.before)))
-
-            plans = add_plans_for_two(run.query, plans, self.lengths, rank_half)
+            plans = add_plans_for_two(
+                run.query,
+                plans,
+                self.lengths,
+                lambda half: rank(half, steps.state_of(Run(half, run.before))),
+            )
         writer = PlanWriter(run, arguments, is_chain=self.is_chain)
         return [
             writer.predict([names[tool] for tool in tools], probability)
@@ -193,7 +193,7 @@ class PlanModel:
         )
         shapes = (spans.shape, dense.shape, by_tool.shape)
         if (
-            shapes != ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))
+            shapes != ((BUCKETS, len(known)), (FEATURES,), (len(tools), BY_TOOL))
             or not {*known.tolist()} <= {*range(len(tools))}
             or not all(isinstance(name, str) for name in tools)
             or not isinstance(longest, int)

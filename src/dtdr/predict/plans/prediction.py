@@ -60,8 +60,6 @@ class PlanPrediction:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlanPrediction) and self.to_dict() == other.to_dict()
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"PlanPrediction({', '.join(self.tools)}; probability {self.probability:.3f})"
 
@@ -96,7 +94,6 @@ class PlanPrediction:
 
         It has no unknown arguments and no references to calls already made.
         """
-        known = {*self.ids}
         calls = [
             ToolCall(
                 id,
@@ -104,7 +101,7 @@ class PlanPrediction:
                 {
                     name: value
                     for name, value in call.arguments.items()
-                    if {*ToolCall(id, call.tool, {name: value}).references()} <= known
+                    if {*ToolCall(id, call.tool, {name: value}).references()} <= {*self.ids}
                 },
             )
             for id, call in zip(self.ids, self.calls, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.predict.plans.features import BY_TOOL, SIGNS, PlanSet
+from dtdr.predict.plans.features import BY_TOOL, FEATURES, PlanSet
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,18 +19,14 @@ _PENALTY = 3.0
 _TOOL_PENALTY = 30.0
 """Of squared weights of single tools. With 10, inner folds of tau_retail have fewer plans right."""
 _ITERATIONS = 60
-_BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
 
 @dataclass(frozen=True, eq=False)
 class PlanRanker:
     """Weights of the features of a ``PlanSet``.
 
-    A weight has the sign of its feature or is 0, so that a rare feature never counts against the
-    right plan.
-
     Attributes:
-        dense: shape (len(SIGNS),).
+        dense: shape (FEATURES,).
         by_tool: shape (tools, BY_TOOL).
         greedy_first: whether the plan of the best tool of each step always comes first.
     """
@@ -51,8 +47,7 @@ class PlanRanker:
         from scipy.optimize import minimize
 
         if not queries:  # the probabilities of the search alone
-            order = [float(name == "log_probability") for name in SIGNS]
-            return cls(np.array(order), np.zeros((tools, BY_TOOL)))
+            return cls(np.eye(FEATURES)[0], np.zeros((tools, BY_TOOL)))
         sizes = [len(one.plans) for one in queries]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         owner = np.repeat(np.arange(len(queries)), sizes)
@@ -62,8 +57,7 @@ class PlanRanker:
         columns = csr_array(rows.T)
         wanted = np.concatenate(targets)
         weight = np.add.reduceat(wanted, starts)[owner]
-        single = tools * BY_TOOL
-        penalty = np.repeat([_PENALTY, _TOOL_PENALTY], [len(SIGNS), single])
+        penalty = np.repeat([_PENALTY, _TOOL_PENALTY], [FEATURES, tools * BY_TOOL])
 
         def loss(weights: Floats) -> tuple[float, Floats]:
             scores = rows @ weights
@@ -74,15 +68,10 @@ class PlanRanker:
             gradient = columns @ (weight * shares / sums - wanted)
             return value + 0.5 * float(penalty @ weights**2), gradient + penalty * weights
 
-        weights = minimize(
-            loss,
-            np.zeros(len(penalty)),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[_BOUNDS[sign] for sign in SIGNS.values()] + [_BOUNDS[0]] * single,
-            options={"maxiter": _ITERATIONS},
-        ).x
-        return cls(weights[: len(SIGNS)] / scale, weights[len(SIGNS) :].reshape(tools, BY_TOOL))
+        options = {"maxiter": _ITERATIONS}
+        start = np.zeros(len(penalty))
+        weights = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
+        return cls(weights[:FEATURES] / scale, weights[FEATURES:].reshape(tools, BY_TOOL))
 
     def probabilities(self, query: PlanSet) -> Floats:
         """The probability of each plan; shape (n,), summing to 1."""

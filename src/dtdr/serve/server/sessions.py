@@ -49,16 +49,13 @@ class OpenSession:
         keys: frozenset[str] = frozenset(),
         identifier: str | None = None,
     ) -> OpenSession:
-        """A session of requests with so many bytes.
-
-        As Python objects, they take about three times as much.
-        """
+        """A session whose requests had ``sent`` bytes: Python needs about three times as much."""
         identifier = identifier or secrets.token_urlsafe(16)
         size = _SESSION_BYTES + _CALL_BYTES * len(run.calls) + 3 * sent
         return cls(identifier, model, run, owner, keys, size)
 
     def with_run(self, run: Run, key: str, sent: int) -> OpenSession:
-        """The session after a request of so many bytes that added calls to its run."""
+        """The session after a request of ``sent`` bytes that added calls to its run."""
         more = _CALL_BYTES * (len(run.calls) - len(self.run.calls)) + 3 * sent
         return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
 
@@ -95,7 +92,7 @@ class Sessions:
         """
         self._expire()
         if len(self._open) >= self._limits.sessions:
-            raise _full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
+            raise _full(f"{len(self._open)} sessions are open")
         self._keep(session, session.bytes)
 
     async def find(self, identifier: str, owner: str) -> OpenSession:
@@ -141,7 +138,7 @@ class Sessions:
             HTTPException: all sessions would be too large.
         """
         if more and self._bytes + more > self._limits.session_bytes:
-            raise _full(f"the open sessions take {self._bytes} bytes", self._seconds_to_expiry())
+            raise _full(f"the open sessions take {self._bytes} bytes")
         self._bytes += more
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
@@ -157,24 +154,15 @@ class Sessions:
         session, _ = self._open.pop(identifier)
         self._bytes -= session.bytes
 
-    def _seconds_to_expiry(self) -> float:
-        """Seconds until the session that was used least recently expires."""
-        now = self._clock()
-        _, used = next(iter(self._open.values()), (None, now))
-        return self._limits.session_seconds - (now - used)
 
-
-def _full(what: str, seconds: float) -> HTTPException:
-    """The refusal of a session without room; the next one expires in this many seconds."""
-    return HTTPException(
-        429,
-        f"{what}, which is the limit; delete those that are done, or use /v1/rank",
-        {"retry-after": str(min(max(1, int(seconds) + 1), 60))},
-    )
+def _full(what: str) -> HTTPException:
+    """The refusal of a session without room."""
+    reason = f"{what}, which is the limit; delete those that are done, or use /v1/rank"
+    return HTTPException(429, reason, {"retry-after": "60"})
 
 
 def missing(limits: Limits) -> HTTPException:
-    """The refusal of a session that the key has not."""
+    """The refusal of a session that is not open, or is another key's."""
     return HTTPException(
         404,
         "no such session is open; it was deleted, expired "

@@ -9,19 +9,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from dtdr.data.demonstrations import Demonstration
-from dtdr.serve.studio.layout import place_in_columns
 
 Kind: TypeAlias = Literal["start", "tool", "end"]
 
 START, END_OF_RUN = 0, 1
 """Positions of the two nodes that are not tools; ``start`` may be the name of a tool too."""
-
-LONGEST_LOOP = 4
-"""Calls of a loop that is counted."""
-MOST_LOOPS = 12
 
 
 @dataclass(slots=True)
@@ -37,8 +30,6 @@ class Node:
         errors: calls that failed.
         failed_runs: runs that call it and failed.
         position: where it is in runs on average, from 0 (first) to 1 (last).
-        x: from 0 to 1.
-        y: from 0 to 1.
     """
 
     name: str
@@ -49,13 +40,11 @@ class Node:
     errors: int
     failed_runs: int
     position: float
-    x: float
-    y: float
 
 
 def new_node(name: str, kind: Kind = "tool") -> Node:
     """A node that nothing was counted for."""
-    return Node(name, kind, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+    return Node(name, kind, 0, 0, 0, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +65,6 @@ class Edge:
     probability: float
     dependency: int
 
-    def weight(self) -> int:
-        """Of the line between the nodes."""
-        return self.order + self.dependency
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """A way from a tool back to itself.
-
-    Attributes:
-        tools: those on the way, the first one not repeated at the end.
-        count: how often runs took it.
-    """
-
-    tools: tuple[str, ...]
-    count: int
-
 
 class ToolGraph:
     """Counts over runs.
@@ -102,7 +74,7 @@ class ToolGraph:
 
     Attributes:
         names: of the nodes, start and end first, then tools by name.
-        nodes: in the same order, not placed yet.
+        nodes: in the same order.
         runs: how many were counted.
     """
 
@@ -118,10 +90,9 @@ class ToolGraph:
         ]
         self._order: Counter[tuple[int, int]] = Counter()
         self._dependency: Counter[tuple[int, int]] = Counter()
-        self._loops: Counter[tuple[int, ...]] = Counter()
-        index = {name: position for position, name in enumerate(tools, start=2)}
+        self._index = {name: position for position, name in enumerate(tools, start=2)}
         for run in runs:
-            self._add(run, [index[name] for name in run.plan.tools])
+            self._add(run, [self._index[name] for name in run.plan.tools])
         for node in self.nodes[2:]:
             node.position = round(node.position / node.calls, 4)
 
@@ -140,11 +111,6 @@ class ToolGraph:
         self._dependency.update(
             (calls[earlier], calls[later]) for earlier, later in run.plan.edges()
         )
-        last: dict[int, int] = {}
-        for place, at in enumerate(calls):
-            if at in last and place - last[at] <= LONGEST_LOOP:
-                self._loops[tuple(calls[last[at] : place])] += 1
-            last[at] = place
 
     def find(self, tool: str) -> int:
         """The position of a tool that the runs call.
@@ -152,9 +118,7 @@ class ToolGraph:
         Raises:
             KeyError: no run calls it.
         """
-        if tool not in self.names[2:]:
-            raise KeyError(tool)
-        return self.names.index(tool, 2)
+        return self._index[tool]
 
     # -- to be drawn ---------------------------------------------------------------------------
 
@@ -179,48 +143,37 @@ class ToolGraph:
             for source, target in pairs
         ]
 
-    def flow(self, limit: int) -> tuple[list[Node], list[Edge]]:
-        """The tools that are called most, from left to right as runs go through them."""
+    def main_part(self, limit: int) -> tuple[list[Node], list[Edge]]:
+        """The tools that are called most, between the start and the end."""
         tools = sorted(range(2, len(self.names)), key=lambda at: (-self.nodes[at].calls, at))
-        return self._in_columns([START, *tools[:limit], END_OF_RUN])
+        return self._part([START, *tools[:limit], END_OF_RUN])
 
     def around(self, tool: str, limit: int) -> tuple[list[Node], list[Edge]]:
-        """A tool between what comes before it and what comes after it.
+        """A tool with what comes right before it and right after it, most frequent first.
 
         Raises:
             KeyError: no run calls it.
         """
         centre = self.find(tool)
-        others = [edge for edge in self.edges if edge.source != edge.target]
-        before = Counter({edge.source: edge.weight() for edge in others if edge.target == centre})
-        after = Counter({edge.target: edge.weight() for edge in others if edge.source == centre})
-        columns: list[list[int]] = [[], [centre], []]
-        strongest = sorted(
-            before.keys() | after.keys(), key=lambda at: (-before[at] - after[at], at)
-        )
-        for at in strongest[:limit]:
-            columns[0 if before[at] >= after[at] else 2].append(at)
-        return self._place([column for column in columns if column])
+        links: Counter[int] = Counter()
+        for edge in self.edges:
+            if centre in (edge.source, edge.target) and edge.source != edge.target:
+                other = edge.target if edge.source == centre else edge.source
+                links[other] += edge.order + edge.dependency
+        strongest = sorted(links, key=lambda at: (-links[at], at))
+        return self._part([centre, *strongest[:limit]])
 
-    def _in_columns(self, chosen: Sequence[int]) -> tuple[list[Node], list[Edge]]:
-        tools = sorted(chosen[1:-1], key=lambda at: (self.nodes[at].position, self.names[at]))
-        count = max(1, round((len(tools) / 3) ** 0.5))
-        parts = [part.tolist() for part in np.array_split(np.array(tools, int), count)]
-        return self._place([[START], *[part for part in parts if part], [END_OF_RUN]])
-
-    def _place(self, columns: list[list[int]]) -> tuple[list[Node], list[Edge]]:
-        chosen = {at for column in columns for at in column}
-        edges = [edge for edge in self.edges if edge.source in chosen and edge.target in chosen]
-        weights = {(edge.source, edge.target): edge.weight() for edge in edges}
-        places = place_in_columns(columns, weights)
-        order = {at: number for number, at in enumerate(places)}
-        nodes = [
-            replace(self.nodes[at], x=round(x, 5), y=round(y, 5)) for at, (x, y) in places.items()
+    def _part(self, chosen: Sequence[int]) -> tuple[list[Node], list[Edge]]:
+        """Some of the nodes, and the edges between them."""
+        place = {at: number for number, at in enumerate(chosen)}
+        edges = [
+            replace(edge, source=place[edge.source], target=place[edge.target])
+            for edge in self.edges
+            if edge.source in place and edge.target in place
         ]
-        return nodes, [
-            replace(edge, source=order[edge.source], target=order[edge.target]) for edge in edges
-        ]
+        return [self.nodes[at] for at in chosen], edges
 
+    @cached_property
     def followers(self) -> dict[str, tuple[str | None, float]]:
         """By tool, the most frequent next one and its share; None for the end of the run."""
         followers: dict[str, tuple[str | None, float]] = {}
@@ -229,15 +182,6 @@ class ToolGraph:
                 name = self.names[edge.target] if edge.target >= 2 else None
                 followers.setdefault(self.names[edge.source], (name, edge.probability))
         return followers
-
-    def loops(self) -> list[Loop]:
-        """The most frequent ways from a tool back to itself."""
-        return [
-            Loop(tuple(self.names[at] for at in way), count)
-            for way, count in sorted(
-                self._loops.items(), key=lambda item: (-item[1], len(item[0]), item[0])
-            )[:MOST_LOOPS]
-        ]
 
 
 def _transitions(run: Demonstration, calls: Sequence[int]) -> Iterable[tuple[int, int]]:

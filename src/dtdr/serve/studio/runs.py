@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
@@ -110,7 +110,7 @@ class Runs:
         demonstrations: the runs.
     """
 
-    def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
+    def __init__(self, demonstrations: Iterable[Demonstration]) -> None:
         self.demonstrations = tuple(demonstrations)
         self.graph = lru_cache(_FILTERS)(self._count)
         """The graph of the runs that match a filter."""
@@ -138,12 +138,10 @@ class Runs:
     def neighbours(
         self, tool: str, chosen: RunSelection
     ) -> tuple[list[Neighbour], list[Neighbour]]:
-        """What comes right before a tool, and right after it, most frequent first.
-
-        Raises:
-            KeyError: no matching run calls it.
-        """
+        """What comes right before a tool, and right after it, most frequent first."""
         graph = self.graph(chosen)
+        if tool not in graph.names[2:]:
+            return [], []
         centre = graph.find(tool)
         before = {edge.source: edge.order for edge in graph.edges if edge.target == centre}
         after = {edge.target: edge.order for edge in graph.edges if edge.source == centre}

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from dtdr.data.demonstrations import Outcome
+from dtdr.evaluate.next_calls import Mistake
 from dtdr.serve.server import schemas
 from dtdr.serve.server.masks import MaskPolicy
 from dtdr.serve.server.schemas import ModelName, Object, Request, Response, ToolName, says
-from dtdr.serve.studio.graph import Edge, Loop, Node
+from dtdr.serve.studio.graph import Edge, Node
 from dtdr.serve.studio.runs import ArgumentUse, Neighbour, RunSelection
 from dtdr.serve.studio.scores import Confusion, RunScore, StepScore
 
@@ -33,7 +34,6 @@ class StudioAbout(Response, kw_only=True):
     runs: int
     groups: Annotated[list[str], says("Of the runs, the largest first.")]
     may_learn: Annotated[bool, says("Whether a model may be changed from here.")]
-    takes_logs: Annotated[bool, says("Whether a log may be dropped on the page.")]
 
 
 Filter = Annotated[RunSelection, says("Which runs are looked at.")]
@@ -53,7 +53,6 @@ class GraphResponse(Response, kw_only=True):
 
     nodes: list[Node]
     edges: list[Edge]
-    loops: Annotated[list[Loop], says("Most frequent first.")]
     runs: Annotated[int, says("That match the filter.")]
     tools: Annotated[int, says("That these runs call.")]
     uncalled: Annotated[list[str], says("By these runs, of the model's tools; 200 at most.")]
@@ -88,14 +87,22 @@ class RunLine(Response, kw_only=True):
     score: Annotated[RunScore | None, says("Of its steps; null while that is unknown.")]
 
 
-class ToolResponse(Response, kw_only=True):
-    """The statistics of a tool."""
+class ToolLine(Response, kw_only=True):
+    """A tool in a list."""
 
     tool: str
     description: str
-    tokens: Annotated[int, says("Of its definition in a prompt.")]
     calls: int
     runs: int
+    errors: int
+    tokens: Annotated[int, says("Of its definition in a prompt.")]
+    next: Annotated[str | None, says("What mostly follows; null for the end.")]
+    share: Annotated[float, says("How often that follows, of all that does.")]
+
+
+class ToolResponse(ToolLine, kw_only=True):
+    """The statistics of a tool."""
+
     before: list[Neighbour]
     after: list[Neighbour]
     arguments: list[ArgumentUse]
@@ -121,8 +128,15 @@ class RunsResponse(Scored, kw_only=True):
     runs: list[RunLine]
 
 
-class RunResponse(Response, kw_only=True):
-    """One run, to be stepped through."""
+class RunRequest(Request, kw_only=True):
+    """A run of the file."""
+
+    position: Annotated[int, Meta(ge=0)]
+    model: ModelName = None
+
+
+class RunResponse(Scored, kw_only=True):
+    """One run, to be stepped through, and how a model ranks its steps."""
 
     position: int
     id: str
@@ -131,6 +145,7 @@ class RunResponse(Response, kw_only=True):
     calls: Annotated[list[Object], says("With ids from 1, which references name.")]
     outcome: Outcome
     group: str
+    steps: Annotated[list[StepScore], says("The end included; empty without scores.")]
 
 
 class ShownRequest(schemas.StepRequest, kw_only=True):
@@ -173,18 +188,6 @@ class ModelRequest(Request, kw_only=True):
     model: ModelName = None
 
 
-class MissedStep(Response, kw_only=True):
-    """A step whose best tool was not right."""
-
-    position: Annotated[int, says("Of the run.")]
-    query: str
-    history: list[str]
-    predicted: str
-    probability: float
-    confidence: float
-    called: str
-
-
 class MissesResponse(Scored, kw_only=True):
     """Where a model is wrong on the runs: the figures of ``dtdr evaluate --model``."""
 
@@ -192,34 +195,9 @@ class MissesResponse(Scored, kw_only=True):
     steps: int
     metrics: Annotated[dict[str, float], says("Means over all steps.")]
     causes: Annotated[dict[str, int], says("Steps by why the next call of the log was not first.")]
-    mistakes: Annotated[list[MissedStep], says("Most confident first; 50.")]
+    mistakes: Annotated[list[Mistake], says("Most confident first; 50.")]
+    positions: Annotated[list[int], says("Of the mistakes' runs.")]
     confusions: Annotated[list[Confusion], says("Most frequent first; 20.")]
-
-
-class StepsRequest(Request, kw_only=True):
-    """A run whose steps are compared with what a model predicts."""
-
-    position: Annotated[int, Meta(ge=0)]
-    model: ModelName = None
-
-
-class StepsResponse(Scored, kw_only=True):
-    """The steps of a run, the end included."""
-
-    steps: list[StepScore]
-
-
-class ToolLine(Response, kw_only=True):
-    """A tool in a list."""
-
-    tool: str
-    description: str
-    calls: int
-    runs: int
-    errors: int
-    tokens: Annotated[int, says("Of its definition in a prompt.")]
-    next: Annotated[str | None, says("What mostly follows; null for the end.")]
-    share: Annotated[float, says("How often that follows, of all that does.")]
 
 
 class ToolsResponse(Response, kw_only=True):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
@@ -114,7 +114,7 @@ class HeldOut:
         for each in encoded.steps():
             if step is None or each.plan != plan:
                 plan, done = each.plan, 0
-                text = encoded.text(plan)
+                text = text_of(encoded.columns, plan)
                 if is_reworded:
                     text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
                 features = fitted.training.featurizer.read(text)

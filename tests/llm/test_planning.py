@@ -4,11 +4,8 @@ import pytest
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.tools import Parameter, Tool
-from dtdr.evaluate.planning import (
-    choose_steps,
-    function_selection_accuracy,
-    run_selections,
-)
+from dtdr.evaluate.planning.harness import choose_steps, run_selections
+from dtdr.evaluate.planning.planning_metrics import function_selection_accuracy
 from dtdr.llm import backends
 from dtdr.llm.planning import METHODS, Planner
 from dtdr.llm.prompting import FillingPrompts, filling_form

@@ -144,8 +144,8 @@ def test_nobody_listening_is_one_clear_error():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("qwen", "names no LLM"),
-        ("gguf:", "names no LLM"),
+        ("qwen", "unknown LLM"),
+        ("gguf:", "unknown LLM"),
         ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, hf, openai"),
         ("openai:model", "names no model and server"),
         ("openai:m@ftp://host", "is not a server address"),

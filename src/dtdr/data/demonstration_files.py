@@ -202,7 +202,7 @@ def convert_records(
             is_empty = False
             yield demonstration
     if is_empty:
-        raise InputError(f"{path or 'the input'} has no demonstration of this format")
+        raise InputError(f"{path or 'the input'} has no demonstrations")
 
 
 def read_tools(path: str | Path) -> tuple[Tool, ...]:

@@ -28,7 +28,7 @@ ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a teacher-forced walk: the calls so far, and what may come next.
+    """One step of a plan: the calls so far, and what may come next.
 
     ``acceptable`` is by dependency, as in the paper; ``targets`` is what a retriever learns to
     predict (``Plan.next_calls``).
@@ -216,7 +216,7 @@ class Plan:
         )
 
     def steps(self) -> Iterator[Step]:
-        """The teacher-forced walk: ``len(plan) + 1`` steps, of which the last accepts ``END``."""
+        """The ``len(plan) + 1`` steps, each after the calls before it; the last accepts ``END``."""
         for index in range(len(self.calls) + 1):
             done = range(index)
             yield Step(self.tools[:index], self.acceptable_next(done), self.next_calls(done))

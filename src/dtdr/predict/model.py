@@ -263,7 +263,7 @@ class Model(Predictor):
 
     def _update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         if not self.can_update:
-            raise DtdrError(f"{self.name} cannot learn after it was fitted; fit it again")
+            raise DtdrError(f"{self.name} does not support updates; fit it again")
         usable, record = select_training_data(demonstrations, learned=self.training_.sha256)
         if not usable:
             return 0

@@ -101,7 +101,7 @@ class Trainer:
 
     Raises:
         ModelError: there is no usable model.
-        InputError: the model cannot learn after it was fitted, or the log was replaced.
+        InputError: the model does not support updates, or the log was replaced.
     """
 
     def __init__(
@@ -215,8 +215,8 @@ class Trainer:
         retriever = load(folder)
         if not retriever.can_update:
             raise InputError(
-                f"{folder} is a {retriever.name}, which cannot learn after it was fitted; fit a "
-                "dtdr-f, or fit this one again with the log: dtdr fit DATA LOG"
+                f"{folder} is a {retriever.name}, which does not support updates; fit a dtdr-f, "
+                "or fit this one again with the log: dtdr fit DATA LOG"
             )
         history = self.versions.history()
         known = [change for change in history if change.checksum == checksum]

@@ -110,8 +110,8 @@ class ServedModel:
         if not self.can_learn:
             raise HTTPException(
                 409,
-                f"model {self.name!r} is a {self.current.retriever.name}, which cannot learn after "
-                "it was fitted; fit it again with the new demonstrations, or serve a dtdr-f",
+                f"model {self.name!r} is a {self.current.retriever.name}, which does not support "
+                "updates; fit it again with the new demonstrations, or serve a dtdr-f",
             )
         async with self._lock:
             update = self.current.retriever.update_copy

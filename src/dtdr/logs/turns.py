@@ -173,7 +173,7 @@ class Cutter:
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
             outcome="failure" if trace.failed else "success",
-            group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
+            group=self.scrubber.identifier(trace.group),
             before=before,
             parent=parent,
             time=as_moment(turn.at or trace.at),
@@ -230,7 +230,7 @@ class _Conversation:
         """What happened before the latest turn."""
         for item in self._pending:
             if isinstance(item, Message):
-                item = self.scrubber.message(item.role, item.content)
+                item = self.scrubber.message(item)
             elif item.output is not None:
                 self._with_output.append(len(self._before))
             self._before.append(item)

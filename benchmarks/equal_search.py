@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dtdr.evaluate import mean_score, run, run_folds
+from dtdr.evaluate import mean_score, run
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.evaluate.tables import Column, share
@@ -56,7 +56,7 @@ def search(
     """One line of the table."""
     training = replace(dataset, demonstrations=split.training(dataset.demonstrations))
     folds = group_folds(training.demonstrations, FOLDS)
-    inner = [mean_score(run_folds(create(name, **one), training, folds), "mrr") for one in tried]
+    inner = [mean_score(run(create(name, **one), training, *folds), "mrr") for one in tried]
     best = max(range(len(tried)), key=inner.__getitem__)
     tests = [
         mean_score(run(create(name, **one), dataset, split), "mrr") for one in ({}, tried[best])

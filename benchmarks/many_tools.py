@@ -85,7 +85,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             started = time.perf_counter()
             retriever.fit(train, dataset.tools)
             fit = time.perf_counter() - started
-            step = rank_microseconds_median(retriever, held) or 0.0
+            step = rank_microseconds_median(retriever, held)
             yield {
                 "retriever": name,
                 "tools": kind,

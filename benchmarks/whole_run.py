@@ -87,14 +87,12 @@ def rank_steps(given: argparse.Namespace, telling: Telling) -> list[RankedStep]:
     groups = sorted({item.group for item in dataset.demonstrations})
     random.Random(given.seed).shuffle(groups)
     fold = {group: number % FOLDS for number, group in enumerate(groups)}
-    reads_failures = given.retriever == "dtdr-f"
-    options = {"failure_weight": 1.0} if reads_failures else {}
     steps = []
     for number in range(1 if given.smoke else FOLDS):
-        train = [telling.of(item) for item in dataset.demonstrations if fold[item.group] != number]
-        if not reads_failures:  # the other retrievers leave failed runs out
-            train = [replace(item, outcome="success") for item in train]
-        retriever = create(given.retriever, **options).fit(train, dataset.tools)
+        known = [item for item in dataset.demonstrations if fold[item.group] != number]
+        # A fit leaves failed runs out.
+        train = [replace(telling.of(item), outcome="success") for item in known]
+        retriever = create(given.retriever).fit(train, dataset.tools)
         for whole in dataset.demonstrations:
             if fold[whole.group] != number:
                 continue

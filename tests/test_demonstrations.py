@@ -1,4 +1,3 @@
-import copy
 import json
 from typing import Any
 
@@ -192,10 +191,10 @@ def test_objects_and_pairs_are_converted():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (5, "it is int; give a Demonstration, its JSON object, or a pair"),
-        ("query", "it is str; give"),
-        (None, "it is null; give"),
-        (("x",), "it is tuple; give"),
+        (5, "it must be a Demonstration, its JSON object, or a pair"),
+        ("query", "tool names, not str"),
+        (None, "tool names, not null"),
+        (("x",), "tool names, not tuple"),
         ((5, ["a"]), "its query must be text that is not empty"),
         (("x", "a"), "its tools must be a list of names, not 'a'"),
         (("x", ["a", 5]), "its tools must be a list of names"),
@@ -226,39 +225,23 @@ def test_a_file_brings_the_tools_beside_it(tmp_path):
         dtdr.fit(path, retriever="dr")
 
 
+FIRST = {"$ref": "a1", "path": "/reservations/0"}
 RUN = {
     "id": "42",
     "query": "Cancel my trip to Rome",
     "before": [
         {"role": "user", "content": "Hi, I am ann_1"},
-        {
-            "role": "call",
-            "id": "a1",
-            "tool": "get_user",
-            "arguments": {"user_id": "ann_1"},
-            "output": {"reservations": ["R7", "R9"]},
-            "status": "ok",
-        },
+        {"role": "call", "id": "a1", "tool": "get_user", "arguments": {"user_id": "ann_1"},
+         "output": {"reservations": ["R7", "R9"]}, "status": "ok"},
         {"role": "assistant", "content": "Hello Ann, what can I do?"},
     ],
     "calls": [
-        {
-            "id": "1",
-            "tool": "get_reservation",
-            "arguments": {"id": {"$ref": "a1", "path": "/reservations/0"}},
-            "step": 1,
-            "output": {"to": "Rome"},
-            "status": "ok",
-        },
-        {
-            "id": "2",
-            "tool": "cancel",
-            "arguments": {"id": {"$ref": "a1", "path": "/reservations/0"}},
-            "step": 2,
-        },
+        {"id": "1", "tool": "get_reservation", "arguments": {"id": FIRST}, "step": 1,
+         "output": {"to": "Rome"}, "status": "ok"},
+        {"id": "2", "tool": "cancel", "arguments": {"id": FIRST}, "step": 2},
     ],
     "group": "conversation-9",
-}
+}  # fmt: skip
 
 
 def test_a_run_with_outputs_steps_and_earlier_turns_is_read_and_written_as_it_stands():
@@ -271,7 +254,7 @@ def test_a_run_with_outputs_steps_and_earlier_turns_is_read_and_written_as_it_st
 
 
 def edited(path, value):
-    record = copy.deepcopy(RUN)
+    record = json.loads(json.dumps(RUN))
     place: Any = record
     for key in path[:-1]:
         place = place[key]

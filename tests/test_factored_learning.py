@@ -215,31 +215,6 @@ def test_none_of_many_rankings_during_changes_is_wrong():
     assert sum(counts) >= least
 
 
-# -- failures and age ------------------------------------------------------------------------------
-
-
-def test_failures_are_skipped_or_count_less():
-    failed = [replace(item, outcome="failure") for item in MORE]
-    skipping = create("dtdr-f").fit([*FEW, *failed], TOOLS)
-    assert same(
-        probabilities(skipping),
-        probabilities(create("dtdr-f").fit(FEW, TOOLS)),
-    )
-    assert skipping.training_.skipped_failures == len(failed)
-    weighing = create("dtdr-f", failure_weight=0.25).fit([*FEW, *failed], TOOLS)
-    expected = sum(len(item.plan) for item in FEW) + sum(len(item.plan) for item in failed) / 4
-    assert inner(weighing).data.frequency.sum() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"failure_weight": -0.1}, {"failure_weight": 2}],
-)
-def test_weights_out_of_range_are_input_errors(options):
-    with pytest.raises(InputError, match="must be"):
-        create("dtdr-f", **options)
-
-
 # -- tools that come, go or change their names -----------------------------------------------------
 
 

@@ -62,14 +62,6 @@ def test_a_folder_a_pattern_and_a_file_mean_the_same(tmp_path, suffixes):
     assert list(read_demonstrations(f"{tmp_path}/**/part-0*")) == SOME[0::3]
 
 
-def test_convert_goes_both_ways(tmp_path, capsys):
-    first, second, third = (str(tmp_path / name) for name in ("a.jsonl", "b.parquet", "c.jsonl"))
-    save_demonstrations(first, SOME)
-    assert run(["data", "convert", first, "-o", second]) == 0
-    assert run(["data", "convert", second, "-o", third]) == 0
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
-
-
 def test_import_writes_parquet_at_once(tmp_path, capsys):
     save_demonstrations(tmp_path / "log.jsonl", SOME)
     log, lines, packed = (str(tmp_path / n) for n in ("log.jsonl", "a.jsonl", "a.parquet"))

@@ -29,21 +29,8 @@ _TEXTS = ("", " ", "1", "end", "ü", "\ud800", "ok", "call", *_TIMES)
 _NUMBERS = (0, -1, 3, 2**70, 1.0, 1.5, float("nan"), True)
 ODD = st.sampled_from([None, {}, *_NUMBERS, *_TEXTS, *_LISTS, *_REFERENCES]).map(copy.deepcopy)
 _OF_CALLS = ("tool", "arguments", "output", "status", "step", "output_length", "role", "content")
-KEYS = st.sampled_from(
-    [
-        "id",
-        "query",
-        "calls",
-        "links",
-        "before",
-        "source",
-        "outcome",
-        "group",
-        "time",
-        *_OF_CALLS,
-        "x",
-    ]
-)
+_OF_RECORDS = ("id", "query", "calls", "links", "before", "source", "outcome", "group", "time")
+KEYS = st.sampled_from([*_OF_RECORDS, *_OF_CALLS, "x"])
 
 
 def places(value, at=()):

@@ -158,16 +158,6 @@ def test_missing_file_is_named(tmp_path):
         read_run_log(tmp_path / "none.npz")
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_logs_of_json_lines_are_refused_by_their_version(tmp_path, version):
-    path = tmp_path / "run.jsonl"
-    path.write_text(json.dumps({"format": "dtdr-run", "format_version": version}) + "\n{}\n")
-    with pytest.raises(
-        InputError, match=f"version {version}, but this dtdr reads version 3; run the"
-    ):
-        read_run_log(path)
-
-
 def test_another_version_is_refused(path):
     edit_header(path, lambda header: {**header, "format_version": 99})
     with pytest.raises(InputError, match="version 99, but this dtdr reads version 3"):
@@ -186,18 +176,12 @@ def test_another_version_is_refused(path):
         {"coverage_cuts": [0.5]},
         {"coverage_cuts": ["x"] * 99},
         {"familiarity_threshold": "low"},
+        {"split": None},
     ],
 )
 def test_header_of_other_types_is_refused(path, change):
     edit_header(path, lambda header: {**header, **change})
-    with pytest.raises(InputError, match=r"run\.npz: the header is damaged"):
-        read_run_log(path)
-
-
-@pytest.mark.parametrize("key", ["split", "coverage_cuts"])
-def test_header_without_a_key_is_refused(path, key):
-    edit_header(path, lambda header: {name: header[name] for name in header if name != key})
-    with pytest.raises(InputError, match=rf"run\.npz: the header lacks '{key}'"):
+    with pytest.raises(InputError, match="damaged or cut"):
         read_run_log(path)
 
 
@@ -209,17 +193,17 @@ def test_header_without_a_key_is_refused(path, key):
         ({"ranks": np.array([[2.0, 1.0], [1.0, 0.0]])}, "damaged"),
         ({"ranks": None}, "damaged"),
         ({"head": np.full((2, 5), 9, "<i4")}, "'head' is out of range"),
-        ({"in_log": np.full((2, 2), 2, "u1")}, "'in_log' marks what is not acceptable"),
+        ({"in_log": np.full((2, 2), 2, "u1")}, "'in_log' is out of range"),
         ({"in_log": np.ones((2, 3), "u1")}, "columns differ"),
         ({"acceptable": np.full((2, 2), -1, "<i4")}, "'acceptable' must name a tool"),
-        ({"acceptable": np.full((2, 2), 77, "<i4")}, "'acceptable' must name a tool"),
+        ({"acceptable": np.full((2, 2), 77, "<i4")}, "'acceptable' is out of range"),
         ({"called": np.array([0, 9], "<i4")}, "'called' is out of range"),
         ({"plan": np.array([0, 1], "<i4")}, "'plan' is out of range"),
         ({"step": np.array([-1, 0], "<i4")}, "'step' is out of range"),
         ({"step": np.array([1, 1], "<i4")}, "a step is there twice"),
-        ({"probabilities": np.full((2, 2), 2_000_000, "<u4")}, "a probability is not from 0 to 1"),
-        ({"confidence": np.array([1.5, 0.0])}, "'confidence' is not from 0 to 1"),
-        ({"familiarity": np.array([np.inf, 0.0])}, "'familiarity' is not a finite number"),
+        ({"probabilities": np.full((2, 2), 2_000_000, "<u4")}, "'probabilities' is out of range"),
+        ({"confidence": np.array([1.5, 0.0])}, "'confidence' is out of range"),
+        ({"familiarity": np.array([np.inf, 0.0])}, "'familiarity' is out of range"),
         ({"set_sizes": np.zeros((2, 7), "<u2")}, "columns differ"),
     ],
 )

@@ -221,7 +221,7 @@ def test_many_runs_marked_as_failed_are_said_with_tools_and_the_option(tmp_path,
         said = capsys.readouterr().err
         assert "15 of 20 runs (75%) are marked as failed" in said
         assert "pay: 15" in said
-        assert "--set failure_weight=1" in said
+        assert "delete their field outcome" in said
 
 
 def test_many_runs_that_import_drops_are_said_with_the_option(tmp_path, capsys):

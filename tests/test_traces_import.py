@@ -65,14 +65,6 @@ def queries(found):
     return sorted(demonstration.query for demonstration in found)
 
 
-def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_path):
-    log = write_lines(tmp_path / "log.jsonl", many())
-    run(importer_of(log), tmp_path / "out.jsonl")
-
-    assert len(list(read_demonstrations(tmp_path / "out.jsonl"))) == 12
-    assert {path.name for path in tmp_path.iterdir()} == {"log.jsonl", "out.jsonl"}
-
-
 NUMBER = 123456789012345678901234567890
 
 
@@ -199,22 +191,9 @@ def test_a_line_that_is_too_long_is_named_or_counted(write, place, tmp_path, mon
     bad = BadRecords()
     assert len(list(importer_of(second, bad=bad).demonstrations())) == 12
     assert bad.count == 1
-
-
-def test_a_demonstration_that_is_too_long_is_named_or_counted(tmp_path, monkeypatch):
-    path = tmp_path / "demonstrations.jsonl"
-    run(importer_of(write_lines(tmp_path / "log.jsonl", many())), path)
-    with path.open("a") as stream:
-        stream.write("x" * 9_000 + "\n")
-    monkeypatch.setenv("DTDR_MAX_LINE", "8000")
-    with pytest.raises(InputError, match=r"jsonl:13: it has more than 8,000 bytes"):
-        list(read_demonstrations(path))
-    bad = BadRecords()
-    assert len(list(read_demonstrations(path, bad=bad))) == 12
-    assert bad.count == 1
     monkeypatch.setenv("DTDR_MAX_LINE", "many")
     with pytest.raises(InputError, match="DTDR_MAX_LINE is 'many'; it must be"):
-        list(read_demonstrations(path))
+        list(importer_of(write_lines(tmp_path / "third", [])).demonstrations())
 
 
 @pytest.mark.parametrize("value", [["x" * 3_000_000], {"data": [{"y": "x" * 3_000_000}]}])

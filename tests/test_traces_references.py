@@ -155,16 +155,13 @@ def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
     assert found[1].before == (Message("user", "Find Ann"), first)
 
 
-def test_earlier_messages_can_be_written_before_a_query():
+def test_a_whole_conversation_can_be_one_run_or_be_repeated_in_queries():
     found, _ = cut(turns=Turns.CONTEXT)
     assert [item.query for item in found] == ["Find Ann", "Find Ann\nThanks\nand Bob"]
-
-
-def test_a_whole_conversation_can_be_one_run():
-    (found,), _ = cut(turns=Turns.WHOLE_QUERY)
-    assert found.before == ()
-    assert found.query == "Find Ann\nThanks\nand Bob"
-    assert list(found.plan.edges()) == [(0, 1), (0, 2)]
+    (whole,), _ = cut(turns=Turns.WHOLE_QUERY)
+    assert whole.before == ()
+    assert whole.query == "Find Ann\nThanks\nand Bob"
+    assert list(whole.plan.edges()) == [(0, 1), (0, 2)]
 
 
 @pytest.mark.parametrize("turns", [Turns.SPLIT, Turns.CONTEXT])
@@ -204,12 +201,6 @@ def test_outputs_can_be_kept_as_they_are_or_not_at_all():
     assert (none.output, none.status) == (None, "ok")
 
 
-def test_calls_of_one_message_are_parallel_and_those_of_the_next_come_after():
-    steps = {"a": 3, "b": 3, "c": 5, "d": 9}
-    calls = [TracedCall(name, {}, 0, 1, step=step) for name, step in steps.items()]
-    assert [call.step for call in plan_of(*calls).calls] == [1, 1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("times", "steps"),
     [
@@ -242,12 +233,6 @@ def test_runs_that_cannot_be_learned_from_are_counted_with_the_reason():
         "no query in the log": 1,
         "a tool is named 'end', which is reserved": 1,
     }
-
-
-def test_turns_without_a_tool_can_be_kept_as_empty_plans():
-    cutter = Cutter(CutOptions(empty=True), None, "test")
-    (found,) = cutter.cut(Trace("a", [UserMessage("hello")]))
-    assert len(found.plan) == 0
 
 
 def test_of_a_long_conversation_the_latest_outputs_stand_before_a_query():

@@ -1,9 +1,8 @@
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.evaluate import harness
 from dtdr.evaluate.datasets import Dataset
-from dtdr.evaluate.datasets.splits import Split
+from dtdr.evaluate.harness import score_model
 from dtdr.evaluate.lab import fitting
 from dtdr.evaluate.lab.data import TrainTest, sample
 from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
@@ -54,9 +53,8 @@ def test_without_a_history_dtdr_l_ranks_every_history_alike():
 @pytest.mark.parametrize(("name", "calls"), [("dr", 1), ("dtdr-f", 0), ("dtdr-f", 2)])
 def test_other_retrievers_rank_by_the_last_calls_alone(name, calls):
     retriever, _ = fit_retriever({**SPEC, "retriever": name}, DATA)
-    dataset = Dataset("d", "d", DEMONSTRATIONS, DATA.tools, True, "", "")
-    split = Split("s", tuple(range(40)), tuple(range(40, 60)))
-    log = harness.run(retriever, dataset, split, fit_seconds=1.0, history=calls)
+    dataset = Dataset("d", "d", DATA.test, DATA.tools, True, "", "")
+    log = score_model(retriever, dataset, history=calls)
     for number in range(0, len(log), 7):
         item = DATA.test[log.plan[number]]
         history = item.plan.tools[: log.step[number]]

@@ -42,7 +42,7 @@ def advise(
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare ways to show tools by the tokens that they would cost on your runs.
+    """Compare the tokens that ways to show tools cost.
 
     Give runs that the model did not learn from. If you fitted it with --split, give the same
     --split, and the command counts only the test side. In the column Cold, each run starts with an

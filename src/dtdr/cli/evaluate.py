@@ -21,9 +21,10 @@ from dtdr.evaluate import metrics
 from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, group_folds
-from dtdr.evaluate.harness import run_folds, score_model
+from dtdr.evaluate.harness import run, score_model
 from dtdr.evaluate.next_calls import find_mistakes
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
+from dtdr.evaluate.run_log_file import write_run_log
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.model import Model
@@ -51,7 +52,7 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers or a model rank the tools at each step.
+    """Measure how well retrievers or a model rank each step.
 
     Without --model, each retriever learns from one side of a split and is tested on the other. With
     --model, the model is tested on all runs, and the command lists its most confident mistakes.
@@ -186,14 +187,15 @@ def _test_retrievers(
         scores: list[PlanScores] | None = [] if Show.PLANS in shown else None
         try:
             retriever = create(name, **parameters)
-            path = paths.get(name)
-            log = run_folds(retriever, dataset, splits, path=path, force=force, plan_scores=scores)
+            log = run(retriever, dataset, *splits, plan_scores=scores)
         except MissingExtraError as error:
             if not are_optional or "encoder" in parameters:
                 raise
             note(f"left out {name}: {error}")
             continue
         logs.append(log)
+        if name in paths:
+            write_run_log(paths[name], log, force=force)
         if scores is not None:
             plans[name] = PlanScores.join(scores)
     calls = None

@@ -13,7 +13,14 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import by_plan_length, by_step, plan_accuracy, result_tables
 from dtdr.evaluate.call_accuracy import CallScores
 from dtdr.evaluate.metrics import Mean, summary
-from dtdr.evaluate.next_calls import Mistake, NextCallReport
+from dtdr.evaluate.next_calls import (
+    Agreement,
+    Mistake,
+    NextCalls,
+    agreement,
+    next_call_tables,
+    score_next_calls,
+)
 from dtdr.evaluate.plan_accuracy import PlanScores
 from dtdr.evaluate.reliability import Reliability, reliability_of
 from dtdr.evaluate.run_log import RunLog
@@ -65,9 +72,15 @@ class Evaluation:
     mistakes: Sequence[Mistake] | None = None
 
     @cached_property
-    def _next_calls(self) -> NextCallReport:
-        """How the next calls of the logs were ranked."""
-        return NextCallReport(self.logs, self.together)
+    def _next_calls(self) -> list[tuple[str, list[NextCalls], list[Agreement]]]:
+        """By retriever: how the next calls were ranked, compared with other runs of the task."""
+        found = []
+        for log in self.logs:
+            encoder = log.header.encoder
+            name = log.header.retriever + (f" ({encoder['name']})" if encoder else "")
+            other = agreement(log, self.together) if self.together else None
+            found.append((name, [score_next_calls(log)], [] if other is None else [other]))
+        return found
 
     @cached_property
     def _summaries(self) -> list[dict[str, Any]]:
@@ -96,8 +109,10 @@ class Evaluation:
                     str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
                     for number, mean in means.items()
                 }
-        for item, ranked in zip(results, self._next_calls.records(), strict=True):
-            item.update(ranked)
+        for item, (_, scores, others) in zip(results, self._next_calls, strict=True):
+            item["next_calls"] = scores[0].to_dict()
+            for other in others:
+                item["another_run"] = other.to_dict()
         for item, reliability in zip(results, self._reliabilities, strict=False):
             item["calibration"] = reliability.to_dict()
         first = next(iter(self.plans.values()), None)
@@ -125,8 +140,8 @@ class Evaluation:
             caption=f"{self._summaries[0]['steps']:,} steps of {header.split['test']:,} {tested}; "
             f"learned from {header.split['train']:,}.",
         )
-        if self._next_calls.keeps_groups:
-            yield from self._next_calls.tables()
+        if self.together:
+            yield from next_call_tables(self._next_calls)
         for by, groups in self._groups.items():
             title = f"{result_tables.metric_title(self.metrics[0])} by {_GROUPS[by][0]}"
             pairs = list(zip(self._summaries, groups, strict=True))

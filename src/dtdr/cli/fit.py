@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -90,7 +90,7 @@ def fit(
     plan = plan_memory(limit, sample, workers, os.cpu_count() or 1)
     drawn = None
     if data and dataset is None and split is None and _is_large(data, plan.sample):
-        drawn = _draw(data, plan.sample, chosen, bad, seed=seed, workers=plan.workers)
+        drawn = _draw(data, plan.sample, bad, seed=seed, workers=plan.workers)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:
@@ -100,9 +100,7 @@ def fit(
     if split is not None:
         demonstrations = choose_split(source, split, seed=seed).training(demonstrations)
     started = time.perf_counter()
-    learned: ArgumentOptions | Literal[False] = False
-    if arguments:
-        learned = ArgumentOptions(min_runs=own.value_runs)
+    learned = arguments and ArgumentOptions(min_runs=own.value_runs)
     chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
     if drawn is not None:
         counts = drawn.counts
@@ -118,14 +116,11 @@ def fit(
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,
         "sampled": training.sampled,
-        "parts": None if drawn is None else drawn.parts,
         "skipped_failures": training.skipped_failures,
         "orders": dict(count_orders(demonstrations)),
         "skipped_bad": 0 if bad is None else bad.count,
         "tools": len(chosen.tools_) - 1,  # as everywhere, without the end of the plan
         "fit_seconds": round(seconds, 4),
-        "arguments": arguments,
-        "plans": plans,
         "bytes": sum(item.stat().st_size for item in output.iterdir()),
     }
     _note_failures(chosen, demonstrations)
@@ -150,16 +145,14 @@ def _is_large(paths: Sequence[Path], size: int) -> bool:
         return True  # whoever reads it says why, or counts it as bad
 
 
-def _draw(
-    paths: Sequence[Path], size: int, model: Model, bad: BadRecords | None, **how: Any
-) -> Sample | None:
+def _draw(paths: Sequence[Path], size: int, bad: BadRecords | None, **how: Any) -> Sample | None:
     """A sample of the demonstrations, and counts of all; None if there are no more than ``size``.
 
     Raises:
         InputError: the data cannot be read.
     """
     counted = None if bad is None else BadRecords()
-    sample = draw_sample(paths, size, failures=bool(model.failure_weight), bad=counted, **how)
+    sample = draw_sample(paths, size, bad=counted, **how)
     if sample.counts.total <= size:
         return None
     if bad is not None and counted is not None:

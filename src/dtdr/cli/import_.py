@@ -71,7 +71,7 @@ def import_traces(
             earlier conversation in "before". context also repeats the earlier user messages in the
             query. whole-query writes one demonstration per conversation.
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): Redact, also by your own rules: a JSON or TOML file of names and
+        redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))

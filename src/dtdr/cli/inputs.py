@@ -47,9 +47,7 @@ def load_dataset(
         report_bad(bad)
         return named if tools is None else replace(named, tools=read_tools(tools))
     if not paths or dataset is not None:
-        raise InputError(
-            "name the demonstrations once: a demonstrations.jsonl file or logs, or --dataset NAME"
-        )
+        raise InputError("give the data once: files of demonstrations or logs, or --dataset NAME")
     stream = open_data(paths, bad=bad)
     demonstrations = list(track(stream, f"Reading {paths[0].name}"))
     report_bad(bad)
@@ -128,10 +126,7 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
     try:
         return splits.fixed_split(dataset.name, None, choice, records=records)
     except InputError as error:
-        raise InputError(
-            f"--split {choice!r} is not a split file and not default, paper, group or a fixed "
-            f"split's variant ({error})"
-        ) from error
+        raise InputError(f"unknown split {choice!r}: {error}") from error
 
 
 def is_fitted_to(retriever: Model, runs: Sequence[Demonstration]) -> bool:

@@ -71,7 +71,9 @@ SETTINGS = Annotated[
         "repeatable.",
     ),
 ]
-TOP = Annotated[int | None, typer.Option("--top", metavar="K", help="Show at most K tools.", min=1)]
+TOP = Annotated[
+    int | None, typer.Option("--top", metavar="K", help="Show the LLM at most K tools.", min=1)
+]
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 

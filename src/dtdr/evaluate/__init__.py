@@ -1,7 +1,7 @@
 """Metrics, the harness, run logs and comparisons."""
 
 from dtdr.evaluate.compare import Comparison, compare
-from dtdr.evaluate.harness import run, run_folds
+from dtdr.evaluate.harness import run
 from dtdr.evaluate.metrics import by_plan_length, by_step, mean_score
 from dtdr.evaluate.reliability import Reliability, reliability_of
 from dtdr.evaluate.run_log import RunLog
@@ -18,6 +18,5 @@ __all__ = [
     "read_run_log",
     "reliability_of",
     "run",
-    "run_folds",
     "write_run_log",
 ]

@@ -178,14 +178,13 @@ def by_plan(log: RunLog, name: str) -> dict[str, Mean]:
 def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """One row of the retrieval table, as ``dtdr evaluate --json`` prints it."""
     header = log.header
-    speed = header.rank_microseconds_median
     return {
         "retriever": header.retriever,
         "encoder": None if header.encoder is None else str(header.encoder.get("name")),
         **{name: round(mean_score(log, name), 6) for name in names},
         "steps": len(log),
         "fit_seconds": round(header.fit_seconds, 4),
-        "rank_microseconds_median": None if speed is None else round(speed, 1),
+        "rank_microseconds_median": round(header.rank_microseconds_median, 1),
     }
 
 

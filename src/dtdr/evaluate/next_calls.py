@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,42 +154,6 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
     if not any(right):
         return None
     return Agreement(len(right) / len(log), mean(right), mean(model))
-
-
-class NextCallReport:
-    """How runs of one split ranked the next calls of the log, as tables and as JSON.
-
-    Args:
-        logs: one per retriever.
-        demonstrations: all of the data set, where no group is on both sides of the split; else
-            none.
-
-    Attributes:
-        keeps_groups: whether no group is on both sides, so that misses are worth a table.
-    """
-
-    def __init__(self, logs: Sequence[RunLog], demonstrations: Sequence[Demonstration]) -> None:
-        self._logs = logs
-        self.keeps_groups = bool(demonstrations)
-        self._scores = [score_next_calls(log) for log in logs]
-        self._agreements = [
-            agreement(log, demonstrations) if demonstrations else None for log in logs
-        ]
-
-    def records(self) -> Iterator[dict[str, Any]]:
-        """For each log a JSON object."""
-        for scores, other in zip(self._scores, self._agreements, strict=True):
-            known = {} if other is None else {"another_run": other.to_dict()}
-            yield {"next_calls": scores.to_dict(), **known}
-
-    def tables(self) -> Iterator[Table]:
-        """Which tool, given a call, and whether the run ends; and why calls were missed."""
-        rows = []
-        for log, scores, other in zip(self._logs, self._scores, self._agreements, strict=True):
-            encoder = log.header.encoder
-            name = log.header.retriever + (f" ({encoder['name']})" if encoder else "")
-            rows.append((name, [scores], [] if other is None else [other]))
-        yield from next_call_tables(rows)
 
 
 def next_call_tables(

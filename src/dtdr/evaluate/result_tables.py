@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtdr.evaluate.metrics import Mean
 from dtdr.evaluate.reliability import BINS, TARGETS
-from dtdr.evaluate.tables import Column, Table, count, duration, share
+from dtdr.evaluate.tables import Cell, Column, Table, count, duration, share
 
 if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
@@ -102,7 +102,7 @@ def reliability_table(
 def breakdown_table(
     groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str
 ) -> Table:
-    """Methods as rows, steps or plan lengths as columns, with the number of steps as footer.
+    """Methods as rows, steps or plan lengths as columns; the last row is the number of steps.
 
     Args:
         groups: for each run its result and the means of one metric by step or by plan length.
@@ -111,7 +111,7 @@ def breakdown_table(
     numbers = sorted({number for _, means in groups for number in means})
     shown, left_out = numbers[:MOST_GROUPS], numbers[MOST_GROUPS:]
     caption = f"Not shown: {left_out[0]} to {left_out[-1]} (see --json)." if left_out else ""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "retriever": result["retriever"],
             "encoder": result["encoder"],
@@ -119,14 +119,15 @@ def breakdown_table(
         }
         for result, means in groups
     ]
+    for _, means in groups[:1]:
+        counts = {str(number): Cell(count(mean.steps)) for number, mean in means.items()}
+        rows.append({"retriever": "steps", "encoder": Cell(""), **counts})
     columns = [
         Column("Retriever", "retriever"),
         Column("Encoder", "encoder"),
         *(Column(str(number), str(number), share, True, True) for number in shown),
     ]
-    steps = groups[0][1] if groups else {}
-    footer = {str(number): count(steps[number].steps) for number in shown if number in steps}
-    return Table(columns, rows, title, caption, {"retriever": "steps", **footer})
+    return Table(columns, rows, title, caption)
 
 
 def calls_table(scores: CallScores, *, title: str) -> Table:

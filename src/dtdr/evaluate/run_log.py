@@ -52,7 +52,7 @@ class RunHeader:
         fit_seconds: wall-clock time of fitting, encoding included; texts whose vectors are in
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
-            already encoded; None where no step was timed.
+            already encoded.
         coverage_cuts: for a coverage of 1, 2, … 99 %, the probability from which on tools are in
             the set that ``Ranking.select`` shows; None where the retriever is not calibrated.
         familiarity_threshold: steps less familiar are of queries unlike the demonstrations; None
@@ -71,7 +71,7 @@ class RunHeader:
     versions: Mapping[str, str]
     tools: tuple[str, ...]
     fit_seconds: float
-    rank_microseconds_median: float | None
+    rank_microseconds_median: float
     coverage_cuts: tuple[float, ...] | None = None
     familiarity_threshold: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,8 +72,6 @@ class Table:
     rows: Sequence[Mapping[str, Any] | Sequence[Any]]
     title: str = ""
     caption: str = ""
-    footer: Mapping[str, str] = field(default_factory=dict)
-    """A last row of text, by the keys of the columns; never a column's best."""
 
     def cells(self) -> list[list[Cell]]:
         """The cells of each row, the best of a column marked."""
@@ -81,7 +79,7 @@ class Table:
         for place, column in enumerate(self.columns):
             values = [row[place].value for row in rows]
             known = [value for value in values if value is not None]
-            if not (column.best and len(rows) > 1 and known):
+            if not (column.best and len(known) > 1):
                 continue
             # Compared as shown: two methods that print the same figure are both best.
             best = column.show(max(known))
@@ -107,11 +105,10 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=bool(self.footer))
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         for column in self.columns:
             justify: Literal["left", "right"] = "right" if column.numeric else "left"
-            footer = Text(self.footer.get(column.key, ""), style="dim")
-            table.add_column(column.title, footer, justify=justify, no_wrap=column.is_whole)
+            table.add_column(column.title, justify=justify, no_wrap=column.is_whole)
         for row in self.cells():
             texts = [_shorten(cell.text) if cut else cell.text for cell in row]
             styles = ["bold green" if cell.best else "" for cell in row]
@@ -131,8 +128,6 @@ class Table:
             _markdown_row("---:" if column.numeric else "---" for column in self.columns),
             *(_markdown_row(map(_markdown_cell, row)) for row in self.cells()),
         ]
-        if self.footer:
-            lines.append(_markdown_row(self.footer.get(column.key, "") for column in self.columns))
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
@@ -148,9 +143,6 @@ class Table:
         body = "".join(
             f"<tr>{''.join(map(_html_cell, row, self.columns))}</tr>" for row in self.cells()
         )
-        if self.footer:
-            cells = (Cell(self.footer.get(column.key, "")) for column in self.columns)
-            body += f"<tr>{''.join(map(_html_cell, cells, self.columns))}</tr>"
         title = f"<h3>{escape(self.title)}</h3>" if self.title else ""
         notes = "".join(f"<li>{prose_to_html(note)}</li>" for note in self.caption.splitlines())
         return (

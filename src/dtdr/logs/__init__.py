@@ -88,7 +88,7 @@ def detect_format(
     ):
         return otherwise
     raise InputError(
-        f"{reader.paths[0]} looks like no format that is known; name the one it has: "
+        f"cannot detect the format of {reader.paths[0]}; name it, as in 'dtdr import FORMAT FILE': "
         f"{', '.join(sorted(FORMATS))}"
     )
 

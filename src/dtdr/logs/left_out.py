@@ -40,7 +40,7 @@ def explain_failures(failures: Mapping[str, int], left_out: int, runs: int) -> s
         return ""
     return (
         f"{_share(left_out, runs)} are marked as failed, and fit leaves them out "
-        f"({_list(failures)}); to learn from them, fit with --set failure_weight=1"
+        f"({_list(failures)}); to learn from them, delete their field outcome"
     )
 
 

@@ -76,8 +76,8 @@ class ReferenceFinder:
         self._scrub = scrub
         self._given: list[str] = []
         self._own: set[str] = set()
-        # Outputs that are not indexed yet, and those that are, in the order of time. Values,
-        # structures and first words lead to the earliest output that contains them.
+        # Outputs since the last call, and those that are indexed, in the order of time. Values and
+        # first words lead to the earliest output that contains them.
         self._waiting: list[_Output] = []
         self._outputs: list[_Output] = []
         self._values: dict[str, tuple[_Output, _Place]] = {}
@@ -106,7 +106,10 @@ class ReferenceFinder:
         """
         if not self.find:
             return arguments if scrub is None else scrub(arguments)
-        self._look(call.started)
+        for output in sorted(self._waiting, key=attrgetter("ended")):
+            self._index(output)
+            bisect.insort(self._outputs, output, key=attrgetter("ended"))
+        self._waiting.clear()
         has_sources = bool(self._outputs) and self._outputs[0].ended <= call.started
         if has_sources:
             arguments = {k: self._whole(value, call.started) for k, value in arguments.items()}
@@ -122,15 +125,6 @@ class ReferenceFinder:
         if not self.find or call.failed or call.output is None or call.ended is None:
             return
         self._waiting.append(_Output(call.output, call_id, call.ended))
-
-    def _look(self, until: float) -> None:
-        """Index the outputs that existed by then."""
-        ready = [output for output in self._waiting if output.ended <= until]
-        if ready:
-            self._waiting = [output for output in self._waiting if output.ended > until]
-            for output in sorted(ready, key=attrgetter("ended")):
-                self._index(output)
-                bisect.insort(self._outputs, output, key=attrgetter("ended"))
 
     def _index(self, output: _Output) -> None:
         raw = output.value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -84,10 +83,11 @@ class LogReader:
             return local_shard(str(path))
         if path not in self._spools:
             self._spools[path] = spool = tempfile.NamedTemporaryFile()  # noqa: SIM115  # kept
-            with contextlib.ExitStack() as stack:
-                is_input = path == STANDARD_INPUT
-                source = sys.stdin.buffer if is_input else stack.enter_context(path.open("rb"))
-                shutil.copyfileobj(source, spool)
+            is_input = path == STANDARD_INPUT
+            source: Any = sys.stdin.buffer if is_input else path.open("rb")
+            with contextlib.nullcontext() if is_input else source:
+                while chunk := source.read1(1 << 20):  # a signal is seen after each chunk
+                    spool.write(chunk)
             spool.flush()
         return local_shard(str(path), Path(self._spools[path].name))
 

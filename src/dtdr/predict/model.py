@@ -68,11 +68,6 @@ class Model(Predictor):
         """The seed of all random numbers."""
         return int(self.get_params().get("seed", 0))
 
-    @property
-    def failure_weight(self) -> float:
-        """Weight of a failed demonstration; 0 leaves it out."""
-        return float(self.get_params().get("failure_weight", 0.0))
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The ranker's keywords and their values; ``deep`` makes no difference."""
         return self.ranker.get_params()
@@ -123,7 +118,7 @@ class Model(Predictor):
         arguments: bool | ArgumentOptions = False,
         plans: bool = False,
     ) -> Self:
-        """Learn from demonstrations; failures are left out if ``failure_weight`` is 0.
+        """Learn from demonstrations, without those that failed.
 
         Args:
             demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
@@ -152,9 +147,7 @@ class Model(Predictor):
         if arguments:
             demonstrations = everything = list(as_demonstrations(demonstrations))
         with self._change() as draft:
-            usable, record = select_training_data(
-                demonstrations, failures=bool(draft.failure_weight)
-            )
+            usable, record = select_training_data(demonstrations)
             if tools is None and isinstance(source, DemonstrationFile):
                 tools = source.tools
             draft._set_vocabulary(unique_tools(tools or ()), usable)
@@ -255,8 +248,7 @@ class Model(Predictor):
         demonstrations that it keeps as arrays and to these, which takes as long as a fit.
 
         Args:
-            demonstrations: as for ``fit``, but not a path; failures are left out if
-                ``failure_weight`` is 0.
+            demonstrations: as for ``fit``, but not a path; failures are left out.
 
         Returns:
             The number of demonstrations learned from.
@@ -271,10 +263,8 @@ class Model(Predictor):
 
     def _update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         if not self.can_update:
-            raise DtdrError(f"{self.name} cannot learn after it was fitted; fit it again")
-        usable, record = select_training_data(
-            demonstrations, failures=bool(self.failure_weight), learned=self.training_.sha256
-        )
+            raise DtdrError(f"{self.name} does not support updates; fit it again")
+        usable, record = select_training_data(demonstrations, learned=self.training_.sha256)
         if not usable:
             return 0
         names = {call.tool for item in usable for call in item.plan.calls}

@@ -68,7 +68,6 @@ class MarkovChains:
         order: int,
         tools: int,
         groups: Sequence[int] | Integers | None = None,
-        weights: Floats | None = None,
     ) -> Self:
         """Count plans.
 
@@ -78,7 +77,6 @@ class MarkovChains:
             tools: size of the vocabulary, whose last index is the end of plan.
             groups: the chain each plan belongs to, from 0; None for a single chain. Every number
                 up to the largest must have a plan.
-            weights: shape (plans,): how much each counts; None: 1.
         """
         group_of = np.zeros(len(plans), np.int64) if groups is None else np.asarray(groups)
         lengths = np.fromiter((len(plan) + 1 for plan in plans), np.int64, len(plans))
@@ -100,8 +98,7 @@ class MarkovChains:
             keys.append(level)
             pairs.append(node * tools + flat[steps])
         entries, place = np.unique(np.concatenate(pairs), return_inverse=True)
-        of_step = np.repeat(np.ones(len(plans)) if weights is None else weights, lengths)
-        counts = np.bincount(place, np.tile(of_step, order + 1))
+        counts = np.bincount(place)
         return cls(
             roots,
             order,

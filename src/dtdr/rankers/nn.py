@@ -214,7 +214,6 @@ def fit_softmax(
     steps: csr_array,
     wanted: Sequence[Sequence[int]],
     owner: Indices,
-    weights: npt.NDArray[np.float64],
     outputs: int,
     *,
     shared: csr_array | None = None,
@@ -234,8 +233,7 @@ def fit_softmax(
     Args:
         steps: shape (steps, a): inputs.
         wanted: of each step, the outputs that are right.
-        owner: shape (steps,), sorted: the plan of each.
-        weights: shape (plans,): how much the steps of each count.
+        owner: shape (steps,), sorted: the plan of each; every plan has steps.
         outputs: how many there are.
         shared: shape (plans, b): inputs that all steps of a plan have in common.
         smoothing: share of the target that all outputs have alike.
@@ -254,10 +252,9 @@ def fit_softmax(
     targets = stack_rows(
         [(right, [each] * len(right)) for right, each in zip(wanted, share, strict=True)], outputs
     )
-    lengths = np.bincount(owner, minlength=len(weights))
+    lengths = np.bincount(owner)
     starts = np.cumsum(lengths) - lengths
-    counts = None if (weights == 1).all() else weights[owner].astype(np.float32)
-    common = csr_array((len(weights), 0), dtype=np.float32) if shared is None else shared
+    common = csr_array((len(lengths), 0), dtype=np.float32) if shared is None else shared
     own_weights, common_weights = (
         np.zeros((inputs.shape[1], outputs), np.float32) for inputs in (steps, common)
     )
@@ -280,8 +277,7 @@ def fit_softmax(
         logits += (plans @ common_weights).take(of_plan, axis=0)
         expected: Matrix = targets[rows].toarray()
         expected += np.float32(smoothing / outputs)
-        weighed = None if counts is None else counts[rows]
-        _, error = softmax_cross_entropy(logits, expected, weighed)
+        _, error = softmax_cross_entropy(logits, expected)
         found: dict[str, Matrix | RowGradient] = {"steps": linear_gradient(part, error)}
         if shared is not None:
             found["shared"] = linear_gradient(plans, _by_owner(error, of_plan, len(chosen)))
@@ -290,7 +286,7 @@ def fit_softmax(
     train(
         parameters,
         gradients,
-        len(weights),
+        len(lengths),
         epochs=epochs,
         batch_size=batch_size,
         rate=lambda epoch: cosine(rate, epoch / epochs),
@@ -340,27 +336,22 @@ def dropout(rng: np.random.Generator, shape: tuple[int, ...], share: float) -> M
 # -- losses ------------------------------------------------------------------------------------
 
 
-def softmax_cross_entropy(
-    logits: Matrix, targets: Matrix, weights: Matrix | None = None
-) -> tuple[float, Matrix]:
+def softmax_cross_entropy(logits: Matrix, targets: Matrix) -> tuple[float, Matrix]:
     """Mean cross-entropy of a softmax a row, and its gradient.
 
     Args:
         logits: shape (examples, outputs).
         targets: the same shape; rows are distributions.
-        weights: shape (examples,): how much each counts; None for all alike.
     """
     logarithms = log_softmax(logits)
     losses = -(targets * logarithms).sum(axis=1)
-    return _mean(losses, np.exp(logarithms) - targets, weights)
+    return _mean(losses, np.exp(logarithms) - targets)
 
 
-def binary_cross_entropy(
-    logits: Matrix, targets: Matrix, weights: Matrix | None = None
-) -> tuple[float, Matrix]:
+def binary_cross_entropy(logits: Matrix, targets: Matrix) -> tuple[float, Matrix]:
     """Mean over the examples of the sum of one binary cross-entropy an output, and its gradient."""
     losses = (np.logaddexp(0, logits) - targets * logits).sum(axis=1)
-    return _mean(losses, sigmoid(logits) - targets, weights)
+    return _mean(losses, sigmoid(logits) - targets)
 
 
 def marginal_cross_entropy(logits: Matrix, right: Matrix) -> tuple[float, Matrix]:
@@ -375,13 +366,10 @@ def marginal_cross_entropy(logits: Matrix, right: Matrix) -> tuple[float, Matrix
     wanted = (chances + np.float32(1e-12)) * right
     totals = wanted.sum(axis=1, keepdims=True)
     wanted /= totals
-    return _mean(-np.log(totals[:, 0]), chances - wanted, None)
+    return _mean(-np.log(totals[:, 0]), chances - wanted)
 
 
-def _mean(losses: Matrix, error: Matrix, weights: Matrix | None) -> tuple[float, Matrix]:
-    if weights is not None:
-        losses = losses * weights
-        error *= weights[:, None]
+def _mean(losses: Matrix, error: Matrix) -> tuple[float, Matrix]:
     error /= np.float32(len(losses))
     return float(losses.sum()) / len(losses), error
 

@@ -47,13 +47,12 @@ class TrainingData:
 
 
 def select_training_data(
-    demonstrations: Iterable[DemonstrationLike], *, failures: bool, learned: str = ""
+    demonstrations: Iterable[DemonstrationLike], *, learned: str = ""
 ) -> tuple[list[Demonstration], TrainingData]:
     """What to learn from, and its record.
 
     Args:
         demonstrations: as ``Model.fit`` takes them, but not a path.
-        failures: whether to learn from failed runs too.
         learned: the hash of what was learned so far, for an update.
 
     Raises:
@@ -64,7 +63,7 @@ def select_training_data(
     digest = hashlib.sha256(learned.encode())
     skipped = 0
     for demonstration in as_demonstrations(demonstrations):
-        if demonstration.outcome == "failure" and not failures:
+        if demonstration.outcome == "failure":
             skipped += 1
             continue
         usable.append(demonstration)

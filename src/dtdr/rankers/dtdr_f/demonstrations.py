@@ -45,7 +45,6 @@ _PLAN = {
     "parallel": np.uint8,
     "later": np.int32,
     "earlier": np.int32,
-    "weight": np.float64,
     "group": np.uint32,
 }
 _RUN = {
@@ -62,7 +61,7 @@ _RUN = {
 }
 """What is known in addition to names."""
 _PER_CALL = ("parallel", "status", "left", "word_counts", "fact_counts")
-_SINGLE = ("weight", "group", "turns")
+_SINGLE = ("group", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,8 @@ class EncodedDemonstrations:
         columns: the values of each demonstration by name. Of a query, what ``QueryText`` has. Of a
             plan, the tool of each call (``REMOVED`` is none), whether it is ``parallel`` to the one
             before it, pairs of a ``later`` call and the ``earlier`` one that it depends on, by
-            place, the ``weight`` and the hash of the ``group`` (0 is none). Of a run, the parts of
-            its ``Context`` and ``Outcome``s.
+            place, and the hash of the ``group`` (0 is none). Of a run, the parts of its
+            ``Context`` and ``Outcome``s.
         tools: size of the vocabulary; its last index is the end of plan.
     """
 
@@ -107,7 +106,7 @@ class EncodedDemonstrations:
         self.columns, self.tools = columns, tools
         self.calls, self.starts = columns["calls"].values, columns["calls"].starts
         self.lengths = columns["calls"].sizes
-        self.weights, self.groups = columns["weight"].values, columns["group"].values
+        self.groups = columns["group"].values
         self.parallel: npt.NDArray[np.bool_] = columns["parallel"].values > 0
 
     @classmethod
@@ -115,7 +114,6 @@ class EncodedDemonstrations:
         cls,
         demonstrations: Sequence[Demonstration],
         index: Mapping[str, int],
-        weights: Sequence[float] | None = None,
         encoder: Encoder | None = None,
     ) -> Self:
         """Read demonstrations.
@@ -123,14 +121,11 @@ class EncodedDemonstrations:
         Args:
             demonstrations: to learn from.
             index: positions of the tools in the vocabulary.
-            weights: how much each counts; None: 1.
             encoder: whose vectors are read in addition to words; or None.
         """
         rows: dict[str, list[Any]] = {name: [] for name in (*_PLAN, *_RUN)}
-        for item, weight in zip(
-            demonstrations, weights or [1.0] * len(demonstrations), strict=True
-        ):
-            for name, values in _encode(item, index, weight).items():
+        for item in demonstrations:
+            for name, values in _encode(item, index).items():
                 rows[name].append(values)
         dtypes = _PLAN | _RUN
         columns = {name: Ragged.of(values, dtypes[name]) for name, values in rows.items()}
@@ -193,18 +188,10 @@ class EncodedDemonstrations:
         return edges
 
     @cached_property
-    def call_weights(self) -> npt.NDArray[np.float64]:
-        """The weight of the plan of each call."""
-        return np.repeat(self.weights, self.lengths)
-
-    @cached_property
     def frequency(self) -> npt.NDArray[np.float64]:
-        """Weighted number of calls of each tool; shape (tools,)."""
-        known = self.calls != REMOVED
-        counts: npt.NDArray[np.float64] = np.bincount(
-            self.calls[known], self.call_weights[known], self.tools
-        ).astype(np.float64)  # whole numbers where there is no call
-        return counts
+        """Number of calls of each tool; shape (tools,)."""
+        known = self.calls[self.calls != REMOVED]
+        return np.bincount(known, minlength=self.tools).astype(np.float64)
 
     @cached_property
     def called(self) -> csr_array:
@@ -360,7 +347,7 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
     return surface.values.reshape(len(surface), -1).astype(np.float32)
 
 
-def _encode(item: Demonstration, index: Mapping[str, int], weight: float) -> dict[str, Any]:
+def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     """What ``_PLAN`` and ``_RUN`` name of one demonstration."""
     made = item.plan.calls
     order = _canonical_order(made, index)
@@ -378,7 +365,6 @@ def _encode(item: Demonstration, index: Mapping[str, int], weight: float) -> dic
         "parallel": [is_parallel(call, before) for before, call in pairwise([None, *calls])],
         "later": [later for later, _ in edges],
         "earlier": [earlier for _, earlier in edges],
-        "weight": [weight],
         "group": [hash_word(item.group) if item.group else 0],
         "turns": [context.turns],
         "before": [
@@ -432,7 +418,6 @@ def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
         and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
         and all((sizes[name] == 1).all() for name in _SINGLE)
         and len(set(sizes["surface"].tolist())) <= 1
-        and (columns["weight"].values > 0).all()
         and not (sizes["before"] % 3).any()
         and columns["word_counts"].values.sum() == len(columns["output_words"].values)
         and columns["fact_counts"].values.sum() == len(columns["facts"].values)

@@ -53,7 +53,7 @@ def fit(
     if len(inside) == 1 and not len(rest[0]):
         inside, rest = [], []
     # The ranker learns what the blocks of a fold say, so all counts are scaled to its size.
-    reference = float(np.mean([encoded.weights[part].sum() for part in rest])) if rest else 0.0
+    reference = float(np.mean([len(part) for part in rest])) if rest else 0.0
     steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
     share, seen = encoded.new_tool_share, None
     if not uses_shortlist(encoded.tools) and share > _NEW_TOOLS:

@@ -14,7 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError, ModelError
+from dtdr.errors import ModelError
 from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
@@ -41,13 +41,9 @@ class DTDRFactored(Ranker):
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:
-        failure_weight: how much a failed demonstration counts, in [0, 1]; 0 leaves it out.
         encoder: a further encoder whose vectors are read in addition to words, such as
             ``"minilm"``; words and pairs of words are always used.
         seed: of weights, folds and order of examples.
-
-    Raises:
-        InputError: a number is out of range.
     """
 
     name = "dtdr-f"
@@ -60,13 +56,9 @@ class DTDRFactored(Ranker):
     def __init__(
         self,
         *,
-        failure_weight: float = 0.0,
         encoder: str | Encoder = "lexical",
         seed: int = 0,
     ) -> None:
-        if not 0 <= failure_weight <= 1:
-            raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
-        self.failure_weight = failure_weight
         chosen = encoders.create(encoder) if isinstance(encoder, str) else encoder
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
@@ -85,10 +77,7 @@ class DTDRFactored(Ranker):
         self._index = {name: position for position, name in enumerate(self._names)}
 
     def _encode(self, demonstrations: Sequence[Demonstration]) -> EncodedDemonstrations:
-        # Above 0, so that divisions by weights stay finite.
-        weight = {"failure": max(self.failure_weight, 1e-3)}
-        weights = [weight.get(item.outcome, 1.0) for item in demonstrations]
-        return EncodedDemonstrations.of(demonstrations, self._index, weights, self.encoder)
+        return EncodedDemonstrations.of(demonstrations, self._index, self.encoder)
 
     def _learn(self, encoded: EncodedDemonstrations) -> None:
         from threadpoolctl import threadpool_limits

@@ -25,7 +25,7 @@ _ROUNDS = 3
 _MOST = 4.0
 """More calls of one tool count as this many."""
 _LEAST_SHARE = 1e-3
-_RIDGE = 1.0
+_RIDGE = np.float32(1)
 _MOST_ROUNDS, _PRECISION, _TINY = 60, 1e-3, np.float32(1e-30)
 """Of conjugate gradients: a fifth of the time of a Cholesky decomposition of 3,000 parts."""
 _MOST_DESCRIBED = 1_024
@@ -83,27 +83,25 @@ class WordWeights:
             if described
             else parts
         )
-        importance = np.append(np.repeat(plans.weights[chosen], sizes), np.ones(len(named)))
         of_plan = np.repeat(_targets(plans.called[chosen], seen), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
         wanted[number + np.arange(len(named)), :, np.arange(len(named))] = 1
-        ridge = (_RIDGE / importance).astype(np.float32)
         fold = np.append(np.repeat(np.arange(len(sizes)) % _FOLDS, sizes), np.full(len(named), -1))
         folds = [(np.flatnonzero(fold == at), np.flatnonzero(fold != at)) for at in range(_FOLDS)]
         folds = [(out, known) for out, known in folds if len(out) and len(known)]
         shares = np.repeat(1 / sizes, sizes)[:, None].astype(np.float32)
         for _ in range(_ROUNDS):
             presence = of_plan[:, 0] * shares
-            mean = _mean(presence, importance[:number])
+            mean = _mean(presence)
             above = np.concatenate([presence, wanted[number:, 0]]) - mean
             asked = np.zeros_like(presence)
             for out, known in folds:
-                asked[out] = rows[out] @ _regress(rows[known], ridge[known], above[known]) + mean
+                asked[out] = rows[out] @ _regress(rows[known], above[known]) + mean
             shares = _shares(asked, sizes)
         wanted[:number] = of_plan * shares[:, None]
-        mean = _mean(wanted[:number], importance[:number])
+        mean = _mean(wanted[:number])
         above = (wanted - mean).reshape(len(wanted), -1)
-        weights = _regress(rows, ridge, above)
+        weights = _regress(rows, above)
         return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -116,12 +114,11 @@ class WordWeights:
         return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32))
 
 
-def _regress(rows: csr_array, ridge: Matrix, wanted: Matrix) -> Matrix:
+def _regress(rows: csr_array, wanted: Matrix) -> Matrix:
     """Weights of a ridge regression by conjugate gradients; shape (words, outputs).
 
     Args:
         rows: shape (parts, words).
-        ridge: shape (parts,): the ridge over what each part counts.
         wanted: shape (parts, outputs).
     """
     across = csr_array(rows.T)
@@ -129,7 +126,7 @@ def _regress(rows: csr_array, ridge: Matrix, wanted: Matrix) -> Matrix:
     along = wanted.copy()
     before = start = np.einsum("ij,ij->j", left, left)
     for _ in range(_MOST_ROUNDS):
-        image = rows @ (across @ along) + ridge[:, None] * along
+        image = rows @ (across @ along) + _RIDGE * along
         size = before / np.maximum(np.einsum("ij,ij->j", along, image), _TINY)
         found += size * along
         left -= size * image
@@ -150,8 +147,10 @@ def _draw(sizes: npt.NDArray[np.int64], seed: int) -> Indices:
     return np.sort(order[: max(1, int((np.cumsum(sizes[order]) <= _MOST_PARTS).sum()))])
 
 
-def _mean(wanted: Matrix, importance: npt.NDArray[np.float64]) -> Matrix:
-    mean: Matrix = np.tensordot(importance / importance.sum(), wanted, axes=1).astype(np.float32)
+def _mean(wanted: Matrix) -> Matrix:
+    """Over the parts, in double precision."""
+    shares = np.full(len(wanted), 1 / len(wanted))
+    mean: Matrix = np.tensordot(shares, wanted, axes=1).astype(np.float32)
     return mean
 
 

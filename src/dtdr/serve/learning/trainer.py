@@ -13,9 +13,8 @@ from statistics import fmean
 
 from dtdr.api import load
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.run import as_run
 from dtdr.errors import DtdrError, InputError, check_at_least
-from dtdr.evaluate.harness import teacher_forced_steps
+from dtdr.evaluate.harness import rank_steps
 from dtdr.predict.model import Model
 from dtdr.serve.feedback import Entry, FeedbackLog, order_of
 from dtdr.serve.learning.versions import Change, Versions, checksum_of, now
@@ -102,7 +101,7 @@ class Trainer:
 
     Raises:
         ModelError: there is no usable model.
-        InputError: the model cannot learn after it was fitted, or the log was replaced.
+        InputError: the model does not support updates, or the log was replaced.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class Trainer:
             self._waiting.append((item, entry.time or self._clock()))
 
     def _is_held_out(self, item: Demonstration) -> bool:
-        """By hash, so that every process decides alike and a group is on one side."""
+        """By hash, so that every process decides the same and a group stays together."""
         if item.outcome == "failure":
             return False
         digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()
@@ -216,8 +215,8 @@ class Trainer:
         retriever = load(folder)
         if not retriever.can_update:
             raise InputError(
-                f"{folder} is a {retriever.name}, which cannot learn after it was fitted; fit a "
-                "dtdr-f, or fit this one again with the log: dtdr fit DATA LOG"
+                f"{folder} is a {retriever.name}, which does not support updates; fit a dtdr-f, "
+                "or fit this one again with the log: dtdr fit DATA LOG"
             )
         history = self.versions.history()
         known = [change for change in history if change.checksum == checksum]
@@ -290,11 +289,8 @@ class Trainer:
 def mean_reciprocal_rank(retriever: Model, test: Sequence[Demonstration]) -> float:
     """MRR over the steps of held-out plans, ends included, teacher-forced."""
     reciprocals: list[float] = []
-    for item in test:
-        steps = teacher_forced_steps(item)
-        runs = [as_run(step.query, step.known, step.before, step.offered) for step in steps]
-        for step, ranking in zip(steps, retriever.rank_batch(runs), strict=True):
-            acceptable = step.facts["acceptable"]
-            ranks = (rank for rank, name in enumerate(ranking.tools, 1) if name in acceptable)
-            reciprocals.append(1 / next(ranks, inf))
+    for item, done, ranking in rank_steps(retriever, test):
+        acceptable = item.plan.acceptable_next(range(done))
+        ranks = (rank for rank, name in enumerate(ranking.tools, 1) if name in acceptable)
+        reciprocals.append(1 / next(ranks, inf))
     return fmean(reciprocals) if reciprocals else 0.0

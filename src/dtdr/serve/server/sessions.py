@@ -49,16 +49,13 @@ class OpenSession:
         keys: frozenset[str] = frozenset(),
         identifier: str | None = None,
     ) -> OpenSession:
-        """A session of requests with so many bytes.
-
-        As Python objects, they take about three times as much.
-        """
+        """A session whose requests had ``sent`` bytes: Python needs about three times as much."""
         identifier = identifier or secrets.token_urlsafe(16)
         size = _SESSION_BYTES + _CALL_BYTES * len(run.calls) + 3 * sent
         return cls(identifier, model, run, owner, keys, size)
 
     def with_run(self, run: Run, key: str, sent: int) -> OpenSession:
-        """The session after a request of so many bytes that added calls to its run."""
+        """The session after a request of ``sent`` bytes that added calls to its run."""
         more = _CALL_BYTES * (len(run.calls) - len(self.run.calls)) + 3 * sent
         return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
 
@@ -165,7 +162,7 @@ def _full(what: str) -> HTTPException:
 
 
 def missing(limits: Limits) -> HTTPException:
-    """The refusal of a session that the key has not."""
+    """The refusal of a session that is not open, or is another key's."""
     return HTTPException(
         404,
         "no such session is open; it was deleted, expired "

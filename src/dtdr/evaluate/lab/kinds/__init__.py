@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from dtdr.evaluate import harness
-from dtdr.evaluate.datasets.splits import Split
 from dtdr.evaluate.lab.data import Context, train_test
 from dtdr.evaluate.lab.fitting import fit_retriever, learns_truncated
 from dtdr.evaluate.lab.kinds.llm import asker, make_plans, measure_prompts, select_steps
@@ -25,12 +24,10 @@ def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
     retriever, fit_seconds = fit_retriever(spec, data, asker(context, spec))
-    both = [*data.train, *data.test]
-    log = harness.run(
+    log = harness.score_model(
         retriever,
-        replace(dataset, demonstrations=both, tools=data.tools),
-        Split("lab", tuple(range(len(data.train))), tuple(range(len(data.train), len(both)))),
-        fit_seconds=fit_seconds,
+        replace(dataset, demonstrations=data.test),
+        train=data.train,
         history=None if learns_truncated(spec) else spec.get("history"),
     )
     arrays = retriever.ranker.arrays().values()
@@ -38,7 +35,7 @@ def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
     other = agreement(log, dataset.demonstrations) if spec.get("split") == "group" else None
     if other is not None:
         details["another_run"] = other.to_dict()
-    return replace(log, header=replace(log.header, details=details))
+    return replace(log, header=replace(log.header, details=details, fit_seconds=fit_seconds))
 
 
 RANK = "rank"

@@ -84,9 +84,8 @@ def _retrieval_table(
         return EMPTY if figure is None else Cell(f"{figure:.{digits}f}", source, aside=True)
 
     def median(attribute: str, name: str) -> Cell:
-        values = [getattr(split.header, attribute) for split in runs[name]]
-        known = sorted(value for value in values if value is not None)
-        return significant(known[len(known) // 2] if known else None, measured=True)
+        values = sorted(getattr(split.header, attribute) for split in runs[name])
+        return significant(values[len(values) // 2], measured=True)
 
     columns: dict[str, Callable[[str], Cell]] = {
         metric_title(metric): partial(mean, metric) for metric in DEFAULT

@@ -61,9 +61,8 @@ class TrainingSet:
 
     @cached_property
     def scale(self) -> float:
-        """Factor on weighted counts of plans."""
-        total = float(self.data.weights.sum())
-        return self.reference / max(total, 1e-9) if self.reference else 1.0
+        """Factor on counts of plans."""
+        return self.reference / max(len(self.data), 1) if self.reference else 1.0
 
     @cached_property
     def frequency(self) -> Matrix:

@@ -40,7 +40,7 @@ class Chain(Block):
     def __init__(self, training: TrainingSet) -> None:
         data = training.data
         plans = [[tool for tool in data.plan(row) if tool != REMOVED] for row in range(len(data))]
-        self.chain = MarkovChains.build(plans, 2, data.tools, weights=data.weights)
+        self.chain = MarkovChains.build(plans, 2, data.tools)
         self.servers = training.tools.servers
         self.read = lru_cache(max(16, CACHE_BYTES // (8 * data.tools)))(self._read)
 

@@ -50,7 +50,7 @@ class Descriptions(Block):
         following = data.following()
         known &= following != REMOVED
         places = (following[known], data.calls[known])
-        counts = csr_array((data.call_weights[known], places), shape=(size, size))
+        counts = csr_array((np.ones(len(places[0])), places), shape=(size, size))
         totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale
         self._rates = csr_array(counts.multiply(1 / totals[None]))
         """Shape (tools, tools): how often the row follows the column."""

@@ -177,7 +177,6 @@ class LastOutput(Block):
             inputs,
             wanted,
             np.arange(steps),
-            data.weights[owner],
             outputs,
             smoothing=smoothing,
             epochs=max(2, min(epochs, int(_MAX_WORK / max(inputs.nnz * outputs, 1)))),

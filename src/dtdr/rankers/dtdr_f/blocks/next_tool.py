@@ -97,7 +97,6 @@ class NextTool(Block):
             stack_rows(rows, _GROUPS * (outputs - 1) + _POSITIONS + 1),
             wanted,
             np.array(owner, np.intp),
-            data.weights,
             outputs,
             shared=csr_array(queries),
             smoothing=_SMOOTHING,

@@ -223,9 +223,8 @@ def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
 def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
     """Weights of the surface features, and of a constant, for the number of calls of a plan."""
     plans, rows = training.data, _with_constant(surface_of(training.data.columns))
-    weighted = rows.T * plans.weights
-    kernel = weighted @ rows + _RIDGE * np.eye(rows.shape[1])
-    return np.linalg.solve(kernel, weighted @ plans.lengths).astype(np.float64)
+    kernel = rows.T @ rows + _RIDGE * np.eye(rows.shape[1])
+    return np.linalg.solve(kernel, rows.T @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:

@@ -25,7 +25,7 @@ TOGETHER, USED_BY = range(2)
 
 
 class Relations(Block):
-    """Frequency, dependencies and co-occurrence, counted by the weights of the plans.
+    """Frequency, dependencies and co-occurrence.
 
     Counts are kept sparse, so that memory grows with the pairs that occur and not with the square
     of the tools.
@@ -44,10 +44,9 @@ class Relations(Block):
     def __init__(self, training: TrainingSet) -> None:
         plans, scale = training.data, training.scale
         present = csr_array(plans.called > 0, dtype=np.float64)
-        weighted = present.multiply(plans.weights[:, None])
-        self._both = csr_array(present.T @ csr_array(weighted)) * scale
+        self._both = csr_array(present.T @ present) * scale
         self._share = self._both.diagonal()
-        self._total = float(plans.weights.sum()) * scale
+        self._total = len(plans) * scale
         self._used = _uses(plans) * scale
         self.frequency = training.frequency
         used = np.asarray(self._used.sum(axis=0)).ravel()
@@ -109,4 +108,4 @@ def _uses(plans: EncodedDemonstrations) -> csr_array:
     distinct = np.unique(later[known] * plans.tools + producer[known])
     call, producer = distinct // plans.tools, distinct % plans.tools
     places = (producer, plans.calls[call])
-    return csr_array((plans.call_weights[call], places), shape=(plans.tools, plans.tools))
+    return csr_array((np.ones(len(call)), places), shape=(plans.tools, plans.tools))

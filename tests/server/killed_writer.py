@@ -26,7 +26,7 @@ from dtdr.serve.feedback import FileLog
 def write(kind: str, path: Path, kill: int, acknowledge: IO[bytes]) -> None:
     """Write until killed, and say of each write when it is done."""
     log = FileLog(path) if kind == "feedback" else None
-    recorder = Recorder(path, stand_in="x") if kind == "gateway" else None
+    recorder = Recorder(path) if kind == "gateway" else None
     for number in range(10_000):
         size = random.randrange(1, 20_000)
         if log is not None:

@@ -20,6 +20,7 @@ from dtdr.logs.log_format import (
     Window,
     as_list,
     as_mapping,
+    as_text,
     digest,
     find_time,
     first_of,
@@ -41,13 +42,18 @@ _RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request's messages and the replies, and when it was made, in nanoseconds since 1970."""
+    """A request's messages and the replies, and when it was made, in nanoseconds since 1970.
+
+    ``id`` is that of the response, ``former`` that of the response before; empty if unknown.
+    """
 
     messages: list[Any]
     replies: list[Any]
-    tools: Any = None
-    system: Any = None
-    at: int = 0
+    tools: Any
+    system: Any
+    at: int
+    id: str
+    former: str
 
 
 class ConversationFormat(TraceFormat):
@@ -94,15 +100,15 @@ class ConversationFormat(TraceFormat):
             return next(filter(None, values), None)
 
         tools, system = find("tools", "functions"), find("system", "instructions")
-        return Exchange(messages, replies, tools, system, find_time(whole, response))
+        ids = as_text(response.get("id")), as_text(find("previous_response_id"))
+        return Exchange(messages, replies, tools, system, find_time(whole, response), *ids)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``TraceFormat.add``."""
-        self._file(record, raw, place)
+        self._file(self.exchange(record), raw, place)
 
-    def _file(self, record: Any, raw: bytes, place: tuple[int, int]) -> str:
+    def _file(self, exchange: Exchange, raw: bytes, place: tuple[int, int]) -> str:
         """The key of the request's conversation; empty if that has the request already."""
-        exchange = self.exchange(record)
         self.tools.add(exchange.tools)
         marks, asked, replies = self._chain(exchange)
         if not marks:

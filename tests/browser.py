@@ -24,6 +24,7 @@ def chromium(*options: str) -> Iterator[Any]:
     chosen.binary_location = program
     for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", *options):
         chosen.add_argument(option)
+    chosen.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(chosen, webdriver.ChromeService(driver))
     browser.set_page_load_timeout(60)
     browser.set_script_timeout(60)

@@ -2,8 +2,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dtdr
 from dtdr.agents import ToolPolicy
@@ -44,23 +42,6 @@ def test_a_prefix_below_the_minimum_is_never_cached():
         assert cache.send(prompt("a1023|")) == (1023, 0)
     assert cache.send(prompt("a1023|", "b1|")) == (1024, 0)
     assert cache.send(prompt("a1023|", "b1|")) == (1024, 1024)
-
-
-segments = st.lists(
-    st.builds(Segment, st.integers(0, 3), st.just(700), st.booleans()), min_size=1, max_size=6
-)
-
-
-@given(st.lists(segments, min_size=1, max_size=5))
-def test_a_repeated_request_is_read_up_to_its_last_mark(prompts):
-    cache = PromptCache()
-    for sent in prompts:
-        tokens, read = cache.send(sent)
-        assert tokens == 700 * len(sent)
-        assert 0 <= read <= tokens
-        marks = [position for position, segment in enumerate(sent, start=1) if segment.mark]
-        last = 700 * max(marks, default=0)
-        assert cache.send(sent) == (tokens, last if last >= 1024 else 0)
 
 
 # -- the comparison ------------------------------------------------------------------------------
@@ -111,10 +92,6 @@ def test_the_recall_of_filtering_is_that_of_the_ranking():
     assert costs["defer_loading Anthropic"].recall == costs["filtered, growing"].recall
     assert costs["additional_tools OpenAI"].tokens == costs["filtered, growing"].tokens
     assert costs["all tools"].recall == 1.0
-
-
-def test_allowed_tools_cost_what_all_tools_cost():
-    costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=1)))
     every, allowed = costs["all tools"], costs["allowed_tools OpenAI"]
     assert (allowed.tokens, allowed.cold_paid) == (every.tokens, every.cold_paid)
     assert allowed.shown < every.shown
@@ -142,13 +119,6 @@ def test_tools_that_the_model_does_not_know_are_always_shown():
     unseen = Demonstration("d", "Do it", Plan((ToolCall("1", "never seen", {}),)))
     for cost in advise(RETRIEVER, [unseen], policy=ToolPolicy(top_k=1))[:-1]:
         assert cost.recall == 1.0
-
-
-def test_definitions_are_counted_by_their_length():
-    long = Tool("weather", "Tell the weather. " * 200)
-    short = by_name(advise(RETRIEVER, RUNS))["all tools"]
-    more = by_name(advise(RETRIEVER, RUNS, [long]))["all tools"]
-    assert more.tokens > short.tokens + 500
 
 
 def test_no_runs_and_negative_sizes_are_refused():

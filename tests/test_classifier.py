@@ -8,7 +8,6 @@ from dtdr import Demonstration, Plan, ToolCall
 from dtdr.errors import InputError, ModelError
 from dtdr.rankers.linear_base import indicators, training_steps
 from dtdr.rankers.linear_layer import LinearLayer, Optimisation
-from dtdr.rankers.nn import RowGradient
 from dtdr.rankers.vectors import softmax
 
 
@@ -70,39 +69,6 @@ def test_binary_cross_entropy_reaches_one_scikit_learn_model_a_tool(problem):
         expected = reference.decision_function(vectors)
         binary = [np.stack([0 * one, one], axis=1) for one in (expected, logits[:, column])]
         assert log_loss(binary[1], wanted) < log_loss(binary[0], wanted) + 0.005
-
-
-@pytest.mark.parametrize("loss", ["softmax", "bce"])
-def test_gradients_are_those_of_the_loss(loss):
-    random = np.random.default_rng(1)
-    vectors = random.normal(size=(6, 3))
-    targets = (random.random((6, 4)) < 0.5).astype(float)
-    targets[:, 0] = 1  # a softmax example needs a right answer
-
-    def value(weights, bias):
-        logits = vectors @ weights + bias
-        if loss == "softmax":
-            shares = targets / targets.sum(axis=1, keepdims=True)
-            return -(shares * np.log(softmax(logits))).sum(axis=1).mean()
-        return (np.logaddexp(0, logits) - targets * logits).sum(axis=1).mean()
-
-    weights, bias = random.normal(size=(3, 4)), random.normal(size=4)
-    layer = LinearLayer(weights.astype(np.float32), bias.astype(np.float32))
-    dense = layer.gradients(vectors.astype(np.float32), csr_array(targets), loss)
-    sparse = layer.gradients(csr_array(vectors.astype(np.float32)), csr_array(targets), loss)
-    assert isinstance(sparse["weights"], RowGradient)
-    assert sparse["weights"].dense(3) == pytest.approx(dense["weights"])
-    for array, name in ((weights, "weights"), (bias, "bias")):
-        whole = dense[name]
-        assert isinstance(whole, np.ndarray)
-        for place in np.ndindex(array.shape):
-            kept = array[place]
-            array[place] = kept + 1e-5
-            above = value(weights, bias)
-            array[place] = kept - 1e-5
-            below = value(weights, bias)
-            array[place] = kept
-            assert whole[place] == pytest.approx((above - below) / 2e-5, abs=1e-4)
 
 
 def test_adam_steps_as_published():

@@ -48,7 +48,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(cli):
+def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     shown = cli().table().partition("Commands:\n")[2]
     assert all(line.endswith(".") for line in shown.splitlines())
     assert "..." not in shown  # a sentence that is too long for its line
@@ -78,12 +79,12 @@ MISUSE = {
     "fit": {
         "": "missing option",
         "--nonsense": "no such option",
-        "-o m": "name the demonstrations once",
+        "-o m": "give the data once",
         "a.jsonl b.jsonl -o m": "cannot read a.jsonl: no such file or directory",
-        "DATA -o m --dataset tinyagent": "name the demonstrations once",
+        "DATA -o m --dataset tinyagent": "give the data once",
         "DATA -o m --retriever dtdr-x": "unknown retriever 'dtdr-x'; choose one of bm25, dr",
         "DATA -o m --retriever less-is-more": "'less-is-more' needs an LLM; fit it in Python",
-        "DATA -o m --split by-moon": "--split 'by-moon' is not a split file",
+        "DATA -o m --split by-moon": "unknown split 'by-moon'",
         "DATA -o m --split other.json --retriever dr": "it splits 99 records, but there are 12",
         "DATA -o m --tools none.json": "cannot read none.json",
         "DATA -o m --retriever dr --set depth=2": "unknown parameter 'depth'; choose one of",
@@ -99,7 +100,7 @@ MISUSE = {
         "DATA -o m --retriever dtdr-c --set order=true": "order=true: expected a whole number",
         "DATA -o m --retriever bm25 --set k1=x": "--set k1=x: expected a number",
         "DATA -o m --set value_runs=x": "value_runs=x: expected a whole number of at least 0",
-        "odd.jsonl -o m": "looks like no format that is known; name the one it has: anthropic,",
+        "odd.jsonl -o m": "odd.jsonl; name it, as in",
     },
     "rank": {
         "": "missing argument 'MODEL'",
@@ -126,7 +127,7 @@ MISUSE = {
         "DATA --set encoder=w2v --retriever lr": "unknown encoder 'w2v'; choose one of",
         "DATA --retriever dr --set depth=2": "unknown parameter 'depth'; choose one of",
         "DATA --retriever dr --set lr.epochs=2": "--set 'lr.epochs': before the dot, write dr",
-        "DATA --dataset tinyagent": "name the demonstrations once",
+        "DATA --dataset tinyagent": "give the data once",
         "--dataset moon": "unknown dataset 'moon'; choose one of bundled",
         "DATA --retriever dr --split nowhere.json": "cannot read nowhere.json",
         "DATA --folds 3 --split paper": "leave out --split",
@@ -165,7 +166,7 @@ MISUSE = {
         "model q --fill both": "fill 'both' asks an LLM; give one, or fill learned or none",
         "model q --fill learned": "fit it again with dtdr fit",
         "model ' '": "query is empty",
-        "model q --llm qwen": "names no LLM",
+        "model q --llm qwen": "unknown LLM",
         "model q --coverage 2": "coverage is 2.0",
         "model q --select retriever --examples nowhere.jsonl": "cannot read nowhere.jsonl",
     },

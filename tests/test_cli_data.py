@@ -190,96 +190,68 @@ def test_existing_output_is_kept_without_force(small, tmp_path):
 HUB = {"id": "1", "user_request": "x", "task_nodes": '[{"task": "a"}]', "task_links": "[]"}
 
 
-class Hub:
-    """In place of ``huggingface_hub.hf_hub_download``: gives files, or fails."""
+class EntryNotFoundError(Exception):
+    pass
 
-    def __init__(self, files, error=None):
-        self.files, self.error, self.asked = files, error, []
+
+class Hub:
+    """In place of ``huggingface_hub.hf_hub_download``: gives files, or raises an error."""
+
+    def __init__(self, files=None):
+        tools = '{"nodes": [{"id": "a", "desc": "does a"}]}'
+        self.files = {"data.json": json.dumps(HUB), "tool_desc.json": tools, **(files or {})}
+        self.asked = []
 
     def __call__(self, *, repo_id, filename, repo_type, local_dir):
-        self.asked.append((repo_id, filename, repo_type))
-        if self.error and len(self.asked) == len(self.files):
-            raise self.error
+        assert (repo_id, repo_type) == ("microsoft/Taskbench", "dataset")
         path = Path(local_dir) / filename
+        self.asked.append(path.name)
+        content = self.files.get(path.name, EntryNotFoundError())
+        if isinstance(content, Exception):
+            raise content
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.files[filename])
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(path)
-
-
-def taskbench_hub(data=None, error=None):
-    return Hub(
-        {
-            "data_multimedia/data.json": data or json.dumps(HUB),
-            "data_multimedia/tool_desc.json": '{"nodes": [{"id": "a", "desc": "does a"}]}',
-        },
-        error,
-    )
 
 
 MULTIMEDIA = datasets.find_source("taskbench_multimedia")
 
 
 def test_downloaded_set_is_loaded_from_the_cache(nothing_here):
-    hub = taskbench_hub()
-    files = download(MULTIMEDIA, fetch=hub)
-    assert [repository for repository, _, _ in hub.asked] == ["microsoft/Taskbench"] * 2
-    assert {kind for _, _, kind in hub.asked} == {"dataset"}
+    files = download(MULTIMEDIA, fetch=Hub())
     assert all(file.is_relative_to(nothing_here / "cache" / "datasets") for file in files)
     dataset = datasets.load("taskbench_multimedia")
     assert dataset.demonstrations[0].plan.tools == ("a",)
     assert dataset.tools[0].description == "does a"
+    other = Hub({"data.json": json.dumps({**HUB, "id": "2"})})
     with pytest.raises(OutputError, match="pass --force"):
-        download(MULTIMEDIA, fetch=hub)
-    download(MULTIMEDIA, fetch=taskbench_hub(json.dumps({**HUB, "id": "2"})), force=True)
+        download(MULTIMEDIA, fetch=other)
+    download(MULTIMEDIA, fetch=other, force=True)
     assert datasets.load("taskbench_multimedia").demonstrations[0].id == "2"
 
 
-class RepositoryNotFoundError(Exception):
-    pass
-
-
-def no_repository(**_):
-    raise RepositoryNotFoundError
-
-
 @pytest.mark.parametrize(
-    ("hub", "said"),
+    ("files", "said"),
     [
-        (taskbench_hub(error=ConnectionError("no route")), "cannot be reached (ConnectionError)"),
-        (taskbench_hub('{"id": 1}\n'), "not in its published format"),
-        (no_repository, "the hub does not have it"),
+        ({"tool_desc.json": ConnectionError("no route")}, "cannot be reached (ConnectionError)"),
+        ({"data.json": '{"id": 1}\n'}, "not in its published format"),
+        ({"data.json": EntryNotFoundError()}, "the hub does not have it"),
     ],
 )
-def test_a_download_that_fails_leaves_nothing(nothing_here, hub, said):
+def test_a_download_that_fails_leaves_nothing(nothing_here, files, said):
     with pytest.raises(DtdrError, match=re.escape(said)):
-        download(MULTIMEDIA, fetch=hub)
+        download(MULTIMEDIA, fetch=Hub(files))
     assert [path for path in (nothing_here / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_set_that_the_hub_keeps_as_parquet_only_is_downloaded_as_that(nothing_here, tmp_path):
-    class EntryNotFoundError(Exception):
-        pass
-
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
     pyarrow = pytest.importorskip("pyarrow")
-    asked = []
-
-    def fetch(*, repo_id, filename, repo_type, local_dir):
-        asked.append(filename)
-        path = Path(local_dir) / filename
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if filename.endswith("data.json"):
-            raise EntryNotFoundError
-        if filename.endswith(".parquet"):
-            parquet.write_table(pyarrow.Table.from_pylist([HUB]), path)
-        else:
-            path.write_text('{"nodes": [{"id": "a", "desc": "does a"}]}')
-        return str(path)
-
-    download(MULTIMEDIA, fetch=fetch)
-    assert asked == [
-        f"data_multimedia/{file}" for file in ("data.json", "data.parquet", "tool_desc.json")
-    ]
+    parquet.write_table(pyarrow.Table.from_pylist([HUB]), tmp_path / "set")
+    data = (tmp_path / "set").read_bytes()
+    hub = Hub({"data.json": EntryNotFoundError(), "data.parquet": data})
+    download(MULTIMEDIA, fetch=hub)
+    assert hub.asked == ["data.json", "data.parquet", "tool_desc.json"]
     assert datasets.load("taskbench_multimedia").demonstrations[0].plan.tools == ("a",)
 
 

@@ -7,12 +7,10 @@ import pytest
 
 from dtdr import fit as fit_retriever
 from dtdr import load
-from dtdr.errors import InputError
-from dtdr.predict import create
 from tests import small_data
 from tests.command_line import is_one_sentence, start
 from tests.helpers import sha256_of
-from tests.trace_logs import RENDERINGS, Call, Turn, number, write_lines
+from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
 
 @pytest.fixture
@@ -79,12 +77,6 @@ def test_split_leaves_the_held_out_side_unlearned(fit, tmp_path):
     assert fit("--split", split, "--json").json()["demonstrations"] == 4
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_that_no_generator_takes_is_misuse_in_python(seed):
-    with pytest.raises(InputError, match="seed is"):
-        create("random", seed=seed).fit(small_data.dataset().demonstrations)
-
-
 @pytest.mark.parametrize(
     ("given", "value"), [("False", False), ("false", False), ("True", True), ("true", True)]
 )
@@ -113,35 +105,17 @@ def test_force_never_takes_the_data_away(data, cli):
     assert len(data.read_text().splitlines()) == 12
 
 
-BAD_LINES = {
-    "not JSON": "{",
-    "no object": "[]",
-    "no query": '{"id": "x", "calls": []}',
-    "empty query": '{"id": "x", "query": " ", "calls": []}',
-    "no calls": '{"id": "x", "query": "q"}',
-    "used id": '{"id": "d0", "query": "q", "calls": []}',
-    "later call": '{"id": "x", "query": "q", "calls": [{"id": "1", "tool": "a", "arguments": '
-    '{"b": {"$ref": "2"}}}, {"id": "2", "tool": "a"}]}',
-    "unknown call": '{"id": "x", "query": "q", "calls": [{"id": "1", "tool": "a", "arguments": '
-    '{"b": {"$ref": "9"}}}]}',
-    "cycle": '{"id": "x", "query": "q", "calls": [{"id": "1", "tool": "a"}, {"id": "2", "tool": '
-    '"b"}], "links": [["1", "2"], ["2", "1"]]}',
-}
-
-
 def test_bad_records_are_named_by_file_and_line_or_counted(fit, data, tmp_path):
     good = data.read_text(encoding="utf-8")
-    for line in BAD_LINES.values():
-        data.write_text(f"{good}{line}\n", encoding="utf-8")
-        shown = fit()
-        assert (shown.code, shown.out, is_one_sentence(shown.err)) == (2, "", True)
-        assert f"{data}:13: " in shown.err
-        assert not (tmp_path / "model").exists()
-    data.write_text(good + "\n".join(BAD_LINES.values()) + "\n", encoding="utf-8")
+    data.write_text(good + "{\n[]\n", encoding="utf-8")
+    shown = fit()
+    assert (shown.code, shown.out, is_one_sentence(shown.err)) == (2, "", True)
+    assert f"{data}:13: " in shown.err
+    assert not (tmp_path / "model").exists()
     shown = fit("--skip-bad", "--json")
     found = shown.json()
-    assert (found["demonstrations"], found["skipped_bad"]) == (12, len(BAD_LINES))
-    assert f"left out {len(BAD_LINES)} bad records in all" in shown.err
+    assert (found["demonstrations"], found["skipped_bad"]) == (12, 2)
+    assert "left out 2 bad records in all" in shown.err
     assert f"{data}:13: not a line of JSON" in shown.err
 
 
@@ -162,55 +136,25 @@ def test_files_that_cannot_be_used_are_an_error(fit, tmp_path, name, content, sa
 # -- logs --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rendering", ["openai-chat", "anthropic", "otel", "mcp"])
-def test_the_format_of_logs_is_found_and_told(rendering, tmp_path, cli):
+def write_log(path, about="her"):
     call = Call("find_user", {"name": "Ann"}, {"mail": "ann@corp.example"})
-    turns = number([Turn("Find Ann and mail her", [[call], [Call("send_mail", {"to": "Ann"})]])])
-    log = write_lines(tmp_path / "log.jsonl", RENDERINGS[rendering](turns))
-    shown = cli("fit", log, "-o", tmp_path / "model", "--retriever", "dr")
-    assert "fitted dr on 1 demonstrations of 2 tools" in shown.out
-    assert f"log.jsonl is read as {rendering}: " in shown.err
+    steps = [[call], [Call("send_mail", {"to": "Ann"})]]
+    return write_lines(path, openai_chat(number([Turn(f"Find Ann and mail {about}", steps)])))
+
+
+def test_the_format_and_the_tools_of_logs_are_found(tmp_path, cli):
+    logs = [write_log(tmp_path / f"{name}.jsonl", name) for name in ("one", "two")]
+    shown = cli("fit", *logs, "-o", tmp_path / "model", "--retriever", "dr")
+    assert "fitted dr on 2 demonstrations of 2 tools" in shown.out
+    assert "one.jsonl is read as openai-chat: " in shown.err
     fitted = load(tmp_path / "model")
     assert fitted.rank("Mail Ann", ["find_user"]).best == "send_mail"
-    assert fit_retriever(log, retriever="dr").tools_ == fitted.tools_
-
-
-CHAT = {
-    "messages": [
-        {"role": "user", "content": "Mail Ann the summary"},
-        {
-            "role": "assistant",
-            "tool_calls": [
-                {
-                    "id": "1",
-                    "type": "function",
-                    "function": {"name": "send_mail", "arguments": '{"to": "Ann"}'},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "1", "content": "sent"},
-    ],
-    "tools": [
-        {"type": "function", "function": {"name": "send_mail", "description": "Send a mail"}},
-        {"type": "function", "function": {"name": "open_file", "description": "Open a file"}},
-    ],
-}
-
-
-def test_several_logs_are_learned_from_with_the_tools_that_they_describe(tmp_path, cli):
-    logs = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
-    for place, path in enumerate(logs):
-        asked = json.dumps({**CHAT, "id": f"chat {place}"}).replace("summary", f"note {place}")
-        path.write_text(asked + "\n", encoding="utf-8")
-    model = tmp_path / "model"
-    found = cli("fit", *logs, "-o", model, "--retriever", "dr", "--json").json()
-    assert found["demonstrations"] == 2
-    assert load(model).vocabulary == ("open_file", "send_mail", "end")
+    assert fit_retriever(logs[0], retriever="dr").tools_ == fitted.tools_
 
 
 @pytest.mark.parametrize("source", ["-", "/dev/stdin"])
 def test_demonstrations_and_packed_logs_are_read_from_standard_input(source, data, tmp_path):
-    logged = gzip.compress((json.dumps(CHAT) + "\n").encode())
+    logged = gzip.compress(write_log(tmp_path / "log.jsonl").read_bytes())
     for content, learned in ((data.read_bytes(), 12), (logged, 1)):
         process = start(
             [

@@ -1,7 +1,5 @@
 import gzip
 import json
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -114,18 +112,6 @@ def test_a_log_is_never_replaced(log):
     assert isinstance(refused.exception, DtdrError)
     assert "is one of the logs" in str(refused.exception)
     assert log.read_bytes() == before
-
-
-@pytest.mark.slow
-def test_the_benchmark_runs(tmp_path):
-    from tests.conftest import PROJECT
-
-    script = PROJECT / "benchmarks" / "traces.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--smoke"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "peak MB" in done.stdout
 
 
 @pytest.mark.parametrize("named", [[], ["openai-chat"]])

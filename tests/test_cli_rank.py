@@ -119,23 +119,8 @@ def test_a_retriever_that_knows_names_only_says_that_the_rest_changes_nothing(mo
     ("content", "words"),
     [
         ("{", "is not a run"),
-        ("[" * 100_000, "is not a run"),
-        ("[]", "a run must be a JSON object"),
         ("{}", "no 'query'"),
-        ('{"query": "a", "calls": [7]}', "names of tools, calls and their JSON objects"),
-        ('{"query": "a", "calls": [{"tool": "\\ud800"}]}', "surrogate"),
-        ('{"query": "a", "before": [{"role": "tool"}]}', "needs the role"),
-        ('{"query": "a", "calls": [{"tool": "b", "status": "fine"}]}', "unknown status"),
         (b"\xff\xfe\xff", "is not a run"),
-        (
-            '{"query": "a", "calls": [{"tool": "b", "step": 2}, {"tool": "b", "step": 1}]}',
-            "call '2' has step 1, after a call of step 2",
-        ),
-        (
-            '{"query": "a", "calls": [{"tool": "b", "id": "x", "output": {"to": 1}}, '
-            '{"tool": "b", "arguments": {"v": {"$ref": "x", "path": "/from"}}}]}',
-            "refers to '/from' in the output of 'x', which does not name a part of it",
-        ),
         ('{"query": "a", "calls": [{"tool": "b", "arguments": {"v": {"$ref": "9"}}}]}', "'9'"),
     ],
 )

@@ -15,7 +15,6 @@ from dtdr.data import parquet
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.engines import run_parallel
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
 from dtdr.errors import DtdrError, InputError
@@ -407,4 +406,4 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(tmp_path):
     folder = save_shards(tmp_path / "data", SOME[:50], 2)
     parts = parts_module.find_parts([folder])
     with pytest.raises(DtdrError, match="a worker process was killed"):
-        list(run_parallel(die, parts, workers=2, label="Dying"))
+        list(passes.run_parallel(die, parts, workers=2, label="Dying"))

@@ -191,10 +191,10 @@ def test_objects_and_pairs_are_converted():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (5, "it is int; give a Demonstration, its JSON object, or a pair"),
-        ("query", "it is str; give"),
-        (None, "it is null; give"),
-        (("x",), "it is tuple; give"),
+        (5, "it must be a Demonstration, its JSON object, or a pair"),
+        ("query", "tool names, not str"),
+        (None, "tool names, not null"),
+        (("x",), "tool names, not tuple"),
         ((5, ["a"]), "its query must be text that is not empty"),
         (("x", "a"), "its tools must be a list of names, not 'a'"),
         (("x", ["a", 5]), "its tools must be a list of names"),

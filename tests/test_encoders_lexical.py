@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from dtdr.errors import EncoderError, InputError, ModelError
 from dtdr.text import encoders
@@ -85,20 +84,6 @@ def test_texts_without_any_word_give_rows_of_zeros():
     assert encoder.encode(["anything", ""]).nnz == 0
 
 
-def test_encode_one_gives_the_row_of_encode():
-    encoder = LexicalEncoder().fit(TEXTS)
-    matrix = encoder.encode(TEXTS)
-    assert isinstance(matrix, csr_array)
-    assert matrix.has_canonical_format
-    for row, text in enumerate(TEXTS):
-        columns, values = encoder.encode_one(text)
-        start, end = matrix.indptr[row : row + 2]
-        np.testing.assert_array_equal(columns, matrix.indices[start:end])
-        np.testing.assert_array_equal(values, matrix.data[start:end])
-        assert columns.dtype == np.int32
-        assert values.dtype == np.float32
-
-
 def test_fitting_again_forgets_what_was_learned_before():
     encoder = LexicalEncoder(min_df=1).fit(["one"]).fit(["two"])
     assert list(encoder.vocabulary_) == ["two"]
@@ -114,17 +99,6 @@ def test_encoding_before_fitting_says_what_to_do():
 def test_min_df_below_1_is_refused():
     with pytest.raises(InputError, match="min_df is 0; it must be at least 1"):
         LexicalEncoder(min_df=0)
-
-
-def test_folders_of_before_load_where_their_options_are_still_there():
-    encoder = LexicalEncoder(min_df=1).fit(TEXTS)
-    old = {"name": "lexical", "hashed": False, "dimension": 2**18, "pairs": True, "min_df": 1,
-           "max_features": None, "idf": True}  # fmt: skip
-    restored = encoders.restore(old, encoder.arrays())
-    assert (restored.encode(TEXTS) != encoder.encode(TEXTS)).nnz == 0
-    for gone in ({"hashed": True}, {"pairs": False}, {"idf": False}):
-        with pytest.raises(ModelError, match="no longer there; fit again"):
-            encoders.restore({**old, **gone}, encoder.arrays())
 
 
 def test_damaged_state_is_refused():

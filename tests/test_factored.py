@@ -3,7 +3,6 @@
 import itertools
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -174,36 +173,6 @@ def test_shuffled_queries_take_away_what_was_learned(fitted):
     assert mrr(fitted, shuffled) < mrr(fitted, TEST) - 0.2
 
 
-def test_a_tool_is_expected_less_once_it_was_called_and_the_end_more(fitted):
-    calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
-    for count, call in enumerate(calls):
-        before, after = (
-            features(fitted, QUERY, calls[:made], "asked_left") for made in (count, count + 1)
-        )
-        assert before[call] > 0.3
-        assert after[call] < before[call] - 0.9
-        ends = [
-            features(fitted, QUERY, calls[:made], "asked_left_at_end")[-1]
-            for made in (count, count + 1)
-        ]
-        assert ends[1] < ends[0]
-
-
-def test_many_sessions_on_many_threads_rank_as_one_does(fitted):
-    def ranked(item):
-        session = fitted.session(item.query)
-        found = [session.rank().probabilities]
-        for tool in item.plan.tools:
-            found.append(session.call(tool).rank().probabilities)
-        return found
-
-    alone = [ranked(item) for item in TEST]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(ranked, TEST))
-    for left, right in zip(alone, together, strict=True):
-        assert all((one == other).all() for one, other in zip(left, right, strict=True))
-
-
 def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     singles = [
         Demonstration(f"{name} {filler}", phrase.format(filler), Plan((ToolCall("1", name),)))
@@ -261,19 +230,6 @@ def test_encoded_plans_give_the_acceptable_tools_of_plans():
             )
             for step in each.steps()
         ] == expected
-
-
-def test_a_loaded_model_has_the_same_rankings_and_guide_to_the_last_bit(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
-    restored = load(tmp_path / "model")
-    for item in TEST[:20]:
-        for step in item.plan.steps():
-            left, right = (each.rank(item.query, step.history) for each in (fitted, restored))
-            assert left.tools == right.tools
-            assert (left.probabilities == right.probabilities).all()
-            assert left.confidence == right.confidence
-            assert left.select(coverage=0.9).tools == right.select(coverage=0.9).tools
-    assert (fitted.calibration_.tokens == restored.calibration_.tokens).all()
 
 
 def test_loading_and_ranking_import_neither_scikit_learn_nor_onnxruntime(fitted, tmp_path):
@@ -338,17 +294,6 @@ def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(
             ranking = each.rank(query)
             others = [ranking.probability(other) for other in asked if other != name]
             assert ranking.probability(name) > max(others)
-
-
-def test_a_session_ranks_as_the_batch_does_to_the_last_bit(fitted):
-    calls = [*["play_song", "nobody", "order_food"] * 3, END, "play_song", "book_taxi"]
-    session = fitted.session(QUERY)
-    for count in range(len(calls) + 1):
-        alone = fitted.rank(QUERY, calls[:count]).probabilities
-        assert (session.rank().probabilities == alone).all()
-        assert (session.rank().probabilities == alone).all()  # asking twice changes nothing
-        if count < len(calls):
-            session.call(calls[count])
 
 
 def test_surface_features_have_one_length_and_are_finite_for_any_text():

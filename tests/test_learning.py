@@ -230,7 +230,7 @@ def test_what_cannot_go_on_is_said_in_a_sentence(model, tmp_path, capsys):
         assert run(["learn", str(model), str(path), "--once"]) == 2
     assert "another dtdr learn" in capsys.readouterr().err
     for arguments, reason in (
-        ([folder, path, "--once"], "cannot learn after it was fitted"),
+        ([folder, path, "--once"], "does not support updates"),
         ([folder], "name the feedback log"),
         ([model, path, "--set", "share=1"], "share"),
         ([model, path, "--set", "batch=0"], "batch"),

@@ -1,4 +1,3 @@
-import asyncio
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -111,15 +110,6 @@ def test_what_is_shown_is_in_order_never_empty_and_has_what_must_be_there(
     assert needed & set(names) <= set(found.shown)
 
 
-@given(policies, available, rankings(), called, costs, st.data())
-def test_a_name_that_stands_twice_is_an_error(policy, names, ranking, history, prices, data):
-    twice = data.draw(st.sampled_from(names)) if names else "send mail"
-    names = [*names, twice, twice][-len(names) - 2 :]
-
-    with pytest.raises(InputError, match="two tools are named"):
-        ToolSelector(policy).select(names, ranking, history, costs=prices)
-
-
 @given(
     st.builds(ToolPolicy, top_k=st.integers(1, 8))
     | st.builds(ToolPolicy, threshold=st.sampled_from([0.0, 0.1, 0.3, 0.6]))
@@ -229,14 +219,6 @@ def test_going_through_a_transcript_gives_what_the_steps_gave(retriever, k, stic
             run.call(history[position])
 
 
-def test_asynchronous_selections_are_the_same(retriever):
-    mask = ToolMask(retriever, ToolPolicy(top_k=2, sticky="grow"))
-    transcript = Transcript.of(QUERY, ["read_file"])
-    assert asyncio.run(mask.aselect(SMALL, transcript)) == mask.select(SMALL, transcript)
-    run, other = mask.run(QUERY), mask.run(QUERY)
-    assert asyncio.run(run.aselect(SMALL)) == other.select(SMALL)
-
-
 def test_one_mask_serves_many_threads_at_once(retriever):
     mask = ToolMask(retriever, ToolPolicy(top_k=1, sticky="grow"))
     conversations = [Transcript.of(QUERY, SMALL[:size]) for size in range(6)] * 20
@@ -272,20 +254,14 @@ def test_the_reason_for_showing_everything_is_logged(retriever, caplog):
     assert "showing all 6 tools: the transcript has no message of a user" in caplog.text
 
 
-def test_a_conversation_that_cannot_be_read_fails_open(retriever):
+def test_whatever_cannot_be_read_encoded_or_counted_shows_every_tool(retriever):
     def unreadable():
         raise ValueError("no such message")
 
     assert ToolMask(retriever).select(SMALL, unreadable).shown == SMALL
-
-
-def test_a_run_whose_query_cannot_be_encoded_shows_every_tool(retriever):
     run = ToolMask(retriever).run("   ")
     assert run.call("weather").select(SMALL).shown == SMALL
     assert run.history == ("weather",)
-
-
-def test_a_budget_without_costs_fails_open_and_says_so(retriever):
     found = ToolMask(retriever, ToolPolicy(token_budget=10)).select(SMALL, Transcript.of(QUERY))
     assert found.shown == SMALL
     assert "needs the costs" in found.failure
@@ -357,19 +333,17 @@ def test_a_run_is_the_last_message_of_the_user_and_the_calls_since():
 
 
 @given(transcripts)
-def test_the_last_run_is_the_next_steps(conversation):
-    run = conversation.run().to_dict()
-    assert conversation.runs()[-1].to_dict() == run
-    assert [item.to_dict() for item in conversation.runs(last_only=True)] == [run]
-
-
-@given(transcripts)
-def test_every_answer_and_the_end_of_every_turn_have_a_run(conversation):
-    assert [len(run.calls) for run in conversation.runs()] == [
+def test_every_answer_and_the_end_of_every_turn_have_a_run_and_the_last_is_the_next_steps(
+    conversation,
+):
+    runs = conversation.runs()
+    assert [len(run.calls) for run in runs] == [
         sum(map(len, steps[:done]))
         for _, steps in outline(conversation)
         for done in range(len(steps) + 1)
     ]
+    (last,) = conversation.runs(last_only=True)
+    assert runs[-1].to_dict() == last.to_dict() == conversation.run().to_dict()
 
 
 def test_a_call_of_the_end_of_plan_or_of_no_text_is_no_step():
@@ -411,13 +385,9 @@ def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named(retriever):
     assert not ToolMask(retriever).select(SMALL, conversation).failure
 
 
-def test_messages_that_nobody_answered_are_one_turn():
+def test_messages_without_an_answer_are_one_turn_and_the_agents_first_words_come_before_it():
     items = [(0, UserMessage("Mail Ann")), (1, UserMessage("and Bob"))]
     assert read_items(items) == Transcript((Turn("Mail Ann\nand Bob"),))
-
-
-def test_what_the_agent_said_first_comes_before_the_query():
-    items: list[Any] = [(0, AssistantMessage("How can I help?")), (1, UserMessage("Mail Ann"))]
-    run = read_items(items).run()
-    assert run.query == "Mail Ann"
-    assert run.before == (Message("assistant", "How can I help?"),)
+    said: list[Any] = [(0, AssistantMessage("How can I help?")), (1, UserMessage("Mail Ann"))]
+    run = read_items(said).run()
+    assert (run.query, run.before) == ("Mail Ann", (Message("assistant", "How can I help?"),))

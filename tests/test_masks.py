@@ -1,4 +1,3 @@
-import asyncio
 import copy
 import itertools
 import json
@@ -182,74 +181,28 @@ def test_objects_of_the_providers_packages_are_read_like_json():
         assert outline(transcript_of(messages)) == [("Weather?", [("weather",)])]
 
 
-ANSWERED: dict[str, list[dict[str, Any]]] = {
-    "chat": [
-        {"role": "assistant", "content": "How can I help?"},
-        {"role": "user", "content": "Weather?"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "a", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}},
-                {"id": "b", "function": {"name": "open", "arguments": "{}"}},
-            ],
-        },
-        {"role": "tool", "tool_call_id": "b", "content": "Error: no such file"},
-        {"role": "tool", "tool_call_id": "a", "content": '{"days": []}'},
-        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "ask"}}]},
-    ],
-    "responses": [
-        {"role": "assistant", "content": [{"type": "output_text", "text": "How can I help?"}]},
-        {"role": "user", "content": "Weather?"},
-        {"type": "reasoning", "id": "r", "summary": []},
-        {
-            "type": "function_call",
-            "call_id": "a",
-            "name": "weather",
-            "arguments": '{"city": "Rome"}',
-        },
-        {"type": "function_call", "call_id": "b", "name": "open", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "b", "output": "Error: no such file"},
-        {"type": "function_call_output", "call_id": "a", "output": '{"days": []}'},
-        {"type": "function_call", "call_id": "c", "name": "ask", "arguments": ""},
-    ],
-    "anthropic": [
-        {"role": "assistant", "content": "How can I help?"},
-        {"role": "user", "content": [{"type": "text", "text": "Weather?"}]},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Rome"}},
-                {"type": "tool_use", "id": "b", "name": "open", "input": {}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "b",
-                    "is_error": True,
-                    "content": "Error: no such file",
-                },
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "a",
-                    "content": [{"type": "text", "text": '{"days": []}'}],
-                },
-            ],
-        },
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "c", "name": "ask", "input": {}}],
-        },
-    ],
-}
+def write_answered(api):
+    """A conversation with two calls that were answered in another order, and an open one."""
+    text = "How can I help?"
+    said = [{"type": "output_text", "text": text}] if api == "responses" else text
+    calls = [
+        ("a", "weather", {"city": "Rome"}, '{"days": []}'),
+        ("b", "open", {}, "Error: no such file"),
+    ]
+    step = write_step(api, calls)
+    if api == "anthropic":
+        step[-1]["content"].reverse()
+        step[-1]["content"][0]["is_error"] = True
+    else:
+        step[-2:] = step[:-3:-1]
+    asked = write_step(api, [("c", "ask", {}, "")])[:-1]
+    first = {"role": "assistant", "content": said}
+    return [first, {"role": "user", "content": "Weather?"}, *step, *asked]
 
 
-@pytest.mark.parametrize("api", sorted(ANSWERED))
+@pytest.mark.parametrize("api", sorted(MAKE))
 def test_outputs_statuses_steps_and_what_was_said_are_read(api):
-    conversation = MODULE[api].transcript({KEYS[api]: ANSWERED[api]})
+    conversation = MODULE[api].transcript({KEYS[api]: write_answered(api)})
     run = conversation.run()
     assert told(run) == [
         ("weather", {"city": "Rome"}, {"days": []}, "empty", 1),
@@ -259,7 +212,7 @@ def test_outputs_statuses_steps_and_what_was_said_are_read(api):
     assert run.before == (Message("assistant", "How can I help?"),)
 
 
-@pytest.mark.parametrize("api", sorted(ANSWERED))
+@pytest.mark.parametrize("api", sorted(MAKE))
 def test_a_retriever_of_names_is_asked_with_names_alone(api):
     class NamesOnly(NotingRetriever):
         uses_calls = False
@@ -276,7 +229,7 @@ def test_a_retriever_of_names_is_asked_with_names_alone(api):
 
     mask: Any = ToolMask(NamesOnly(), ToolPolicy(top_k=1, sticky="grow"))
     tools = list(map(MAKE[api], SMALL))
-    selection = MODULE[api].select({KEYS[api]: ANSWERED[api], "tools": tools}, mask)
+    selection = MODULE[api].select({KEYS[api]: write_answered(api), "tools": tools}, mask)
     assert not selection.failure
     assert mask.retriever.runs[-2:] == [("weather", "open"), ("weather", "open", "ask")]
 
@@ -286,9 +239,8 @@ def test_a_loop_of_its_own_tells_what_it_knows(caplog):
     run = mask.run(QUERY, before=[{"role": "user", "content": "Hello"}])
     run.call("weather", {"city": "Rome"}, output={"days": []}, step=1)
     run.call("read_file", output=object(), status="done")  # type: ignore[arg-type]
-    assert run.select(SMALL).preferred == mask.run(QUERY).call("weather").call(
-        "read_file"
-    ).select(SMALL).preferred  # fmt: skip
+    plain = mask.run(QUERY).call("weather").call("read_file")
+    assert run.select(SMALL).preferred == plain.select(SMALL).preferred
     assert "of a call of 'read_file' the name counts alone" in caplog.text
     assert run.history == ("weather", "read_file")
 
@@ -346,13 +298,10 @@ def test_no_form_changes_the_request_it_is_given_or_takes_two_tools_of_one_name(
 
 
 @pytest.mark.parametrize("api", sorted(MAKE))
-def test_unknown_forms_requests_without_tools_and_asynchronous_ones(api):
+def test_unknown_forms_and_requests_without_tools(api):
     mask, body = ToolMask(RETRIEVER), body_of(api, Transcript.of(QUERY))
     with pytest.raises(InputError, match="unknown form 'folded'"):
         MODULE[api].mask_request(body, mask, "folded")
-    assert asyncio.run(MODULE[api].amask_request(body, mask)) == MODULE[api].mask_request(
-        body, mask
-    )
     del body["tools"]
     assert MODULE[api].mask_request(body, mask) == body
 
@@ -405,12 +354,9 @@ def test_allowed_tools_leave_the_array_alone_and_name_what_is_shown(api, transcr
     assert named.count(None) == len(BUILT_IN[api])
 
 
-def test_allowed_tools_have_the_shape_of_the_openai_package():
+def test_allowed_tools_name_the_providers_own_tools_as_its_package_does():
     mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
-    chat = openai.mask_request(body_of("chat", Transcript.of(QUERY)), mask)
-    valid("openai", "chat.ChatCompletionAllowedToolChoiceParam", chat["tool_choice"])
     responses = openai.mask_request(body_of("responses", Transcript.of(QUERY)), mask)
-    valid("openai", "responses.ToolChoiceAllowedParam", responses["tool_choice"])
     assert responses["tool_choice"]["tools"] == [
         {"type": "function", "name": "read_file"},
         {"type": "function", "name": "weather"},
@@ -420,6 +366,28 @@ def test_allowed_tools_have_the_shape_of_the_openai_package():
         {"type": "image_generation"},
         {"type": "namespace", "name": "crm"},
     ]
+
+
+SHAPES = {
+    ("chat", "allowed-tools"): {"tool_choice": "chat.ChatCompletionAllowedToolChoiceParam"},
+    ("chat", "hint"): {"messages": "chat.ChatCompletionMessageParam"},
+    ("responses", "allowed-tools"): {"tool_choice": "responses.ToolChoiceAllowedParam"},
+    ("responses", "additional-tools"): {"input": "responses.ResponseInputItemParam"},
+    ("responses", "hint"): {"input": "responses.ResponseInputItemParam"},
+    ("anthropic", "deferred"): {"tools": "ToolUnionParam", "messages": "MessageParam"},
+    ("anthropic", "hint"): {"messages": "MessageParam"},
+}
+
+
+@pytest.mark.parametrize(("api", "form"), SHAPES)
+def test_what_a_form_writes_has_the_shape_of_the_providers_package(api, form):
+    transcript = conversation_of((QUERY, [("read_file",), ("summarize",)]))
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+    request = MODULE[api].mask_request(body_of(api, transcript), mask, form)
+    package = "anthropic" if api == "anthropic" else "openai"
+    for key, shape in SHAPES[api, form].items():
+        for part in request[key] if isinstance(request[key], list) else [request[key]]:
+            valid(package, shape, part)
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
@@ -501,18 +469,20 @@ def test_what_is_shown_is_added_once_and_the_rest_stays_out(transcript, mask):
     ]
 
 
-def test_additional_tools_have_the_shape_of_the_openai_package():
-    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
-    transcript = conversation_of((QUERY, [("read_file",), ("summarize",)]))
-    body = body_of("responses", transcript, tool_choice={"type": "function", "name": "send_text"})
-    found = openai.mask_request(body, mask, "additional-tools")
-    for item in found["input"]:
-        valid("openai", "responses.ResponseInputItemParam", item)
-    assert added(found["input"])[0] == "read_file"
-    assert "send_text" in added(found["input"])
+def test_a_forced_tool_is_loaded_and_a_question_in_plain_text_takes_every_form():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
+    choice: dict[str, Any] = {"type": "function", "name": "weather"}
+    body = body_of("responses", Transcript.of(QUERY), tool_choice=choice)
+    for request in (body, {**body, "input": QUERY}):
+        found = openai.mask_request(request, mask, "additional-tools")
+        assert {"read_file", "weather"} <= set(added(found["input"]))
+    hinted = openai.mask_request({**body, "input": QUERY}, mask, "hint")["input"]
+    assert hinted[0] == {"role": "user", "content": QUERY}
+    assert "read_file" in hinted[1]["content"]
 
-    plain = openai.mask_request({**body, "input": QUERY}, mask, "additional-tools")
-    assert plain["input"][0] == {"role": "user", "content": QUERY}
+    choice = {"type": "tool", "name": "weather"}
+    body = body_of("anthropic", Transcript.of(QUERY), tool_choice=choice)
+    assert "weather" in results(anthropic.mask_request(body, mask)["messages"])
 
 
 def test_additional_tools_are_no_form_of_chat_completions():
@@ -573,24 +543,6 @@ def test_loads_keep_roles_alternating_and_ids_apart(transcript, mask):
     assert len(ids) == len(set(ids))
 
 
-def test_deferred_requests_have_the_shape_of_the_anthropic_package():
-    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
-    transcript = conversation_of((QUERY, [("read_file",), ("summarize",)]))
-    found = anthropic.mask_request(body_of("anthropic", transcript), mask)
-    for tool in found["tools"]:
-        valid("anthropic", "ToolUnionParam", tool)
-    for message in found["messages"]:
-        valid("anthropic", "MessageParam", message)
-    assert results(found["messages"])
-
-
-def test_a_forced_tool_is_loaded():
-    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
-    choice = {"type": "tool", "name": "weather"}
-    body = body_of("anthropic", Transcript.of(QUERY), tool_choice=choice)
-    assert "weather" in results(anthropic.mask_request(body, mask)["messages"])
-
-
 def test_a_tool_named_like_the_loader_is_an_error():
     body = body_of("anthropic", Transcript.of(QUERY), (*SMALL, "load_tools"))
     with pytest.raises(InputError, match="'load_tools'"):
@@ -628,31 +580,6 @@ def test_a_hint_changes_the_end_of_the_conversation_alone(api, transcript, mask,
         assert (f'\\"{name}\\"' in text) == (name in selection.preferred)
     share = selection.weights[selection.preferred[0]]
     assert (f"({share:.3f})" in text) == weighted
-
-
-def test_hints_have_the_shapes_of_the_packages():
-    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
-    transcript = conversation_of(
-        (
-            QUERY,
-            [
-                ("read_file",),
-            ],
-        )
-    )
-    chat = openai.mask_request(body_of("chat", transcript), mask, "hint")
-    valid("openai", "chat.ChatCompletionMessageParam", chat["messages"][-1])
-    responses = openai.mask_request(body_of("responses", transcript), mask, "hint")
-    valid("openai", "responses.ResponseInputItemParam", responses["input"][-1])
-    claude = anthropic.mask_request(body_of("anthropic", transcript), mask, "hint")
-    valid("anthropic", "MessageParam", claude["messages"][-1])
-
-
-def test_a_question_in_plain_text_takes_a_hint_too():
-    body = {"model": "m", "input": QUERY, "tools": [responses_tool(name) for name in SMALL]}
-    found = openai.mask_request(body, ToolMask(RETRIEVER, ToolPolicy(top_k=1)), "hint")
-    assert found["input"][0] == {"role": "user", "content": QUERY}
-    assert "read_file" in found["input"][1]["content"]
 
 
 @pytest.mark.parametrize("api", sorted(MAKE))

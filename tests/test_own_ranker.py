@@ -108,7 +108,7 @@ def test_the_lab_and_the_command_line_take_it(tmp_path):
 def test_what_it_cannot_do_is_said_in_a_sentence(model, tmp_path):
     assert not model.can_update
     assert not model.can_change_tools
-    with pytest.raises(dtdr.DtdrError, match="cannot learn after it was fitted"):
+    with pytest.raises(dtdr.DtdrError, match="does not support updates"):
         model.update(SET.demonstrations)
     with pytest.raises(dtdr.DtdrError, match="cannot change"):
         model.add_tools([dtdr.Tool("new")])

@@ -167,7 +167,7 @@ def test_order_and_dependency_are_two_relations():
 
 
 def test_without_steps_everything_is_by_dependency():
-    assert not BRANCHES.has_order
+    assert BRANCHES.order_rule == "dependencies"
     assert BRANCHES.prerequisites == BRANCHES.dependencies
     for step in BRANCHES.steps():
         assert step.targets == step.acceptable

@@ -10,10 +10,9 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.llm.planning import Planner, Selector
-from dtdr.llm.prompting import METHODS, Examples, SelectionPrompts
+from dtdr.llm.prompting import METHODS, SelectionPrompts
 from dtdr.predict import create
 from dtdr.predict.model import END_TOOL
-from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
 from tests import small_data
@@ -59,15 +58,6 @@ def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
     assert all(step.seconds["select"] >= 0 for step in result.steps)
     assert len(result.steps[0].ranking) == len(TOOLS) + 1
     json.dumps(result.to_dict(), allow_nan=False)
-
-
-def test_each_prompt_shows_the_plan_so_far(retriever):
-    llm = ScriptedLLM(NAMES, ARGUMENTS)
-    make(retriever, llm).plan(QUERY)
-    selections = [prompt for prompt in llm.prompts if prompt.cue == "Next function:"]
-    assert "Plan so far:\nNone" in selections[0].variable
-    assert "out_2 = summarize(text=out_1)" in selections[2].variable
-    assert len({prompt.constant for prompt in selections}) == 1
 
 
 @pytest.mark.parametrize("icl", METHODS)
@@ -207,22 +197,3 @@ def test_constrained_may_only_choose_what_is_shown():
     llm = ScriptedLLM(["send_mail"])
     assert select(llm, "constrained").tool == "send_mail"
     assert llm.calls[0]["choices"] == ("ping", "send_mail")
-
-
-def test_a_mask_without_arguments_suits_the_retriever():
-    names, values = tuple("abcdefgh"), np.array([0.4, 0.3, 0.1, 0.05, 0.05, 0.04, 0.03, 0.03])
-    assert len(Ranking(names, values).select(Selection())) == 5
-    assert len(Ranking(names, values, threshold=0.2).select(Selection())) == 2
-    calibration = Calibration(held_out=np.linspace(0.35, 0.9, 99))
-    ranking = Ranking(names, values, calibration=calibration)
-    assert len(ranking.select(Selection())) == len(ranking.select()) == 1
-    assert len(ranking.select(Selection(top_k=3))) == len(ranking.select(top_k=3)) == 3
-
-
-def test_one_example_shows_the_task_in_every_prompt(retriever):
-    llm = ScriptedLLM(["end"])
-    found = small_data.dataset().demonstrations
-    make(retriever, llm, demonstrations=found).plan(QUERY)
-    task = Examples(found).task()
-    assert task is not None
-    assert task.query in llm.prompts[0].constant

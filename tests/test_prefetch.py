@@ -2,12 +2,11 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
 
-from dtdr.agents import AsyncPrefetch, Prefetch, PrefetchBounds
+from dtdr.agents import Prefetch, PrefetchBounds
 from dtdr.agents.early_calls import EarlyCalls
 from dtdr.data.calls import ToolCall
 from dtdr.errors import InputError
@@ -195,18 +194,6 @@ def test_a_call_that_was_thrown_away_is_not_made_early_again_and_the_budget_ends
     run(work)
 
 
-def test_no_more_than_so_many_run_at_a_time():
-    async def work():
-        tools = Tools(is_open=False)
-        calls = early(tools, concurrency=2)
-        calls.prepare([predicted("find", {"n": number}) for number in range(5)])
-        await settle()
-        assert len(tools.made) == 2
-        calls.discard()
-
-    run(work)
-
-
 def test_an_old_result_and_a_failed_one_are_not_handed_over():
     async def work():
         tools = Tools()
@@ -226,18 +213,11 @@ def test_an_old_result_and_a_failed_one_are_not_handed_over():
 
 def test_saved_time_is_what_passed_before_it_was_asked_for():
     async def work():
-        calls = early(Tools())
-        started = time.monotonic()
-        calls.prepare([predicted("find")])
-        await settle()
-        done = time.monotonic()
-        await asyncio.sleep(0.05)  # the LLM thinks on
-        await calls.take("find", {})
-        assert 0 <= calls.counts.milliseconds_saved <= 1000 * (done - started)
         tools = Tools(is_open=False)
-        calls = early(tools)
-        calls.prepare([predicted("find")])
+        calls = early(tools, concurrency=1)
+        calls.prepare([predicted("find"), predicted("read")])
         await asyncio.sleep(0.05)
+        assert len(tools.made) == 1, "no more than one at a time"
         tools.gate.set()
         await calls.take("find", {})
         assert calls.counts.milliseconds_saved >= 45
@@ -270,59 +250,41 @@ GOLD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_an_agent_with_a_slow_llm_finds_its_reads_done(retriever):
+@pytest.mark.parametrize("has_loop", [False, True])
+def test_an_agent_finds_its_reads_done_and_other_calls_run_in_the_caller_s_thread(
+    retriever, has_loop
+):
     """No call is made twice, and none early that is not on the list."""
-
-    async def work():
-        made = []
-
-        async def execute(tool, arguments):
-            made.append((tool, dict(arguments), thinking.is_set()))
-            return f"contact {arguments.get('name')}"
-
-        thinking = asyncio.Event()
-        session = retriever.session(QUERY)
-        bounds = PrefetchBounds(min_probability=0.5)
-        async with AsyncPrefetch(session, execute, ["get_contact"], bounds) as fetch:
-            for number, (tool, arguments) in enumerate(GOLD):
-                thinking.set()
-                fetch.start()
-                async with asyncio.timeout(20):  # the LLM answers once the early call is made
-                    while number < 2 and len(made) <= number:
-                        await asyncio.sleep(0.005)
-                await asyncio.sleep(0.05)
-                thinking.clear()
-                output = await fetch.call(tool, arguments)
-                assert output == f"contact {arguments.get('name')}"
-        assert [(tool, arguments) for tool, arguments, _ in made] == GOLD
-        assert [is_early for *_, is_early in made] == [True, True, False]
-        assert (fetch.counts.hits, fetch.counts.wasted) == (2, 0)
-        assert [call.output for call in session.run.calls][:2] == ["contact Rosa", "contact Kim"]
-
-    run(work)
-
-
-def test_the_same_without_asyncio_and_what_is_not_early_runs_in_the_caller_s_thread(retriever):
     made = []
     early_call = threading.Event()
 
     def execute(tool, arguments):
-        made.append((tool, dict(arguments), threading.current_thread()))
+        made.append((tool, dict(arguments), threading.current_thread().name))
         early_call.set()
         return f"contact {arguments.get('name')}"
 
+    def call(fetch, *asked):
+        if has_loop:
+
+            async def work():
+                return await asyncio.to_thread(fetch.call, *asked)
+
+            return asyncio.run(work())
+        return fetch.call(*asked)
+
+    session = retriever.session(QUERY)
     bounds = PrefetchBounds(min_probability=0.5)
-    with Prefetch(retriever.session(QUERY), execute, ["get_contact"], bounds) as fetch:
+    with Prefetch(session, execute, ["get_contact"], bounds) as fetch:
         for number, (tool, arguments) in enumerate(GOLD):
             fetch.start()
-            if number < 2:
+            if number < 2:  # the LLM answers once the early call is made
                 assert early_call.wait(20)
                 early_call.clear()
-            fetch.call(tool, arguments)
+            assert call(fetch, tool, arguments) == f"contact {arguments.get('name')}"
     assert [(tool, arguments) for tool, arguments, _ in made] == GOLD
-    here = threading.current_thread()
-    assert [thread is here for *_, thread in made] == [False, False, True]
-    assert fetch.counts.hits == 2
+    assert (made[-1][-1] == "MainThread") is not has_loop
+    assert (fetch.counts.hits, fetch.counts.wasted) == (2, 0)
+    assert [call.output for call in session.run.calls][:2] == ["contact Rosa", "contact Kim"]
     fetch.close()
 
 
@@ -362,4 +324,4 @@ def test_bounds_out_of_range_are_one_sentence(options, said):
 
 def test_a_text_is_not_a_list_of_tools(retriever):
     with pytest.raises(InputError, match="must be a list, not 'get_contact'"):
-        AsyncPrefetch(retriever.session(QUERY), print, "get_contact")
+        Prefetch(retriever.session(QUERY), print, "get_contact")

@@ -145,14 +145,6 @@ def test_calls_of_unknown_tools_move_nothing(fitted):
     assert all((one[name] == other[name]).all() for name in one)
 
 
-def test_the_order_of_sentences_decides_which_tool_comes_first(fitted):
-    for names in (["send_mail", "call_taxi"], ["call_taxi", "send_mail"]):
-        ranking = fitted.rank(request(*names))
-        assert ranking.best == names[0]
-        assert fitted.rank(request(*names), names[:1]).best == names[1]
-        assert fitted.rank(request(*names), names).best == "end"
-
-
 def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_path):
     new = [
         Demonstration(str(number), f"{request(name)} Feed the gorilla.", plan([name, "feed"]))

@@ -37,13 +37,28 @@ def test_selection_by_threshold_renormalises():
     assert chosen.probability("a") == pytest.approx(2 / 3)
 
 
-def test_selection_is_never_empty():
-    assert ranking(0.25, 0.25, 0.25, 0.25).select(threshold=0.9).tools == ("a",)
+HELD_OUT = Calibration(held_out=np.arange(1, 20) / 100)
+"""For 90 % coverage the second lowest of 19 scores, .02, is the cut."""
+TOKENS = Calibration(tokens=np.array([10, 20, 30, 5]))
 
 
-def test_the_retrievers_threshold_is_the_default():
-    assert ranking(0.6, 0.3, 0.06, 0.04, threshold=0.5).select().tools == ("a",)
-    assert len(ranking(0.6, 0.3, 0.06, 0.04).select()) == 4
+@pytest.mark.parametrize(
+    ("more", "bounds", "chosen"),
+    [
+        ({}, {}, "a b c end"),
+        ({}, {"threshold": 0.9}, "a"),
+        ({"threshold": 0.5}, {}, "a"),
+        ({"threshold": 1.5}, {}, "a"),
+        ({"calibration": HELD_OUT}, {"coverage": 0.9}, "a b c"),
+        ({"calibration": HELD_OUT}, {"coverage": 0.5}, "a b"),
+        ({"calibration": HELD_OUT}, {"coverage": 0.99}, "a b c end"),
+        ({"calibration": TOKENS}, {"token_budget": 30}, "a b"),
+        ({"calibration": TOKENS}, {"token_budget": 65}, "a b c end"),
+        ({"calibration": TOKENS}, {"token_budget": 1}, "a"),
+    ],
+)
+def test_a_bound_keeps_the_best_tools_and_at_least_one(more, bounds, chosen):
+    assert " ".join(ranking(0.6, 0.3, 0.09, 0.01, **more).select(**bounds).tools) == chosen
 
 
 @pytest.mark.parametrize(
@@ -63,34 +78,6 @@ def test_a_selection_is_a_prefix_of_the_ranking(weights, top_k, threshold):
     assert 1 <= len(chosen) <= top_k
     assert chosen.tools == result.tools[: len(chosen)]
     assert chosen.probabilities.sum() == pytest.approx(1)
-
-
-def test_selection_by_coverage_keeps_what_the_held_out_steps_ask_for():
-    # 19 held-out scores: for 90 % coverage the second lowest, .02, is the cut.
-    calibration = Calibration(held_out=np.arange(1, 20) / 100)
-    assert calibration.probability_for(0.9) == 0.02
-    chosen = ranking(0.6, 0.37, 0.02, 0.01, calibration=calibration).select(coverage=0.9)
-    assert chosen.tools == ("a", "b", "c")
-
-
-def test_coverage_beyond_what_the_held_out_steps_can_promise_shows_all_tools():
-    calibration = Calibration(held_out=np.array([0.5, 0.6, 0.7]))
-    assert len(ranking(0.97, 0.01, 0.01, 0.01, calibration=calibration).select(coverage=0.99)) == 4
-
-
-@given(st.integers(0, 10_000), st.sampled_from([0.5, 0.8, 0.9, 0.95]))
-def test_coverage_holds_on_exchangeable_scores(seed, coverage):
-    scores = np.random.default_rng(seed).beta(4, 1, size=6000)
-    cut = Calibration(held_out=np.sort(scores[:3000])).probability_for(coverage)
-    assert abs((scores[3000:] >= cut).mean() - coverage) < 0.05
-
-
-def test_selection_by_tokens_fills_the_budget_with_the_best_tools():
-    calibration = Calibration(tokens=np.array([10, 20, 30, 5]))
-    result = ranking(0.6, 0.3, 0.06, 0.04, calibration=calibration)
-    assert result.select(token_budget=30).tools == ("a", "b")
-    assert result.select(token_budget=65).tools == ("a", "b", "c", "end")
-    assert result.select(token_budget=1).tools == ("a",)
 
 
 def test_an_unfamiliar_query_shows_all_tools_up_to_the_hard_limits():
@@ -212,10 +199,6 @@ def test_bounds_choose_what_a_walk_down_the_ranking_chooses(weights, given_bound
             break
         expected.append(tool)
     assert list(whole.select(**given_bounds, fallback=fallback).tools) == expected
-
-
-def test_a_retrievers_threshold_may_be_one_that_no_tool_passes():
-    assert ranking(0.6, 0.3, 0.06, 0.04, threshold=1.5).select().tools == ("a",)
 
 
 @given(bounds, st.booleans())

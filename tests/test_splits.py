@@ -160,7 +160,7 @@ def test_bad_split_file_says_what_is_wrong(content, reason, tmp_path):
 def test_missing_split_files_are_named(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_split(tmp_path / "none.json")
-    with pytest.raises(InputError, match=r"no fixed split t_eval_by_moon.json in .*choose another"):
+    with pytest.raises(InputError, match=r"no split t_eval_by_moon.json in .*choose another"):
         fixed_split("t_eval", tmp_path, "by-moon")
 
 

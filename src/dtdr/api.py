@@ -39,16 +39,16 @@ def fit(
     """Fit a model to demonstrations.
 
     Args:
-        demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log, whose format
-            is found; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
+        demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any known
+            format; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
             or pairs ``(query, [tool names])``.
         tools: descriptions and parameters, and tools that no demonstration uses yet; None takes
             those in the log, or in the ``tools.json`` next to the file.
         retriever: its name, such as ``"dtdr-c"``.
-        arguments: whether to learn which value each argument takes, and how; see
-            ``Model.fit``. False makes fitting faster and the model smaller.
-        plans: whether to learn which whole plans are right, for ``Model.plans``; a retriever
-            with an LLM never does, since it would ask the LLM for each held-out query.
+        arguments: whether to learn the values of arguments; ``ArgumentOptions`` say which values
+            to keep. False makes fitting faster and the model smaller.
+        plans: whether to learn which whole plans are right, for ``Model.plans``. With a retriever
+            that asks an LLM, it is always False.
         parameters: the retriever's own, such as ``encoder="minilm"`` or ``seed=1``.
 
     Raises:
@@ -69,16 +69,16 @@ def load(
     """Load a fitted model from the folder that ``save`` wrote.
 
     Args:
-        folder: what ``Model.save`` wrote.
-        allow_endpoint: hosts that may be asked for embeddings, for models with the encoder
-            ``endpoint``: a folder cannot choose where queries and a key are sent.
-        allow_class: rankers of your own, as ``module:Class``, whose code may be run: a folder does
-            not choose by itself what is imported. One that is imported already needs none.
-        given: constructor keywords that a folder cannot hold, such as ``llm`` of less-is-more, or
-            an ``encoder`` object for one that was made by hand.
+        folder: the model folder.
+        allow_endpoint: hosts to which dtdr may send queries and the key, if the model's encoder is
+            ``endpoint``. A folder alone cannot choose them.
+        allow_class: your own rankers, as ``module:Class``, that dtdr may import. A folder alone
+            cannot choose them. You need not name a class that is already imported.
+        given: constructor keywords that are not saved, such as ``llm`` of less-is-more, or your
+            own ``encoder`` object.
 
     Raises:
-        ModelError: naming what is wrong with the folder.
+        ModelError: the folder is damaged, or not a model folder.
         InputError: its encoder asks a host, or its ranker is a class, that is not allowed.
     """
     saved = model_folder.read(folder)

@@ -40,6 +40,7 @@ from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -49,13 +50,45 @@ SPECIAL = {
     "slow": "Works until it is cancelled, reporting progress.",
     "fail": "Answers with an error of its own.",
     "refuse": "Answers with a protocol error.",
-    "log": "Writes to the log, then answers.",
+    "log": "Answers.",
     "ask": "Asks the user for a name, then answers.",
     "think": "Asks the client's LLM, then answers.",
     "where": "Asks for the client's roots, then answers.",
     "grow": "Adds a tool to the server, or describes the tool `describe` anew.",
     "touch": "Changes the resource memo://note.",
 }
+QUESTIONS: dict[str, tuple[Any, Any, Any]] = {
+    "ask": (
+        types.ElicitRequest(
+            params=types.ElicitRequestFormParams(
+                message="Who?",
+                requested_schema={"type": "object", "properties": {"name": {"type": "string"}}},
+            )
+        ),
+        types.ElicitResult,
+        lambda answer: (answer.content or {}).get("name"),
+    ),
+    "think": (
+        types.CreateMessageRequest(
+            params=types.CreateMessageRequestParams(
+                messages=[
+                    types.SamplingMessage(
+                        role="user", content=types.TextContent(type="text", text="2 + 2?")
+                    )
+                ],
+                max_tokens=10,
+            )
+        ),
+        types.CreateMessageResult,
+        lambda answer: answer.content.text,
+    ),
+    "where": (
+        types.ListRootsRequest(),
+        types.ListRootsResult,
+        lambda answer: [str(root.uri) for root in answer.roots],
+    ),
+}
+"""By tool: what it asks the client, the type of the answer, and what is read of it."""
 
 
 def build(options: dict[str, Any]) -> Server[Any]:
@@ -116,19 +149,8 @@ def build(options: dict[str, Any]) -> Server[Any]:
             return failed
         if name == "refuse":
             raise MCPError(-32099, "refused by the server", {"why": "test"})
-        if name == "log":
-            note = types.LoggingMessageNotification(
-                params=types.LoggingMessageNotificationParams(
-                    level="warning", data="written by the server", logger="disk"
-                )
-            )
-            await ctx.session.send_notification(note, ctx.request_id)
-        if name == "ask":
-            return await ask(ctx, params)
-        if name == "think":
-            return await think(ctx, params)
-        if name == "where":
-            return await where(ctx, params)
+        if name in QUESTIONS:
+            return await question(ctx, params, *QUESTIONS[name])
         if name == "grow":
             added = arguments.get("describe", f"{prefix}grown_{len(tools)}")
             tools[added] = "A tool that came later."
@@ -139,44 +161,15 @@ def build(options: dict[str, Any]) -> Server[Any]:
             await ctx.session.send_resource_updated("memo://note")
         return text(json.dumps({"tool": name, **arguments}))
 
-    async def ask(ctx: Any, params: types.CallToolRequestParams) -> Any:
-        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    async def question(ctx: Any, params: Any, request: Any, kind: Any, read: Any) -> Any:
         if ctx.protocol_version < "2026":
-            answer: Any = await ctx.session.elicit_form("Who?", schema, ctx.request_id)
-            return text((answer.content or {}).get("name"))
-        if params.input_responses:
-            answer = params.input_responses["who"]
-            return text((answer.content or {}).get("name"))
-        form = types.ElicitRequestFormParams(message="Who?", requested_schema=schema)
-        return types.InputRequiredResult(
-            input_requests={"who": types.ElicitRequest(params=form)}, request_state="state"
-        )
-
-    async def think(ctx: Any, params: types.CallToolRequestParams) -> Any:
-        message = types.SamplingMessage(
-            role="user", content=types.TextContent(type="text", text="2 + 2?")
-        )
-        if ctx.protocol_version < "2026":
-            answer: Any = await ctx.session.create_message(
-                [message], max_tokens=10, related_request_id=ctx.request_id
-            )
-            return text(answer.content.text)
-        if params.input_responses:
-            answer = params.input_responses["sum"]
-            return text(answer.content.text)
-        asked = types.CreateMessageRequestParams(messages=[message], max_tokens=10)
-        return types.InputRequiredResult(
-            input_requests={"sum": types.CreateMessageRequest(params=asked)}
-        )
-
-    async def where(ctx: Any, params: types.CallToolRequestParams) -> Any:
-        if ctx.protocol_version < "2026":
-            roots: Any = await ctx.session.list_roots()
+            related = ServerMessageMetadata(related_request_id=ctx.request_id)
+            answer = await ctx.session.send_request(request, kind, metadata=related)
         elif params.input_responses:
-            roots = params.input_responses["roots"]
+            answer = params.input_responses["it"]
         else:
-            return types.InputRequiredResult(input_requests={"roots": types.ListRootsRequest()})
-        return text([str(root.uri) for root in roots.roots])
+            return types.InputRequiredResult(input_requests={"it": request}, request_state="state")
+        return text(read(answer))
 
     async def roots_changed(ctx: Any, params: Any) -> None:
         if journal is not None:
@@ -222,9 +215,6 @@ def build(options: dict[str, Any]) -> Server[Any]:
             completion=types.Completion(values=[f"{prefix}{params.argument.value}"])
         )
 
-    async def set_level(ctx: Any, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        return types.EmptyResult()
-
     server: Server[Any] = Server(
         f"test {prefix}",
         instructions=f"Instructions of {prefix}." if prefix else None,
@@ -240,7 +230,6 @@ def build(options: dict[str, Any]) -> Server[Any]:
         on_completion=complete,
         on_subscriptions_listen=ListenHandler(bus),
     )
-    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.add_notification_handler(
         "notifications/roots/list_changed", types.NotificationParams, roots_changed
     )

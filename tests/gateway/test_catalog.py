@@ -10,9 +10,9 @@ def offer(*names, **described):
     return plain + [{"name": name, "description": text} for name, text in described.items()]
 
 
-def catalog(offers, known=(), up=None):
+def catalog(offers, known=()):
     found = Catalog(lambda name: name in known, ("a", "b"), ("search_tools", "end"))
-    found.rebuild(offers, offers if up is None else up)
+    found.rebuild(offers, offers)
     return found
 
 
@@ -22,11 +22,11 @@ def test_a_bare_name_is_refused_once_two_servers_have_it_whoever_came_first(firs
     assert found.owner("read") == found.owner(f"{first}__read") == (first, "read")
     found.rebuild({"a": offer("read", "only"), "b": offer("read")}, ["a", "b"])
 
-    assert found.names() == ("a__read", "only", "b__read")
+    assert list(found) == ["a__read", "only", "b__read"]
     with pytest.raises(AmbiguousNameError, match="a__read or b__read"):
         found.owner("read")
     found.rebuild({"a": offer("read"), "b": offer()}, ["a", "b"])
-    assert found.names() == ("a__read",), "it stays prefixed"
+    assert list(found) == ["a__read"], "it stays prefixed"
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -37,7 +37,7 @@ def test_no_server_gets_the_calls_of_another_by_the_names_of_its_tools(first):
     found.rebuild({first: offers[first]}, [first])
     found.rebuild(offers, ["a", "b"])
 
-    assert found.names() == ("a__send_email", "a__b__send_email", "b__send_email")
+    assert list(found) == ["a__send_email", "a__b__send_email", "b__send_email"]
     assert found.owner("b__send_email") == ("b", "send_email")
     assert found.owner("a__b__send_email") == ("a", "b__send_email")
 
@@ -46,14 +46,14 @@ def test_what_is_pinned_collides_before_its_server_has_connected():
     found = Catalog(lambda name: False, ("a", "b"), offered=[("b", "send_email")])
     found.rebuild({"a": offer("send_email")}, ["a"])
 
-    assert found.names() == ("a__send_email",)
+    assert list(found) == ["a__send_email"]
 
 
 @pytest.mark.parametrize("reserved", ["search_tools", "end"])
 def test_a_tool_with_a_name_of_the_gateway_or_of_the_end_goes_by_its_full_name(reserved):
     found = catalog({"a": offer(reserved)})
 
-    assert found.names() == (f"a__{reserved}",)
+    assert list(found) == [f"a__{reserved}"]
     assert found.model_name(f"a__{reserved}") == f"a__{reserved}"
 
 

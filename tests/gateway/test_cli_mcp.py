@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -183,6 +184,13 @@ def test_misuse_says_what_is_wrong(folder, arguments, says):
         invoke(app, "mcp", folder, *arguments)
 
     assert caught.value.exit_code == 2
+
+
+def test_a_port_in_use_is_one_sentence(folder, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_here(["mcp", str(folder), "--http", str(port), "--", "true"]) == 2
+    assert f"port {port}: address already in use; choose another" in capsys.readouterr().err
 
 
 def test_a_missing_model_is_one_sentence(tmp_path, capsys):

@@ -91,34 +91,6 @@ async def test_errors_are_the_servers_own(model, served):
     assert (caught.value.code, caught.value.data) == (-32099, {"why": "test"})
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-@pytest.mark.parametrize("handshake", [True, False])
-@pytest.mark.parametrize(
-    ("mode", "level", "count"),
-    [("legacy", "debug", 1), ("legacy", "error", 0), ("auto", "info", 1), ("auto", None, 0)],
-)
-async def test_log_messages_reach_the_client_at_its_level(model, mode, level, count, handshake):
-    said = []
-
-    async def log(params):
-        said.append(params)
-
-    options: dict[str, Any] = {"log_level": level} if mode == "auto" else {}
-    specs = [stdio("a", special=True, handshake=handshake)]
-    async with gateway_client(model, specs, mode=mode, logging_callback=log, **options) as (
-        client,
-        _,
-    ):
-        if mode == "legacy":
-            await client.set_logging_level(level)
-        await client.call_tool("log", {})
-        await (until(lambda: said) if count else anyio.sleep(0.2))
-
-    assert [(note.level, note.data, note.logger) for note in said] == [
-        ("warning", "written by the server", "disk")
-    ] * count
-
-
 async def touch_until(client, condition):
     """Change the resource until something is so: a subscription may take its time."""
     with anyio.fail_after(20):
@@ -170,7 +142,7 @@ async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake)
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_question_that_nobody_answers_ends_its_call(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.forwarding.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("dtdr.agents.gateway.questions.ANSWER_SECONDS", 0.2)
     specs = [stdio("a", special=True, handshake=True)]
     async with gateway_client(model, specs, mode="auto") as (client, gateway):
         with pytest.raises(MCPError, match="not supported"):

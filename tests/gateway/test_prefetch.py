@@ -22,22 +22,41 @@ TOOLS = ("open_file", "summarize_file", "send_mail")
 FILES = [f"{name}{number}.pdf" for number in range(6) for name in ("plan", "notes", "report", "q")]
 
 
-@pytest.fixture(scope="module")
-def filling():
-    """Opens the file of the query, makes it short, and sends it."""
+def fit(query, *calls):
+    """A model of one kind of work, whose query and first argument name a file."""
     demonstrations = [
         Demonstration(
             str(number),
-            f"please open {file}, summarize it and mail it",
+            query.format(file),
             Plan(
-                tuple(ToolCall(str(place), tool, {"id": file}) for place, tool in enumerate(TOOLS)),
-                (("0", "1"), ("1", "2")),
+                tuple(
+                    ToolCall(str(place), tool, {"id": argument or file}, output)
+                    for place, (tool, argument, output) in enumerate(call(number) for call in calls)
+                ),
+                tuple((str(place), str(place + 1)) for place in range(len(calls) - 1)),
             ),
             group=f"g{number % 6}",
         )
         for number, file in enumerate(FILES)
     ]
     return dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100, arguments=True)
+
+
+@pytest.fixture(scope="module")
+def filling():
+    """Opens the file of the query, makes it short, and sends it."""
+    same_file = [lambda _, tool=tool: (tool, None, None) for tool in TOOLS]
+    return fit("please open {}, summarize it and mail it", *same_file)
+
+
+@pytest.fixture(scope="module")
+def handing_on():
+    """Looks something up, and opens what it finds there."""
+    return fit(
+        "look up {}",
+        lambda number: ("summarize_file", None, {"tool": f"k{number}", "id": 1}),
+        lambda number: ("open_file", {"$ref": "0", "path": "/tool"}, None),
+    )
 
 
 def spec(tmp_path, *, read_only=(), prefetch=None, **options):
@@ -85,25 +104,27 @@ async def test_a_read_only_call_is_made_while_the_llm_thinks_and_once(filling, t
     assert (counts.started, counts.hits, counts.wasted) == (2, 2, 0)
 
 
-async def test_nothing_is_made_early_without_a_mark_or_the_option(filling, tmp_path):
-    for options, read_only in ((OPTIONS, ()), ({}, TOOLS)):
-        upstream = spec(tmp_path, read_only=read_only)
-        async with gateway_client(filling, [upstream], options=options) as (client, _):
+async def test_nothing_is_made_early_without_a_mark_or_the_option_or_if_a_list_leaves_it_out(
+    filling, tmp_path
+):
+    listed = ("summarize_file",)
+    for options, more in (
+        (OPTIONS, {}),
+        ({}, {"read_only": TOOLS}),
+        (OPTIONS, {"read_only": TOOLS, "prefetch": listed}),
+    ):
+        async with gateway_client(filling, [spec(tmp_path, **more)], options=options) as (
+            client,
+            gateway,
+        ):
             await client.list_tools(meta=INTENT)
             await rest()
-    assert journal_of(tmp_path / "journal") == []
-
-
-async def test_a_list_in_the_configuration_stands_above_the_marks(filling, tmp_path):
-    upstream = spec(tmp_path, read_only=TOOLS, prefetch=("summarize_file",))
-    async with gateway_client(filling, [upstream], options=OPTIONS) as (client, gateway):
-        await client.list_tools(meta=INTENT)
-        await rest()
-        assert journal_of(tmp_path / "journal") == []
-        await client.call_tool("open_file", BUDGET)
-        await think(tmp_path, 2)
-        await client.call_tool("summarize_file", BUDGET)
-        assert counts_of(gateway).hits == 1
+            assert journal_of(tmp_path / "journal") == []
+            if "prefetch" in more:
+                await client.call_tool("open_file", BUDGET)
+                await think(tmp_path, 2)
+                await client.call_tool("summarize_file", BUDGET)
+                assert counts_of(gateway).hits == 1
     assert len(journal_of(tmp_path / "journal")) == 2
 
 
@@ -173,43 +194,14 @@ async def test_only_a_clear_mark_makes_a_tool_safe(filling, hints, listed):
         assert definition["annotations"] == (hints if listed is None else listed)
 
 
-async def test_a_call_under_way_is_waited_for_and_a_run_s_end_cancels_it(filling, tmp_path):
+async def test_the_end_of_a_run_cancels_its_early_calls(filling, tmp_path):
     upstream = spec(tmp_path, read_only=TOOLS[:1], delay=0.6)
     async with gateway_client(filling, [upstream], options=OPTIONS) as (client, gateway):
         await client.list_tools(meta=INTENT)
         await think(tmp_path, 1)
-        result = await client.call_tool("open_file", BUDGET)
-        assert json.loads(text(result)) == {"tool": "open_file", **BUDGET}
-        assert journal_of(tmp_path / "journal") == ["budget.pdf"]
-        await client.list_tools(meta={"dtdr/intent": "please open notes9.pdf and summarize it"})
-        await think(tmp_path, 2)
         await client.list_tools(meta={"dtdr/intent": "another thing altogether"})
-        counts = counts_of(gateway)
-        assert (counts.hits, counts.wasted) == (1, 1)
+        assert (counts_of(gateway).hits, counts_of(gateway).wasted) == (0, 1)
         await client.call_tool("send_mail", {"id": "x"})  # the server answers others meanwhile
-
-
-@pytest.fixture(scope="module")
-def handing_on():
-    """Looks something up, and opens what it finds there."""
-    demonstrations = [
-        Demonstration(
-            str(number),
-            f"look up {file}",
-            Plan(
-                (
-                    ToolCall(
-                        "0", "summarize_file", {"id": file}, output={"tool": f"k{number}", "id": 1}
-                    ),
-                    ToolCall("1", "open_file", {"id": {"$ref": "0", "path": "/tool"}}),
-                ),
-                (("0", "1"),),
-            ),
-            group=f"g{number % 6}",
-        )
-        for number, file in enumerate(FILES)
-    ]
-    return dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100, arguments=True)
 
 
 @pytest.mark.parametrize(
@@ -244,32 +236,21 @@ async def test_a_mark_alone_gets_no_value_of_another_server_s_calls(
     assert journal_of(tmp_path / "journal") == ["budget.pdf", "summarize_file"][: 1 + is_made]
 
 
-async def test_early_calls_are_not_part_of_what_is_learned(filling, tmp_path):
-    upstream = spec(tmp_path, read_only=TOOLS[:2])
+async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learned(tmp_path):
+    model = fit("break {}", lambda _: ("fail", None, None))
     learned = tmp_path / "learned.jsonl"
     options = {**OPTIONS, "learn": learned}
-    async with gateway_client(filling, [upstream], options=options) as (client, _):
-        await client.list_tools(meta=INTENT)
-        await think(tmp_path, 1)
-        await client.call_tool("send_mail", {"id": "sent"})
-    (record,) = map(json.loads, learned.read_text().splitlines())
-    assert [call["tool"] for call in record["calls"]] == ["send_mail"]
-
-
-async def test_a_failing_early_call_is_made_again_by_the_client_itself(tmp_path):
-    demonstrations = [
-        Demonstration(str(number), f"break {file}", Plan((ToolCall("1", "fail", {"id": file}),)))
-        for number, file in enumerate(FILES)
-    ]
-    model = dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100, arguments=True)
-    upstream = spec(tmp_path, prefetch=("fail",))
-    async with gateway_client(model, [upstream], options=OPTIONS) as (client, gateway):
+    async with gateway_client(model, [spec(tmp_path, prefetch=("fail",))], options=options) as (
+        client,
+        gateway,
+    ):
         await client.list_tools(meta={"dtdr/intent": "break budget.pdf"})
         await think(tmp_path, 1)
-        result = await client.call_tool("fail", BUDGET)
-        assert result.is_error
+        assert (await client.call_tool("fail", BUDGET)).is_error
         assert counts_of(gateway).hits == 0
     assert len(journal_of(tmp_path / "journal")) == 2
+    (record,) = map(json.loads, learned.read_text().splitlines())
+    assert [call["tool"] for call in record["calls"]] == ["fail"]
 
 
 def test_a_model_without_arguments_is_refused(model, tmp_path):

@@ -19,7 +19,6 @@ from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
 from tests.mask_strategies import outline
 
 run = FRAMEWORKS["langchain"]
-SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
 
 
 def test_tools_of_a_provider_pass_untouched():
@@ -30,25 +29,15 @@ def test_tools_of_a_provider_pass_untouched():
     assert set(script.seen[0]) == best([]) | {NEW, None}
 
 
-def test_a_growing_set_grows_over_the_steps_of_an_agent():
-    script = Script(SCRIPT)
-    run(script, mask(top_k=1, sticky="grow"))
-    for before, after in zip(script.seen, script.seen[1:], strict=False):
-        assert set(before) <= set(after)
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_the_guard_refuses_a_hidden_tool_and_the_run_goes_on(asynchronous):
+def test_the_guard_refuses_a_hidden_tool_and_the_run_goes_on():
     assert "send_text" not in best([])
     script = Script([("send_text", "read_file"), ("summarize",)])
-    outcome = run(script, mask(), guarded=True, asynchronous=asynchronous)
+    outcome = run(script, mask(), guarded=True, asynchronous=True)
 
-    messages = outcome.messages
-    answers = {message.name: message for message in messages if message.type == "tool"}
+    answers = {item.name: item for item in outcome.messages if item.type == "tool"}
     assert answers["send_text"].status == "error"
     assert "cannot be used at this step" in answers["send_text"].content
-    assert answers["read_file"].content == "fine"
-    assert answers["summarize"].content == "fine"
+    assert script.executed == ["read_file", "summarize"]
     assert outcome.said == "There you are."
 
 

@@ -20,18 +20,13 @@ SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
 run = FRAMEWORKS["llama-index"]
 
 
-def check(script):
-    history: list[str] = []
-    for step, shown in enumerate(script.seen):
-        assert shown == best(history) | set(history) | {NEW}
-        history += SCRIPT[step] if step < len(SCRIPT) else ()
-    assert len(script.seen) == len(SCRIPT) + 1
-
-
 def test_an_agent_with_a_state_is_ranked_by_the_users_own_words():
     script = Script(SCRIPT)
     run(script, mask(), initial_state={"mood": "good, and the weather in Rome is too"})
-    check(script)
+    history: list[str] = []
+    for shown, calls in zip(script.seen, (*SCRIPT, ()), strict=True):
+        assert shown == best(history) | set(history) | {NEW}
+        history += calls
 
 
 def test_calls_in_the_keywords_of_a_message_are_read():

@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -54,18 +53,6 @@ def test_its_openai_side_passes_the_battery(served):
     with connect(served) as llm:
         llm._dialect = False  # as a server that has OpenAI's requests only
         llm_battery.run(llm, context=4 * CONTEXT)
-
-
-def test_two_hundred_concurrent_selections_lose_none(served):
-    with connect(served, concurrency=16) as llm:
-        pairs = [(f"send_mail_{number}", f"end_{number}") for number in range(200)]
-        with ThreadPoolExecutor(32) as threads:
-            asked = [
-                threads.submit(llm.complete, PROMPT, max_tokens=1, choices=pair) for pair in pairs
-            ]
-        answers = [one.result().text for one in asked]
-        assert all(answer in pair for answer, pair in zip(answers, pairs, strict=True))
-        assert len(answers) == 200
 
 
 def test_a_server_with_another_key_is_one_clear_error(served):

@@ -5,7 +5,6 @@ import pytest
 from dtdr.data.calls import ToolCall
 from dtdr.data.tools import Parameter, Tool
 from dtdr.evaluate.planning.harness import choose_steps, run_selections
-from dtdr.evaluate.planning.planning_metrics import function_selection_accuracy
 from dtdr.llm import backends
 from dtdr.llm.planning import METHODS, Planner
 from dtdr.llm.prompting import FillingPrompts, filling_form
@@ -49,11 +48,6 @@ def test_every_selection_method_plans_with_a_real_model(retriever, llm, select):
         assert first.selected.tool in allowed
 
 
-def test_a_plan_of_a_real_model_is_the_same_again(retriever, llm):
-    planner = Planner(retriever, llm, mask=Selection(top_k=2), max_steps=2)
-    assert planner.plan(QUERY).plan == planner.plan(QUERY).plan
-
-
 def test_constrained_selections_are_never_invalid(retriever, llm, tmp_path):
     steps = choose_steps(DATASET.demonstrations, 4)
     log = run_selections(
@@ -61,16 +55,6 @@ def test_constrained_selections_are_never_invalid(retriever, llm, tmp_path):
     )
     assert log.is_complete
     assert all(record["selected"] for record in log)
-
-
-def test_steps_that_exceed_the_context_are_counted_and_the_run_goes_on(gguf, retriever, tmp_path):
-    steps = choose_steps(DATASET.demonstrations, 3)
-    with backends.create(f"gguf:{gguf}", context=256, threads=1) as small:
-        planner = Planner(retriever, small, icl="none", demonstrations=DATASET.demonstrations)
-        log = run_selections(planner, steps, tmp_path / "run.jsonl")
-    assert log.is_complete
-    assert {record["outcome"] for record in log} == {"too long"}
-    assert function_selection_accuracy(log).value == 0
 
 
 def test_a_grammar_holds_a_real_model_to_names_types_and_outputs(llm):

@@ -64,14 +64,6 @@ def test_transformers_passes_the_battery(folder, batch_size):
         llm_battery.run(llm, context=CONTEXT)
 
 
-def test_scores_do_not_depend_on_what_else_is_scored(folder):
-    with TransformersLLM(str(folder), device="cpu", batch_size=8) as llm:
-        ids = llm._ids(PROMPT)
-        together = llm._score_all(ids, CHOICES)
-        alone = [llm._score_all(ids, [choice])[0] for choice in CHOICES]
-    assert together == pytest.approx(alone, abs=1e-3)
-
-
 def test_scores_are_products_of_next_token_probabilities(folder):
     """One token more or less of a text multiplies its probability by that token's."""
     with backends.create(f"hf:{folder}", device="cpu") as llm:
@@ -86,15 +78,6 @@ def test_scores_are_products_of_next_token_probabilities(folder):
             ids = [*ids, token]
         assert score == pytest.approx(total, abs=1e-3)
         assert math.isfinite(total)
-
-
-def test_half_precision_gives_nearly_the_same_scores(folder):
-    found = []
-    for dtype in ("float32", "bfloat16", "float16"):
-        with TransformersLLM(str(folder), device="cpu", dtype=dtype) as llm:
-            found.append(llm._score_all(llm._ids(PROMPT), CHOICES))
-    for half in found[1:]:
-        assert half == pytest.approx(found[0], rel=0.02)
 
 
 def test_a_model_that_is_not_there_is_one_clear_error(tmp_path):
@@ -112,12 +95,6 @@ def test_a_template_without_a_system_role_has_the_user_say_the_guidelines(tmp_pa
         assert text.startswith(f"<|user|>{PROMPT.guidelines}")
         assert "<|system|>" not in text
         assert llm.complete(PROMPT, max_tokens=1, choices=CHOICES).text in CHOICES
-
-
-def test_a_template_that_fails_leaves_plain_text(tmp_path):
-    make_model(tmp_path, "{{ raise_exception('never') }}")
-    with TransformersLLM(str(tmp_path)) as llm:
-        assert llm._apply_template(PROMPT) == PROMPT.text
 
 
 def test_a_truncated_model_is_one_clear_error(tmp_path):

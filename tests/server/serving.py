@@ -17,8 +17,9 @@ import httpx2
 import uvicorn
 
 import dtdr
+from dtdr.net.limits import listen
 from dtdr.serve.server import Limits, Settings
-from dtdr.serve.server.launch import listen, server
+from dtdr.serve.server.launch import server
 from tests import small_data
 
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -67,7 +68,10 @@ def serve(settings: Settings, **given: Any) -> Iterator[Served]:
     from dtdr.serve.server import create_app
 
     app = create_app(settings, **given)
-    with listen(settings) as listener, run_server(server(app).config, listener) as url:
+    with (
+        listen(settings.host, settings.port) as listener,
+        run_server(server(app).config, listener) as url,
+    ):
         served = Served(str(url), app)
         try:
             yield served

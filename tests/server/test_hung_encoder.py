@@ -143,20 +143,3 @@ def test_a_server_with_a_hung_encoder_stops_when_told_to(models, embeddings):
         assert served.process.wait(20) == 0
         answers = [connection.recv(65_536) for connection in connections]
     assert [answer[:12] for answer in answers] == [b"HTTP/1.1 503"] * 20
-
-
-def test_learning_that_waits_for_a_hung_encoder_ends_and_leaves_the_model_as_it_was(
-    models, embeddings, monkeypatch
-):
-    monkeypatch.setattr("dtdr.serve.server.models._CHANGE_SECONDS", 1.0)
-    monkeypatch.setattr(
-        "dtdr.predict.model.Model.update_copy",
-        lambda retriever, demonstrations: retriever.encoder.encode(["a text"]),
-    )
-    monkeypatch.setattr("dtdr.serve.server.models.ServedModel.can_learn", True)
-    body = {"model": "remote", "demonstrations": [{"query": QUERY, "calls": ["read_file"]}]}
-    with serving.serve(serving.settings(models=models)) as served:
-        embeddings.works.clear()
-        assert served.post("/v1/feedback", body).status_code == 502
-        embeddings.works.set()
-        assert ask(served, "remote").json()["generation"] == 1

@@ -1,13 +1,8 @@
 """What takes long is done outside the event loop, whoever asks."""
 
-import asyncio
-import threading
-from functools import partial
-
 import pytest
 
 from dtdr.data.outputs import READ_LENGTH
-from dtdr.net.workers import Workers
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers.ranking import Ranking
@@ -138,20 +133,3 @@ def test_of_a_text_the_beginning_is_read(planning):
     assert ranked(head) == ranked(head + tail) != ranked(tail)
     long = [{"role": "user", "content": "x " * READ_LENGTH + small_data.dataset(1).tools[0].name}]
     assert planning.post("/v1/calls", {"query": QUERY, "before": long}).status_code == 200
-
-
-def test_work_that_is_given_up_while_it_waits_keeps_no_place():
-    async def run():
-        workers = Workers(1, 30)
-        begun = threading.Event()
-        first = asyncio.create_task(workers.run(partial(begun.wait, 30)))
-        await asyncio.sleep(0)
-        waiting = [asyncio.create_task(workers.run(lambda: None)) for _ in range(3)]
-        await asyncio.sleep(0)
-        for task in waiting[:2]:
-            task.cancel()
-        begun.set()
-        await asyncio.gather(first, waiting[2])
-        return await workers.run(lambda: "free")
-
-    assert asyncio.run(run()) == "free"

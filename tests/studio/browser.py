@@ -1,35 +1,19 @@
 """A real headless Chromium on the page of a studio."""
 
 import json
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import pytest
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
 VIEWS = ("runs", "run", "misses", "tools", "map", "why")
 
 
 class Browser:
     """One window, on the page of one server at a time."""
 
-    def __init__(self, *flags: str) -> None:
-        webdriver = pytest.importorskip("selenium.webdriver", reason="drives a browser by selenium")
-        if CHROMIUM is None or DRIVER is None:
-            pytest.skip("there is no chromium with its chromedriver on this machine")
-        from selenium.webdriver.chrome.service import Service
-
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", *flags):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.driver.set_script_timeout(60)
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
         self.url = ""
         self.resize(1280)
 
@@ -119,6 +103,3 @@ class Browser:
     def overflow(self) -> int:
         """By how many pixels the page is wider than the window."""
         return int(self.run("return document.documentElement.scrollWidth - innerWidth"))
-
-    def quit(self) -> None:
-        self.driver.quit()

@@ -14,6 +14,7 @@ from dtdr.data.tools import Tool
 from dtdr.evaluate import datasets
 from dtdr.serve.server import Settings
 from dtdr.serve.studio.routes import Studio
+from tests.browser import chromium
 from tests.server import serving
 from tests.studio.browser import VIEWS, Browser
 
@@ -43,9 +44,8 @@ def write_runs(folder, demonstrations, tools):
 
 @pytest.fixture(scope="module")
 def browser():
-    opened = Browser()
-    yield opened
-    opened.quit()
+    with chromium() as driver:
+        yield Browser(driver)
 
 
 @pytest.fixture(scope="module")

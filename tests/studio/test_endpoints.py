@@ -230,14 +230,6 @@ def test_without_data_the_map_shows_the_plans_that_the_model_kept(folder, ask):
         assert answer["working"] is False
 
 
-def test_a_model_that_keeps_no_plans_has_an_empty_map(folder, tmp_path):
-    serving.fit(tmp_path / "model", retriever="dtdr-l")
-    with serving.serve(serving.settings(tmp_path / "model"), more=Studio().endpoints) as served:
-        graph = served.post("/v1/studio/graph", {}).json()
-        assert graph["runs"] == graph["tools"] == 0
-        assert len(graph["uncalled"]) == 6
-
-
 # -- predicted beside actual -------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ name the preferred ones after the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from dtdr.agents import search
@@ -62,7 +62,7 @@ class _Anthropic(Provider):
     def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
         """See ``Provider``."""
         if form == "filtered":
-            return {"tools": filter_tools(body["tools"], selection, keep=_forced_names(body))}
+            return {"tools": self.filter_tools(body["tools"], selection, keep=_forced_names(body))}
         is_weighted = form == "hint-weighted"
         return {"messages": with_hint(self.messages(body), selection, weighted=is_weighted)}
 
@@ -85,7 +85,7 @@ class _Anthropic(Provider):
         also = _forced_names(body)
         return {
             "messages": insert_loads(messages, answers, tools, mask, load, also=also),
-            "tools": _without(
+            "tools": self.replace_tools(
                 [LOADER_TOOL, *tools.tools],
                 lambda name: name in waiting,
                 lambda tool: {**tool, "defer_loading": True},
@@ -96,25 +96,8 @@ class _Anthropic(Provider):
 _ANTHROPIC = _Anthropic()
 tool_name, tool_names = _ANTHROPIC.tool_name, _ANTHROPIC.tool_names
 transcript, select, apply = _ANTHROPIC.transcript, _ANTHROPIC.select, _ANTHROPIC.apply
-mask_request, amask_request = _ANTHROPIC.mask_request, _ANTHROPIC.amask_request
-
-
-def filter_tools(
-    tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
-) -> list[Any]:
-    """The shown tools in their order; tools without a name, and those to ``keep``, stay.
-
-    A cache breakpoint on a tool that is left out moves to the nearest one before it that stays.
-
-    Raises:
-        InputError: two tools share a name.
-    """
-    tool_names(tools)
-    return _without(
-        tools,
-        lambda name: not selection.shows(name) and name not in keep,
-        lambda tool: None,
-    )
+mask_request, filter_tools = _ANTHROPIC.mask_request, _ANTHROPIC.filter_tools
+count_definitions = _ANTHROPIC.count_definitions
 
 
 def with_hint(
@@ -203,35 +186,6 @@ def _forced_names(body: Mapping[str, Any]) -> tuple[str, ...]:
     choice = body.get("tool_choice")
     name = choice.get("name") if isinstance(choice, Mapping) else None
     return (name,) if isinstance(name, str) else ()
-
-
-def _without(
-    tools: Sequence[Any],
-    leaves: Callable[[str], bool],
-    instead: Callable[[Mapping[str, Any]], Any],
-) -> list[Any]:
-    """The tools, of which some leave; their cache breakpoints move to the tool before.
-
-    Args:
-        tools: the request's ``tools``.
-        leaves: whether the tool of that name leaves.
-        instead: its replacement; None for none.
-    """
-    changed: list[Any] = []
-    last = None
-    for tool in tools:
-        name = tool_name(tool)
-        if name is None or not leaves(name):
-            last = len(changed)
-            changed.append(tool)
-            continue
-        record = dict(as_json(tool))
-        breakpoint_ = record.pop("cache_control", None)
-        if breakpoint_ is not None and last is not None:
-            changed[last] = {"cache_control": breakpoint_, **as_json(changed[last])}
-        if (other := instead(record)) is not None:
-            changed.append(other)
-    return changed
 
 
 def _field(value: object, key: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -32,8 +31,8 @@ Step = tuple[Run, Sequence[str]]
 class ToolMask:
     """A fitted retriever and a policy: decides which tools every integration shows.
 
-    It keeps no state of any run, so one object serves all runs and threads. A sticky policy gets
-    its state from the transcript, by going through its steps again.
+    It keeps no state, so one object serves all runs and threads. For a sticky policy, it ranks the
+    steps of the transcript again.
 
     Args:
         retriever: a fitted one, or the folder of a model.
@@ -131,16 +130,6 @@ class ToolMask:
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             selections = [selector.show_all(names, _reason(error))]
         return [*selections[:-1], _warn(selections[-1])]
-
-    async def aselect(
-        self,
-        names: Sequence[str],
-        transcript: Conversation,
-        *,
-        costs: Mapping[str, int] | None = None,
-    ) -> ToolSelection:
-        """``select`` in a thread, so that an encoder's server does not block the loop."""
-        return await asyncio.to_thread(self.select, names, transcript, costs=costs)
 
     def search(
         self, text: str, tools: Sequence[Tool], transcript: Conversation, k: int = LIMIT
@@ -266,12 +255,6 @@ class ToolRun:
             except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
                 failure = _reason(error)
         return _warn(self._selector.show_all(names, failure))
-
-    async def aselect(
-        self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
-    ) -> ToolSelection:
-        """``select`` in a thread."""
-        return await asyncio.to_thread(self.select, names, costs=costs)
 
 
 @lru_cache(maxsize=16)

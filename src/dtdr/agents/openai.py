@@ -11,7 +11,7 @@ name the preferred ones after the conversation.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from dtdr.agents import search
@@ -102,23 +102,8 @@ class _OpenAI(Provider):
 _OPENAI = _OpenAI()
 tool_name, tool_names = _OPENAI.tool_name, _OPENAI.tool_names
 transcript, select, apply = _OPENAI.transcript, _OPENAI.select, _OPENAI.apply
-mask_request, amask_request = _OPENAI.mask_request, _OPENAI.amask_request
-
-
-def filter_tools(
-    tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
-) -> list[Any]:
-    """The shown tools in their order; tools without a name, and those to ``keep``, stay.
-
-    Raises:
-        InputError: two tools share a name.
-    """
-    tool_names(tools)
-    return [
-        tool
-        for tool in tools
-        if selection.shows(name := tool_name(tool)) or (name is not None and name in keep)
-    ]
+mask_request, filter_tools = _OPENAI.mask_request, _OPENAI.filter_tools
+count_definitions = _OPENAI.count_definitions
 
 
 def allowed_tools(

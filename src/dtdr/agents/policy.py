@@ -29,14 +29,14 @@ at .05, .904 and 13.66 at .1; T-Eval .808, .778, .756 for 18.68, 13.42, 12.99; U
 class ToolPolicy(Selection):
     """How many tools are shown, which always are, and when the set may change.
 
-    The bounds are those of ``Selection``, with three differences: without any, at least the five
-    best tools are shown; ``token_budget`` counts the tools that are shown in any case first; and
-    for a query unlike the demonstrations ``fallback`` sets ``top_k`` aside, too.
+    The bounds are those of ``Selection``, with three differences. Without any, at least the five
+    best tools are shown. ``token_budget`` first counts the tools that are shown in any case. For a
+    query unlike the demonstrations, ``fallback`` also ignores ``top_k``.
     With every policy, tools that were called and tools that the retriever does not know are shown,
     and at least one tool that it knows. The end of plan is not a tool here.
 
     Attributes:
-        always_include: names that are shown whatever their rank.
+        always_include: names of tools that are always shown.
         sticky: ``none`` follows the ranking at every step; ``grow`` never takes a tool away
             within a run; ``confidence`` keeps the set until another set is more probable by more
             than ``tolerance``.

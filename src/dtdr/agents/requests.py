@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,9 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
+
+_SEND_ALL = frozenset(("allowed-tools", "hint", "hint-weighted"))
+"""Forms that send every definition."""
 
 
 def as_json(value: object) -> Any:
@@ -182,11 +184,63 @@ class Provider(ABC):
         self.messages(body)
         return {**body, **(self.load(body, mask) if body.get("tools") else {})}
 
-    async def amask_request(
-        self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None
-    ) -> dict[str, Any]:
-        """``mask_request`` in a thread, so that ranking does not block an event loop."""
-        return await asyncio.to_thread(self.mask_request, body, mask, form)
+    def filter_tools(
+        self, tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
+    ) -> list[Any]:
+        """The shown tools in their order; tools without a name, and those to ``keep``, stay.
+
+        A cache breakpoint on a tool that is left out moves to the nearest one before it that stays.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        self.tool_names(tools)
+        return self.replace_tools(
+            tools,
+            lambda name: not selection.shows(name) and name not in keep,
+            lambda tool: None,
+        )
+
+    def replace_tools(
+        self,
+        tools: Sequence[Any],
+        leaves: Callable[[str], bool],
+        instead: Callable[[Mapping[str, Any]], Any],
+    ) -> list[Any]:
+        """The tools, of which some leave; their cache breakpoints move to the tool before.
+
+        Args:
+            tools: the request's ``tools``.
+            leaves: whether the tool of that name leaves.
+            instead: its replacement; None for none.
+        """
+        changed: list[Any] = []
+        last = None
+        for tool in tools:
+            name = self.tool_name(tool)
+            if name is None or not leaves(name):
+                last = len(changed)
+                changed.append(tool)
+                continue
+            record = dict(as_json(tool))
+            breakpoint_ = record.pop("cache_control", None)
+            if breakpoint_ is not None and last is not None:
+                changed[last] = {"cache_control": breakpoint_, **as_json(changed[last])}
+            if (other := instead(record)) is not None:
+                changed.append(other)
+        return changed
+
+    def count_definitions(
+        self, request: Mapping[str, Any], selection: ToolSelection, form: str
+    ) -> tuple[int, int]:
+        """Tokens of the definitions that a form shows to the model at a step, and of the others."""
+        shown = hidden = 0
+        for tool in request.get("tools") or ():
+            if form in _SEND_ALL or selection.shows(self.tool_name(tool)):
+                shown += count_tokens(as_json(tool))
+            else:
+                hidden += count_tokens(as_json(tool))
+        return shown, hidden
 
 
 def check_list(value: object, name: str) -> Sequence[Any]:
@@ -194,40 +248,6 @@ def check_list(value: object, name: str) -> Sequence[Any]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise InputError(f"{name!r} must be a list, not {type(value).__name__}")
     return value
-
-
-def count_definitions(
-    request: Mapping[str, Any], masked: Mapping[str, Any], name_of: Callable[[Any], str | None]
-) -> tuple[int, int]:
-    """Tokens of the definitions that the model reads in a masked request, and of the others.
-
-    The model reads a deferred tool once a message refers to it, an added one where it is added, and
-    one without a name always.
-    """
-    listed = list(masked.get("tools") or ())
-    messages = masked.get("messages", masked.get("input"))
-    referred: set[object] = set()
-    for item in map(as_json, messages if isinstance(messages, list) else ()):
-        if isinstance(item, Mapping) and item.get("type") == "additional_tools":
-            listed += item.get("tools") or ()
-        for block in _parts(item):
-            loads = (part for part in _parts(block) if part.get("type") == "tool_reference")
-            referred.update(part.get("tool_name") for part in loads)
-    read = sum(
-        count_tokens(tool)
-        for tool in map(as_json, listed)
-        if not tool.get("defer_loading") or name_of(tool) in referred
-    )
-    every = sum(count_tokens(as_json(tool)) for tool in request.get("tools") or ())
-    return read, max(0, every - read)
-
-
-def _parts(value: object) -> list[Mapping[str, Any]]:
-    """The objects in the content of a message or a block."""
-    content = value.get("content") if isinstance(value, Mapping) else None
-    return (
-        [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    )
 
 
 def hint_text(selection: ToolSelection, *, weighted: bool = False) -> str:

@@ -42,7 +42,7 @@ def advise(
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare ways to show tools by the tokens that they would cost on your runs.
+    """Compare the tokens that ways to show tools cost.
 
     Give runs that the model did not learn from. If you fitted it with --split, give the same
     --split, and the command counts only the test side. In the column Cold, each run starts with an
@@ -64,7 +64,7 @@ def advise(
         runs = choose_split(data_set, split).testing(runs)
     if any(is_fitted_to(retriever, some) for some in (runs, data_set.demonstrations)):
         note(
-            "the model learned from these very runs, so recall is too good to be true; "
+            "the model learned from these very runs, so recall is too high; "
             "fit and advise with the same --split to count runs that it never saw"
         )
     costs = compare(retriever, runs, data_set.tools, policy=policy, sizes=sizes)

@@ -21,7 +21,7 @@ def erase(
     dry_run: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Delete all demonstrations of a group, such as a user, from files.
+    """Delete the demonstrations of a group, such as a user.
 
     Models keep what they learned until you fit them again. If you name a model with --model, dtdr
     inspect and dtdr serve warn about it until then.

@@ -52,7 +52,7 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers or a model rank the tools at each step.
+    """Measure how well retrievers or a model rank each step.
 
     Without --model, each retriever learns from one side of a split and is tested on the other. With
     --model, the model is tested on all runs, and the command lists its most confident mistakes.

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -100,9 +100,7 @@ def fit(
     if split is not None:
         demonstrations = choose_split(source, split, seed=seed).training(demonstrations)
     started = time.perf_counter()
-    learned: ArgumentOptions | Literal[False] = False
-    if arguments:
-        learned = ArgumentOptions(min_runs=own.value_runs)
+    learned = arguments and ArgumentOptions(min_runs=own.value_runs)
     chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
     if drawn is not None:
         counts = drawn.counts
@@ -118,14 +116,11 @@ def fit(
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,
         "sampled": training.sampled,
-        "parts": None if drawn is None else drawn.parts,
         "skipped_failures": training.skipped_failures,
         "orders": dict(count_orders(demonstrations)),
         "skipped_bad": 0 if bad is None else bad.count,
         "tools": len(chosen.tools_) - 1,  # as everywhere, without the end of the plan
         "fit_seconds": round(seconds, 4),
-        "arguments": arguments,
-        "plans": plans,
         "bytes": sum(item.stat().st_size for item in output.iterdir()),
     }
     _note_failures(chosen, demonstrations)

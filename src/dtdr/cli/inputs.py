@@ -47,9 +47,7 @@ def load_dataset(
         report_bad(bad)
         return named if tools is None else replace(named, tools=read_tools(tools))
     if not paths or dataset is not None:
-        raise InputError(
-            "name the demonstrations once: a demonstrations.jsonl file or logs, or --dataset NAME"
-        )
+        raise InputError("give the data once: files of demonstrations or logs, or --dataset NAME")
     stream = open_data(paths, bad=bad)
     demonstrations = list(track(stream, f"Reading {paths[0].name}"))
     report_bad(bad)
@@ -128,10 +126,7 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
     try:
         return splits.fixed_split(dataset.name, None, choice, records=records)
     except InputError as error:
-        raise InputError(
-            f"--split {choice!r} is not a split file and not default, paper, group or a fixed "
-            f"split's variant ({error})"
-        ) from error
+        raise InputError(f"unknown split {choice!r}: {error}") from error
 
 
 def is_fitted_to(retriever: Model, runs: Sequence[Demonstration]) -> bool:
@@ -151,16 +146,6 @@ def report_bad(bad: BadRecords | None) -> None:
     note(f"left out {bad.count} bad record{'s' if bad.count > 1 else ''} in all")
 
 
-def check_query(query: str | None) -> None:
-    """Refuse a blank query.
-
-    Raises:
-        InputError: it is blank.
-    """
-    if query is not None and not query.strip():
-        raise InputError("the query is empty; write what the user asked for")
-
-
 def load_with_run(
     folder: Path, query: str | None, history: Sequence[str] | None, run_file: str | None
 ) -> tuple[Model, Run]:
@@ -170,7 +155,8 @@ def load_with_run(
         InputError: both or neither are there, or as ``read_run``.
         ModelError: the folder has no usable model.
     """
-    check_query(query)
+    if query is not None and not query.strip():
+        raise InputError("the query is empty; write what the user asked for")
     if run_file is not None:
         if query is not None or history:
             raise InputError("--run includes a query and its calls; give --run alone, or a query")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,14 @@ def inspect(
     if as_json:
         print_json(description)
         return
-    print_table(("Model", str(model)), _facts(description).items())
+    arguments = description.get("arguments")
+    try:
+        facts = _facts(description)
+        thresholds = [] if arguments is None else _thresholds(arguments)
+        values = [] if arguments is None else list(_values(arguments))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"the configuration of {model} is damaged; fit it again") from error
+    print_table(("Model", str(model)), facts.items())
     if tensors := description["tensors"]:
         print_table(
             ("Array", "Shape", "Type", "Bytes"),
@@ -45,32 +51,20 @@ def inspect(
                 for name, about in tensors.items()
             ],
         )
-    arguments = description.get("arguments")
-    if arguments is None:
-        return
-    with _damaged("arguments"):
-        thresholds = [
-            [float(item[name]) for name in ("exact", "probability", "calls")]
-            for item in arguments["thresholds"]
-        ]
-        values = list(_values(arguments))
     if thresholds:
         title = "Calls that are filled exactly, on held-out runs"
         print_table(("Exact", "From a probability of", "Calls"), thresholds, title=title)
     if values:
         title = "Values of arguments in the model"
         print_table(("Tool", "Argument", "Values"), values, title=title)
-    else:
+    elif arguments is not None:
         say("The model has no values of arguments.")
 
 
-@contextmanager
-def _damaged(what: str) -> Iterator[None]:
-    """A stranger's folder may have anything in its records."""
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"the model's record of {what} is damaged; fit it again") from error
+def _thresholds(arguments: dict[str, Any]) -> list[list[float]]:
+    """The share of exact calls from a probability, and their number."""
+    names = ("exact", "probability", "calls")
+    return [[float(item[name]) for name in names] for item in arguments["thresholds"]]
 
 
 def _values(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -79,13 +73,11 @@ def _values(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for tool, names in arguments["constants"].items():
         for name, about in names.items():
             values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
-            if fields := about.get("fields"):
-                values.append("{" + ", ".join(fields) + "}")
+            if fields := ", ".join(about.get("fields", ())):
+                values.append(f"{{{fields}}}" if name else fields)
             if values:
-                yield today.get(tool, tool) if tool else "(any tool)", name, ", ".join(values)
-    for tool, paths in arguments.get("paths", {}).items():
-        if paths:
-            yield today.get(tool, tool), "(its output)", ", ".join(paths)
+                shown = today.get(tool, tool) if tool else "(any tool)"
+                yield shown, name or "(its output)", ", ".join(values)
 
 
 def _facts(description: dict[str, Any]) -> dict[str, str]:
@@ -120,13 +112,10 @@ def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
     """How the model chooses the first whole plan, and the counts that decided it."""
     if not plans or "held_out" not in plans:
         return {}
-    with _damaged("plans"):
-        check = {name: int(number) for name, number in plans["held_out"].items()}
-        rivals = f"{check['ranked']:,} right of {check['plans']:,} held out, "
-        rivals += f"{check['greedy']:,} by the best tool of each step"
-        return {
-            "plans": f"{'ranked' if check['is_ahead'] else 'the best tool of each step'}: {rivals}"
-        }
+    check = {name: int(number) for name, number in plans["held_out"].items()}
+    first = "ranked" if check["is_ahead"] else "the best tool of each step"
+    right = f"{check['ranked']:,} right of {check['plans']:,} held out"
+    return {"plans": f"{first}: {right}, {check['greedy']:,} by the best tool of each step"}
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

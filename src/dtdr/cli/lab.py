@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = CommandGroup(
     name="lab",
-    help="Run suites of experiments, such as the paper's tables, and write one report.",
+    help="Run suites of experiments and write a report.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
@@ -95,7 +95,7 @@ def run(
         dataset (NAME): Use only this set; repeatable.
         retriever (NAME): Run only this retriever, or your own as module:Class; repeatable.
         encoder (NAME): Use this encoder in retrievers that have one; repeatable.
-        llm (NAME): Ask this LLM, gguf:PATH or openai:NAME@URL; repeatable.
+        llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME; repeatable.
         seeds (N): Number of seeds, each with its own split.
         full: Ask the LLM at every held-out step and plan.
         workers (N): Number of processes.  [default: 2]

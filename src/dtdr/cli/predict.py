@@ -50,11 +50,7 @@ def predict(
                 "retriever": retriever.name,
                 "query": run.query,
                 "history": list(run.history),
-                **(
-                    {"plans": [item.to_dict() for item in predicted]}
-                    if plans
-                    else {"calls": [item.to_dict() for item in calls]}
-                ),
+                "plans" if plans else "calls": [item.to_dict() for item in (*predicted, *calls)],
             }
         )
     elif predicted:

@@ -91,7 +91,7 @@ def _print(model: Model, calls: int, shown: Sequence[dict[str, Any]]) -> None:
 def _print_explanation(why: Explanation) -> None:
     tool, rival = (shorten(printable(name), _NAME) for name in (why.tool, why.rival))
     say(
-        f"\nWhy {tool} (place {why.rank}, {why.probability:.3f}) and not {rival} "
+        f"\nWhy {tool} (rank {why.rank}, {why.probability:.3f}) and not {rival} "
         f"({why.rival_probability:.3f})",
         style="bold",
     )

@@ -89,7 +89,7 @@ def create(
     role: Literal["rank", "admin"] = "rank",
     about: Annotated[str, typer.Option("--note")] = "",
 ) -> None:
-    """Create a key, print it once, and store its hash in a new or existing file.
+    """Create a key, print it once, and store its hash.
 
     Example: dtdr keys create keys.json --role admin --note "nightly refit"
 

@@ -25,8 +25,7 @@ class SeenIds:
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode=OFF")
-        self._database.execute("PRAGMA synchronous=OFF")
+        self._database.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY) WITHOUT ROWID")
         self._add = self._database.cursor().execute
 
@@ -203,7 +202,7 @@ def convert_records(
             is_empty = False
             yield demonstration
     if is_empty:
-        raise InputError(f"{path or 'the input'} has no demonstration of this format")
+        raise InputError(f"{path or 'the input'} has no demonstrations")
 
 
 def read_tools(path: str | Path) -> tuple[Tool, ...]:

@@ -74,7 +74,7 @@ class Demonstration(msgspec.Struct, frozen=True):
 
     Attributes:
         source: where it came from.
-        outcome: lets learning skip failed runs.
+        outcome: ``success`` or ``failure``; ``fit`` leaves out failures.
         group: what must stay on one side of a split (a conversation, a user, a template).
         before: messages and calls of earlier turns, oldest first. These calls are also the plan's
             ``earlier`` calls.
@@ -276,8 +276,8 @@ def _as_demonstration(value: object, position: str) -> Demonstration:
         return Demonstration.from_dict({"id": position, **value})
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise InputError(
-            f"it is {kind_of(value)}; give a Demonstration, its JSON object, or a pair of the "
-            "query and the list of tool names"
+            "it must be a Demonstration, its JSON object, or a pair of the query and the list of "
+            f"tool names, not {kind_of(value)}"
         )
     query, tools = value
     if not isinstance(query, str) or not query.strip():

@@ -53,7 +53,7 @@ def leave_out(reason: str, bad: BadRecords | None) -> None:
         InputError: bad records are not counted.
     """
     if bad is None or bad.is_strict:
-        raise InputError(f"{reason}; fix it, or pass --skip-bad where there is that option")
+        raise InputError(f"{reason}; fix it, or pass --skip-bad if the command has it")
     bad.add(reason)
 
 

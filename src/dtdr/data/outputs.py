@@ -213,7 +213,7 @@ class _Cutter:
             return self._object(value, depth)
         if isinstance(value, list):
             return self._list(value, depth)
-        self.room -= len(value) + 2 if isinstance(value, str) else _number_size(value)
+        self.room -= _leaf_size(value)
         return json_codec.finite(value) if isinstance(value, float) else value
 
     def _object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
@@ -243,13 +243,15 @@ class _Cutter:
         if isinstance(item, (dict, list)):
             size, fits = 2, depth < _MAX_DEPTH
         else:
-            size, fits = len(item) + 2 if isinstance(item, str) else _number_size(item), True
+            size, fits = _leaf_size(item), True
         fits = fits and size + more <= self.room
         self.is_cut = self.is_cut or not fits
         return fits
 
 
-def _number_size(value: Any) -> int:
+def _leaf_size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) + 2
     if isinstance(value, float):
         return len(repr(value))
     if isinstance(value, int) and not isinstance(value, bool):

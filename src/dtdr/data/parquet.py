@@ -54,8 +54,8 @@ def iter_rows(stream: IO[bytes], **options: Any) -> Iterator[dict[str, Any]]:
 def iter_batches(
     stream: IO[bytes],
     *,
+    known: Sequence[str],
     needed: Sequence[str] = (),
-    known: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
 ) -> Iterator[Any]:
     """Yield the rows of a Parquet file as record batches of a few megabytes.
@@ -64,9 +64,9 @@ def iter_batches(
 
     Args:
         stream: the file.
+        known: columns to read, if they are there; ``calls.tool`` is one field of the objects in a
+            list.
         needed: columns that must be there.
-        known: columns to read, if they are there; None for all. ``calls.tool`` is one field of the
-            objects in a list.
         groups: row groups to read; None for all.
 
     Raises:
@@ -82,9 +82,8 @@ def iter_batches(
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
         schema = [file.schema.column(number) for number in range(file.metadata.num_columns)]
-        columns = [column.path for column in schema] if known is None else _columns_of(file, known)
-        size = stream.seek(0, os.SEEK_END)
-        _check_budget(file, size, groups, columns)
+        columns = _columns_of([column.path for column in schema], known)
+        _check_budget(file, stream.seek(0, os.SEEK_END), groups, columns)
         texts = [column.path for column in schema if column.physical_type == "BYTE_ARRAY"]
         compact = parquet.ParquetFile(
             stream, page_checksum_verification=True, read_dictionary=texts
@@ -108,9 +107,8 @@ def iter_batches(
         raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
 
 
-def _columns_of(file: Any, known: Sequence[str]) -> list[str]:
+def _columns_of(paths: Sequence[str], known: Sequence[str]) -> list[str]:
     """Paths of the columns of these names; a field of objects in a list is the fourth step."""
-    paths = [file.schema.column(number).path for number in range(file.metadata.num_columns)]
     columns = []
     for name in known:
         column, *field = name.split(".")

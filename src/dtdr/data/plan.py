@@ -28,7 +28,7 @@ ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a teacher-forced walk: the calls so far, and what may come next.
+    """One step of a plan: the calls so far, and what may come next.
 
     ``acceptable`` is by dependency, as in the paper; ``targets`` is what a retriever learns to
     predict (``Plan.next_calls``).
@@ -62,12 +62,6 @@ class Plan:
     earlier: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
-        self._validate()
-        if any(item.path is not None for references in self._references for item in references):
-            check_pointers(self.calls, self.earlier)
-
-    def _validate(self) -> None:
-        """Check names, ids, steps and dependencies."""
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")
@@ -87,6 +81,8 @@ class Plan:
                     )
                 latest = call.step
         self.dependencies  # noqa: B018  # validates on construction
+        if any(item.path is not None for references in self._references for item in references):
+            check_pointers(self.calls, self.earlier)
 
     @classmethod
     def in_order(cls, calls: Sequence[ToolCall], links: Iterable[tuple[str, str]] = ()) -> Plan:
@@ -152,15 +148,10 @@ class Plan:
             if index not in finished and needs <= finished
         ) or frozenset({END})
 
-    @cached_property
-    def has_order(self) -> bool:
-        """Whether a call has a step."""
-        return any(call.step is not None for call in self.calls)
-
     @property
     def order_rule(self) -> Literal["steps", "dependencies", "any"]:
         """What orders the calls: steps, dependencies, or nothing."""
-        if self.has_order:
+        if any(call.step is not None for call in self.calls):
             return "steps"
         return "dependencies" if any(self.dependencies) else "any"
 
@@ -225,7 +216,7 @@ class Plan:
         )
 
     def steps(self) -> Iterator[Step]:
-        """The teacher-forced walk: ``len(plan) + 1`` steps, of which the last accepts ``END``."""
+        """The ``len(plan) + 1`` steps, each after the calls before it; the last accepts ``END``."""
         for index in range(len(self.calls) + 1):
             done = range(index)
             yield Step(self.tools[:index], self.acceptable_next(done), self.next_calls(done))

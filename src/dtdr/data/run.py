@@ -194,9 +194,8 @@ class Run:
             raise InputError(f"a call needs the name of a tool, not {kind_of(call.tool)}")
         if call.tool in NO_CALLS:
             raise InputError(f"a call needs the name of a tool, not {call.tool!r}")
-        if not (call.tool.isascii() and call.id.isascii()):
-            check_text(call.tool, "the tool name")
-            check_text(call.id, "the id of a call")
+        check_text(call.tool, "the tool name")
+        check_text(call.id, "the id of a call")
         if call.arguments and _is_deep(call.arguments):
             raise InputError(
                 f"the arguments of call {call.id!r} are nested more than {_MAX_DEPTH} deep"

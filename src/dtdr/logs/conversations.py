@@ -5,6 +5,7 @@ Every request repeats the whole conversation; the longest request of each is kep
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dtdr.logs.log_format import (
     Window,
     as_list,
     as_mapping,
+    as_text,
     digest,
     find_time,
     first_of,
@@ -41,13 +43,18 @@ _RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request's messages and the replies, and when it was made, in nanoseconds since 1970."""
+    """A request's messages and the replies, and when it was made, in nanoseconds since 1970.
+
+    ``id`` is that of the response, ``former`` that of the response before; empty if unknown.
+    """
 
     messages: list[Any]
     replies: list[Any]
-    tools: Any = None
-    system: Any = None
-    at: int = 0
+    tools: Any
+    system: Any
+    at: int
+    id: str
+    former: str
 
 
 class ConversationFormat(TraceFormat):
@@ -67,7 +74,7 @@ class ConversationFormat(TraceFormat):
         self._last: dict[int, str] = {}
         self._inner: set[int] = set()
         self._marks: dict[str, tuple[list[int], int]] = {}
-        self._next = 0
+        self._new_keys = map(str, itertools.count(1))
 
     @abstractmethod
     def replies(self, response: Any) -> list[Any]:
@@ -94,15 +101,15 @@ class ConversationFormat(TraceFormat):
             return next(filter(None, values), None)
 
         tools, system = find("tools", "functions"), find("system", "instructions")
-        return Exchange(messages, replies, tools, system, find_time(whole, response))
+        ids = as_text(response.get("id")), as_text(find("previous_response_id"))
+        return Exchange(messages, replies, tools, system, find_time(whole, response), *ids)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``TraceFormat.add``."""
-        self._file(record, raw, place)
+        self._file(self.exchange(record), raw, place)
 
-    def _file(self, record: Any, raw: bytes, place: tuple[int, int]) -> str:
+    def _file(self, exchange: Exchange, raw: bytes, place: tuple[int, int]) -> str:
         """The key of the request's conversation; empty if that has the request already."""
-        exchange = self.exchange(record)
         self.tools.add(exchange.tools)
         marks, asked, replies = self._chain(exchange)
         if not marks:
@@ -112,14 +119,10 @@ class ConversationFormat(TraceFormat):
             return ""
         known = self._find_continued(marks, asked, replies)
         self.counts["superseded requests"] += known is not None
-        key = self._new_key() if known is None else known
+        key = next(self._new_keys) if known is None else known
         self._register(key, marks, asked)
         self.window.put(key, [raw], place)
         return key
-
-    def _new_key(self) -> str:
-        self._next += 1
-        return f"{self._next}"
 
     def items(self, message: Any) -> Iterable[Item]:
         """The contents of a message."""
@@ -138,7 +141,8 @@ class ConversationFormat(TraceFormat):
             exchange = self.exchange(record)
             asked = exchange.messages
             if len(payloads) > 1:  # else all have the time of the trace
-                asked = [_with_time(message, exchange.at) for message in asked]
+                at = {"timestamp": exchange.at}
+                asked = [at | item if "role" in item else item for item in asked]
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
             offered = self.tools.add(exchange.tools) or offered
@@ -275,12 +279,6 @@ def _mark(item: Item) -> object:
     if isinstance(item, ToolResult):
         return item.id or str(item.output)
     return type(item), item.text
-
-
-def _with_time(message: Any, at: int) -> Any:
-    """A message with the time of its request, if it has none."""
-    has_role = isinstance(message, dict) and "role" in message
-    return {"timestamp": at, **message} if has_role else message
 
 
 def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Mapping[str, Any]:

@@ -55,7 +55,10 @@ class LangSmith(SpanFormat):
         extra = as_mapping(run.get("extra"))
         if not span.parent:
             span.failed = span.failed or run_failed(run) or run_failed(extra)
-        span.group = _group(extra, run)
+        # A run's own session_id is the project, which is not a conversation.
+        keys = ("thread_id", "conversation_id")
+        group = first_of(extra.get("metadata"), *keys, "session_id") or first_of(run, *keys)
+        span.group = as_text(group)
         if span.kind == "tool":
             span.tool = name
             span.arguments = _arguments(inputs)
@@ -73,13 +76,6 @@ class LangSmith(SpanFormat):
             span.kind = ""
             read_question(span, inputs)
         return span
-
-
-def _group(extra: Mapping[str, Any], run: Mapping[str, Any]) -> str:
-    # A run's own session_id is the project, which is not a conversation.
-    keys = ("thread_id", "conversation_id")
-    metadata = extra.get("metadata")
-    return as_text(first_of(metadata, *keys, "session_id") or first_of(run, *keys))
 
 
 def _arguments(inputs: Any) -> Any:

@@ -113,7 +113,12 @@ class Importer:
         table = sorted(self.format.tools.by_name.values(), key=lambda tool: tool.name)
         if self.redactor is None:
             return table
-        return [_scrubbed_tool(tool, self.redactor) for tool in table]
+        text = self.redactor.text
+        scrubbed = []
+        for tool in table:
+            parameters = (replace(p, description=text(p.description)) for p in tool.parameters)
+            scrubbed.append(Tool(tool.name, text(tool.description), tuple(parameters)))
+        return scrubbed
 
     def summary(self) -> dict[str, Any]:
         """What was read, kept and left out, and why."""
@@ -140,13 +145,6 @@ class Importer:
         elif not isinstance(error, InputError):
             reason = f"not of the shape of {self.format.name} records ({error})"
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
-
-
-def _scrubbed_tool(tool: Tool, redactor: Redactor) -> Tool:
-    parameters = (
-        replace(item, description=redactor.text(item.description)) for item in tool.parameters
-    )
-    return Tool(tool.name, redactor.text(tool.description), tuple(parameters))
 
 
 def import_traces(importer: Importer, output: Path, *, force: bool = False) -> None:

@@ -198,11 +198,6 @@ def positioned(messages: Iterable[Iterable[Item]]) -> Iterator[tuple[int, Item]]
             yield position, item
 
 
-def read_conversation(messages: Iterable[Any], system: Any = None) -> Trace:
-    """The trace of a conversation's messages."""
-    return conversation(positioned(map(items_of, messages)), system)
-
-
 def _take_waiting(waiting: list[TracedCall], answer: ToolResult) -> TracedCall | None:
     """The call that an answer belongs to, removed from those that wait for one."""
     for index in range(len(waiting) - 1, -1, -1):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
-from dtdr.logs.log_format import Window, as_list, as_text, first_of
+from dtdr.logs.log_format import Window, as_list, first_of
 from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, items_of, output_of
 
 _ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
@@ -46,35 +46,26 @@ class OpenAIResponses(ConversationFormat):
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with the conversation that it names or repeats."""
-        former, current = self._names(record)
-        known = self._heads.get(former)
-        if not former or known is None:
-            filed = self._file(record, raw, place)
-            if current and filed:
-                self._name(filed, [current])
-            return
         exchange = self.exchange(record)
+        known = self._heads.get(exchange.former)
+        if known is None:
+            filed = self._file(exchange, raw, place)
+            if exchange.id and filed:
+                self._name(filed, [exchange.id])
+            return
         self.tools.add(exchange.tools)
         key, position = known
         chain = self.window.payloads(key)[: position + 1]
         names = self._responses[key][: position + 1]
         if position + 1 < len(self._responses[key]):
-            key = self._new_key()  # a second answer to the same response: another conversation
+            key = next(self._new_keys)  # a second answer to the same response: another conversation
         self.counts["superseded requests"] += 1
         self.window.put(key, [*chain, raw], place)
-        self._name(key, [*names, current])
+        self._name(key, [*names, exchange.id])
 
     def items(self, message: Any) -> Iterable[Item]:
         """The contents of an item."""
         return response_items(message)
-
-    def _names(self, record: Any) -> tuple[str, str]:
-        """Ids of the previous response and of the record's response."""
-        response = find_response(record, "output")
-        request = find_request(record, "input")
-        former = request.get("previous_response_id") or response.get("previous_response_id")
-        current = response.get("id")
-        return as_text(former), as_text(current)
 
     def _name(self, key: str, names: list[str]) -> None:
         self._responses[key] = names

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.errors import InputError
-from dtdr.logs.secret_names import KNOWN, TELLING, Secrecy, is_random, secrecy
+from dtdr.logs.secret_names import KNOWN, PATTERNS, TELLING, Secrecy, is_random, secrecy
 
 Match = re.Match[str]
 Span = tuple[int, int]
@@ -67,20 +67,11 @@ def _is_iban(match: Match, _name: str) -> bool | Span:
     return False
 
 
-_VERSION = re.compile(
-    r"(?:version|release|build|firmware|driver|\bv|\bver|\brev|[=~<>^]="
-    r"|(?:chrome|chromium|edg|safari|webkit)/)\W{0,4}\Z",
-    re.I,
-)
-_NUMBERED = re.compile(
-    r"(?:art|article|item|part|sku|order|ref|no|nr|number|invoice|id)\W{1,3}\Z", re.I
-)
-
-
-def _before(pattern: re.Pattern[str], match: Match, name: str) -> bool:
+def _before(pattern: str, match: Match, name: str) -> bool:
     """Whether the text before a match, or the name of its field, ends with the pattern."""
     text = match.string[max(0, match.start() - 20) : match.start()]
-    return pattern.search(f"{name[-20:]}: {text}" if match.start() < 20 else text) is not None
+    search = PATTERNS[pattern].search
+    return search(f"{name[-20:]}: {text}" if match.start() < 20 else text) is not None
 
 
 def _is_address(match: Match, name: str) -> bool:
@@ -98,7 +89,7 @@ def _is_address(match: Match, name: str) -> bool:
         )
     parts = list(map(int, text.split(".")))
     return (
-        (max(parts) > 31 or parts[0] == 10) and parts[0] > 0 and not _before(_VERSION, match, name)
+        (max(parts) > 31 or parts[0] == 10) and parts[0] > 0 and not _before("version", match, name)
     )
 
 
@@ -109,47 +100,27 @@ def _is_phone(match: Match, name: str) -> bool:
         return 8 <= len(digits) <= 16 and not re.fullmatch(r"\+\d+\.\d+", text)
     # In North America neither the area nor the exchange begins with 0 or 1.
     has_area = text[0] == "("  # other numbers are not written so
-    return min(digits[0], digits[3]) > "1" and (has_area or not _before(_NUMBERED, match, name))
+    return min(digits[0], digits[3]) > "1" and (has_area or not _before("numbered", match, name))
 
 
 _QUOTED = re.compile(
     rf"@?(?P<q>{KNOWN['parts']['QUOTE']})(?P<secret>[^\n]{{1,4000}}?)(?<!\\)(?P=q)"
 )
-_BARE = re.compile(r"""(?P<secret>[^\s"'`\\,;&<>{}()\[\]|*][^\s"'`\\,;&<>{}\[\]|]{2,4000})""")
-_WHOLE_LINE = re.compile(
-    r"""(?P<secret>[^\s"'`\\\[{<|>&*]\S*(?:[ \t][^\s#]\S*){0,4})(?=[ \t]*(?:#|[\r\n]|\Z))"""
-)
-_ENVIRONMENT = re.compile(r"""(?P<secret>[^\s"'`\\\[{<][^\s"']*)""")
-_BLOCK = re.compile(r"[|>][+-]?\n(?P<secret>(?:[ \t]+\S[^\n]*(?:\n|\Z)){1,200})")
-_ELEMENT = re.compile(r"(?:<!\[CDATA\[)?(?P<secret>[^<>&\[\]]{1,4000})(?=\]\]>|</|&lt;/)")
-_HEADER = re.compile(
-    r"""(?P<secret>[\w-]{2,40}\s(?:\w+="[^"\n]*"[,\s]*){1,20}|[^\s\[\\"'][^\r\n"'\\]*)"""
-)
-_PROSE = re.compile(
-    r"(?:must|is|are|was|should|the|an?|for|required|not|may|can|has|have|and|or|to|your|please|of"
-    r"|as|will|in|on|at|with|from|by|it|this|mindestens|höchstens|muss|darf|doit|au|debe|mínimo|that|we|you|if|when|cannot|invalid|expired|incorrect)\b"
-    r"|(?:str|string|int|bytes|bool|optional|secretstr)\b|[a-z_.]+\(.*\Z"
-    r"|(?:self|this|os|process|config|settings|req|request|args|env)\.[\w.]+(?:\Z|[\[(])",
-    re.IGNORECASE,
-)
 _PROSE_AFTER = re.compile(r" [a-z]{2,}")
 _WORDS_BEFORE = re.compile(r"(?:[^\W\d_]+[ _-]){1,2}\Z")
-_ATTRIBUTE = re.compile(r"""(?:name|key|id)=\\?["']([^"'\\]{1,80})""")
-_KEY_BEFORE = re.compile(r"<key>([^<>]{1,80})</key>\s{0,40}\Z")
 
 
-def _read(
-    match: Match, found: Secrecy, *expressions: re.Pattern[str], least: int = 4
-) -> Span | None:
+def _read(match: Match, found: Secrecy, *patterns: str, least: int = 4) -> Span | None:
     """The span of the value after a match; None if it is not a secret."""
-    for expression in (_QUOTED, *expressions, _BARE):
+    for expression in (_QUOTED, *map(PATTERNS.__getitem__, patterns), PATTERNS["bare"]):
         value = expression.match(match.string, match.end())
         if value is None:
             continue
         words = value["secret"]
         if expression is not _QUOTED:
-            called = match.string[value.end() : value.end() + 1] == "("
-            if called or _PROSE.match(words) or (len(words) < least and not words.isdigit()):
+            is_call = match.string[value.end() : value.end() + 1] == "("
+            is_short = len(words) < least and not words.isdigit()
+            if is_call or is_short or PATTERNS["prose"].match(words):
                 return None
         return value.span("secret") if found.covers(words) else None
     return None
@@ -162,7 +133,7 @@ def _assigned(match: Match, _field: str) -> Span | None:
     if not found and name.lower() not in TELLING:
         return None
     if found and name.lower().endswith(("authorization", "cookie")) and ":" in match[0]:
-        return _read(match, Secrecy.SURE, _HEADER)
+        return _read(match, Secrecy.SURE, "header")
     if text[match.start() - 1 : match.start()] in ("?", "&") and match.start():
         # The query of a web address has no other words.
         span = _read(match, max(found, min(secrecy(f"api {name}"), Secrecy.MIXED)))
@@ -178,7 +149,7 @@ def _assigned(match: Match, _field: str) -> Span | None:
     if any(mark in sign for mark in ("\n", "==", ",", "(")):
         return _read(match, min(found, Secrecy.MIXED))
     begins = line.strip(" \t-") in ("", "export", "set", "env")
-    whole = () if not begins else (_ENVIRONMENT,) if sign == "=" else (_BLOCK, _WHOLE_LINE)
+    whole = () if not begins else ("environment",) if sign == "=" else ("block", "whole_line")
     span = _read(match, found, *whole)
     word = "" if span is None else text[slice(*span)].rstrip(".,;!?")
     # "The secret: patience." is prose; "password: patience" need not be.
@@ -198,9 +169,9 @@ def _named(match: Match, _field: str) -> Span | None:
 def _element(match: Match, _field: str) -> Span | None:
     """The content of ``<password>``, ``<item name="password">`` or what follows ``<key>``."""
     before = match.string[max(0, match.start() - 130) : match.start()]
-    names = (match["tag"], *_ATTRIBUTE.findall(match[0]), *_KEY_BEFORE.findall(before))
-    value = _ELEMENT.match(match.string, match.end())
-    found = max(map(secrecy, names))
+    names = PATTERNS["attribute"].findall(match[0]) + PATTERNS["key_before"].findall(before)
+    value = PATTERNS["element"].match(match.string, match.end())
+    found = max(map(secrecy, (match["tag"], *names)))
     return value.span("secret") if value and found.covers(value["secret"]) else None
 
 

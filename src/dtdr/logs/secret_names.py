@@ -18,30 +18,16 @@ KNOWN: dict[str, Any] = tomllib.loads(
 )
 """Lists of names, keys and rules."""
 
+PATTERNS = {
+    name: re.compile(pattern.replace("\n", "")) for name, pattern in KNOWN["patterns"].items()
+}
+"""How values look."""
 _RUN = re.compile(r"[^\W_]{8,}")
-_WORDS = re.compile(
-    r"(?:[A-Z]?+[a-z]{2,}+|[A-Z]{2,}+)++[A-Za-z]?\d{0,4}|\d+[A-Za-z]{0,2}|\d+T\d+Z?"
-)
-_NO_KEY = re.compile(
-    r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-f]{40}|[0-9a-f]{64}"
-)
-_NO_SECRET = re.compile(
-    r"\[[\w -]+\]|\$\{[^}]*\}?|\$[A-Z_][A-Z0-9_]*|\$?\{\{.*|<[^<>]*>|%\w+%|%[(s].*|[*•.x?-]{3,}"
-    r"|\$\(.*|(?:true|false|yes|no|on|off|null|none|nil|undefined|required|optional|(?:en|dis)abled"
-    r"|redacted|hidden|masked|str(?:ing)?|integer|number|boolean|any|bearer|basic"
-    r"|digest|password|secret|n/?a|your[\w -]+|include|omit|same-origin|scram-sha-\d+"
-    r"|(?:is|must|should|cannot|can't|does|has) .*"
-    r"|`?(?:bearer|basic|token) \$?\{.*|~?(?:/[\w.-]+){2,}/?)",
-    re.IGNORECASE,
-)
-_MIXED_VALUE = re.compile(
-    r"\d{4,8}\Z|(?!https?:|[./~]|[A-Za-z]+(?:_[A-Za-z0-9]+)+\Z|\d+[-.:/])(?=.{0,200}?[^\W\d_])(?=.{0,200}?[\d!@#$%^&*+~=?])[^\n]{4,}[\w=+/*#@$!]"
-)
 
 
 def is_random(text: str) -> bool:
     """Whether a part of a text, between signs, is neither words nor a number."""
-    return any(not _WORDS.fullmatch(run) for run in _RUN.findall(text))
+    return any(not PATTERNS["word"].fullmatch(run) for run in _RUN.findall(text))
 
 
 class Secrecy(IntEnum):
@@ -55,11 +41,13 @@ class Secrecy(IntEnum):
     def covers(self, value: str) -> bool:
         """Whether a text under such a name is a secret."""
         value = value.strip().rstrip(".,;!?")
-        if not value or _NO_SECRET.fullmatch(value):
+        if not value or PATTERNS["no_secret"].fullmatch(value):
             return False
-        if self is Secrecy.MIXED and _MIXED_VALUE.match(value):
+        if self is Secrecy.MIXED and PATTERNS["mixed"].match(value):
             return True
-        return self is Secrecy.SURE or (is_random(value) and not _NO_KEY.fullmatch(value))
+        return self is Secrecy.SURE or (
+            is_random(value) and not PATTERNS["no_key"].fullmatch(value)
+        )
 
 
 def _words(key: str) -> frozenset[str]:

@@ -51,7 +51,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """One connection of uvicorn's that ends when it passes a limit.
 
     A timer runs while the server waits for a head, for a client that does not read, or for the end
-    of a body that nobody reads.
+    of a body that is not read.
 
     Args:
         waiting: the server's connections without a request, the longest waiting first.

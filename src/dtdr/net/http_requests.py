@@ -64,7 +64,7 @@ class RetryPolicy:
         tries: of one request at most.
         pause: seconds before the second try; doubled each time, with jitter of up to half of
             ``pause``, and never less than the server's ``Retry-After``.
-        longest_pause: seconds; a server that asks for a longer pause is given up.
+        longest_pause: seconds; if a server asks for more, the request is not sent again.
         statuses: of answers after which the same request may succeed.
     """
 
@@ -295,7 +295,7 @@ def json_headers(key: str | None, origin: str) -> dict[str, str]:
 
 
 def describe_failure(result: Answer | NoAnswerError, policy: RetryPolicy, key: str = "") -> str:
-    """Why a request was given up, to be read after the server's name; never shows the key."""
+    """Why a request failed, to be read after the server's name; never shows the key."""
     text = str(result)
     if isinstance(result, Answer):
         reason, _ = read_refusal(result.content, key)

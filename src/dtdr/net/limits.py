@@ -1,8 +1,10 @@
-"""Limits of a server, and which addresses only its own machine can reach."""
+"""Limits of a server, and the address on which it listens."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import socket
 from dataclasses import dataclass
 
 from dtdr.errors import InputError
@@ -63,3 +65,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that accepts connections; InputError if the address cannot be used."""
+    bare = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0][0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server((bare, port), family=family, backlog=2048, dualstack_ipv6=dual)
+    except OSError as error:
+        # Python's text repeats the address; numbers of failed look-ups are negative.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or error
+        raise InputError(
+            f"cannot listen on {host} port {port}: {str(reason).lower()}; choose another address "
+            "or port"
+        ) from error

@@ -63,8 +63,8 @@ def describe_address(url: str) -> str:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        return "the given address"
-    return f"{parts.hostname or ''}{port}{parts.path}" or "the given address"
+        return "this address"
+    return f"{parts.hostname or ''}{port}{parts.path}" or "this address"
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 _MARGIN = 0.5
-"""Seconds after the deadline until work is given up: its requests have ended by then, and it may
-still explain that or do without."""
+"""Seconds after the deadline until ``run`` stops waiting: the work's requests have ended by then,
+and it may still explain that or do without."""
 
 _STOP_SECONDS = 2.0
 """For work to end when the server stops."""
@@ -67,7 +67,7 @@ class Workers:
     ) -> asyncio.Future[Result]:
         loop, context = asyncio.get_running_loop(), copy_context()
         done: concurrent.futures.Future[Result] = concurrent.futures.Future()
-        done.set_running_or_notify_cancel()  # it goes on when it is given up
+        done.set_running_or_notify_cancel()  # it continues when nothing waits for it
 
         def compute() -> Result:
             with bound_requests(deadline - time.monotonic()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from dtdr.errors import InputError
@@ -27,4 +28,5 @@ def create(name: str, **parameters: Any) -> Model:
     try:
         return Model(chosen(**parameters))
     except TypeError as error:
-        raise InputError(f"retriever {name!r}: {error}") from error
+        known = ", ".join(signature(chosen).parameters)
+        raise InputError(f"retriever {name!r}: {error}; its parameters are {known}") from error

@@ -42,8 +42,8 @@ Demonstrations = str | Path | Iterable[DemonstrationLike]
 class Model(Predictor):
     """A ranker with arguments and plans; ``dtdr.fit`` and ``dtdr.load`` return it.
 
-    Changes work on a copy, whose attributes then replace the model's in one assignment
-    (``_change``). So threads may ask while another changes the model.
+    A change works on a copy, whose attributes then replace the model's in one assignment. So other
+    threads can rank while one changes the model.
 
     Args:
         ranker: scores the tools of the next step; fitted by ``fit``.
@@ -263,7 +263,7 @@ class Model(Predictor):
 
     def _update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         if not self.can_update:
-            raise DtdrError(f"{self.name} cannot learn after it was fitted; fit it again")
+            raise DtdrError(f"{self.name} does not support updates; fit it again")
         usable, record = select_training_data(demonstrations, learned=self.training_.sha256)
         if not usable:
             return 0

@@ -47,8 +47,8 @@ def retriever_class(name: str) -> type[Ranker]:
     if ":" not in name:
         if name not in NAMES:
             raise InputError(
-                f"unknown retriever {name!r}; choose one of {', '.join(sorted(NAMES))}, or name a "
-                "class of your own as module:Class"
+                f"unknown retriever {name!r}; choose one of {', '.join(sorted(NAMES))}, or name "
+                "your own class as module:Class"
             )
         return _REGISTRY.find(name)
     try:

@@ -74,10 +74,10 @@ class Ranker(ABC):
             def probabilities(self, prepared, run):
                 return self.counts
 
-    Attributes may have any name but those of this class. ``fit`` replaces the value of an attribute
-    and never changes it in place, since other threads may rank with it. Whatever it sets that is a
-    numpy array is saved; with anything else, ``arrays`` and ``restore`` are overridden. Constructor
-    keywords are the parameters of the model, and are saved as JSON.
+    Do not use the names of this class for other attributes. ``fit`` must replace attributes, never
+    change them in place, since other threads may rank with them. The numpy arrays that it sets are
+    saved; if it sets anything else, override ``arrays`` and ``restore``. Constructor keywords are
+    the parameters of the model, and are saved as JSON.
 
     Attributes:
         name: what users type; ``module:Class`` unless a class says otherwise.
@@ -164,12 +164,12 @@ class Ranker(ABC):
 
     @property
     def cuts_by_score(self) -> bool:
-        """Whether the cut is about the scores as they are, before they are made to sum to 1."""
+        """Whether the cut applies to the scores before they are normalised."""
         return False
 
     @property
     def may_end_at_once(self) -> bool:
-        """Whether a plan may end before the first call where no demonstration's does."""
+        """Whether a plan may end before its first call even if no demonstrated plan does."""
         return False
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
@@ -186,7 +186,7 @@ class Ranker(ABC):
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold] | None:
         """Parts of the demonstrations just fitted, with rankers that have not seen them.
 
-        None where ``fit`` left none behind; the model fits others then, where it needs them.
+        None if ``fit`` kept none; if the model needs some, it fits them.
         """
         return None
 

@@ -11,7 +11,7 @@ from dtdr.data.tools import Tool
 
 @runtime_checkable
 class SupportsUpdates(Protocol):
-    """A ranker that learns from further demonstrations after ``fit``, without a refit."""
+    """A ranker that learns from further demonstrations after ``fit``."""
 
     def update(self, demonstrations: Sequence[Demonstration]) -> None:
         """Learn from further ones, of tools in the vocabulary; replaces attributes as ``fit``."""

@@ -24,7 +24,7 @@ _ROWS = 20
 
 
 class Ranking:
-    """Tools by falling probability; ties keep the order of the tool vocabulary.
+    """Tools with their probabilities, best first; ties keep the order of the vocabulary.
 
     A sequence of ``(tool, probability)`` pairs, best first: ``len``, iteration, index and slice
     (a slice is a list of pairs) go by rank. As with a dictionary, ``in`` asks for a tool's name.
@@ -121,8 +121,8 @@ class Ranking:
     def confidence(self) -> float:
         """How likely the best tool is an acceptable one; the same before and after ``select``.
 
-        Calibrated on held-out plans where the retriever did so, and lower for a query unlike the
-        demonstrations; else the best probability.
+        If the retriever is calibrated, it is lower for a query unlike the demonstrations;
+        otherwise it is the best probability.
         """
         return self.calibration.confidence_of(float(self.scores.max()), self.familiarity)
 
@@ -134,11 +134,11 @@ class Ranking:
 
     @property
     def is_none_of_these(self) -> bool:
-        """Whether no tool seems to be wanted.
+        """Whether probably no tool is right.
 
         The query is unlike the demonstrations, and the best tool is more likely wrong than right.
-        Not so where that is a tool which was added later: a query that it answers is unlike all
-        demonstrations, and still asks for it.
+        False if the best tool was added after the fit: queries for it are unlike all
+        demonstrations.
         """
         added = self.calibration.added
         is_added = added is not None and bool(added[self.scores.argmax()])
@@ -190,9 +190,9 @@ class Ranking:
                 a ``Selection``, one by one; without any, its default rule.
 
         Returns:
-            A ranking of these tools, with the confidence and familiarity of the whole. The end of
-            the plan, ``end``, is one of them where its probability says so: ``calls`` leaves it
-            out. To choose again gives what all the bounds together would have given.
+            A ranking of these tools, with the confidence and familiarity of the whole ranking. It
+            may include the end of the plan, ``end``; its ``calls`` do not. A second ``select``
+            applies both selections.
 
         Raises:
             InputError: an argument is out of range, or the retriever was not calibrated for it.
@@ -203,7 +203,7 @@ class Ranking:
         """The ranking of the tools that can be called, renormalised; the end of plan stays.
 
         Args:
-            offered: names, which the retriever need not know; None gives the ranking as it is.
+            offered: names, also unknown ones; None returns the ranking unchanged.
         """
         if offered is None:
             return self
@@ -233,11 +233,11 @@ class Ranking:
         return part
 
     def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:
-        """Why a tool has its probability: what sets it apart from the next best.
+        """Why a tool is more probable than another.
 
-        Computed when it is asked for, from the retriever as it was when it ranked. Of ``dtdr-f``
-        what each block adds, and the nearest demonstrations; of ``dtdr-c`` and ``dr`` what
-        followed the last calls; of others the probabilities alone.
+        For ``dtdr-f``: what each block adds, and the nearest demonstrations. For ``dtdr-c`` and
+        ``dr``: what followed the last calls. For others: only the probabilities. An update of the
+        retriever after this ranking does not change the explanation.
 
         Args:
             tool: one that the retriever knows; None for the best.

@@ -61,18 +61,16 @@ class Scored(Protocol):
 class Selection:
     """Which tools of a ranking are shown, best first; at least one.
 
-    Without ``top_k``, ``threshold``, ``coverage`` or ``token_budget``: what suits the retriever,
-    which is a calibrated coverage of 95 % where it has one, else its own threshold (the paper's
-    α), else its five best tools.
+    Without ``top_k``, ``threshold``, ``coverage`` or ``token_budget``, the retriever decides: a
+    coverage of 95 % if it is calibrated, else its own threshold (the paper's α), else five tools.
 
     Attributes:
         top_k: at most this many tools.
         threshold: only tools above this probability, in [0, 1).
         coverage: the fewest tools that include an acceptable one this often, in (0, 1).
         token_budget: as many tools as fit into this many prompt tokens.
-        fallback: when the query is unlike the demonstrations, ``threshold`` and ``coverage`` are
-            set aside and all tools are shown (paper, Limitations); ``top_k`` and ``token_budget``
-            still apply.
+        fallback: for a query unlike the demonstrations, ignore ``threshold`` and ``coverage`` and
+            show all tools (paper, Limitations); ``top_k`` and ``token_budget`` still apply.
 
     Raises:
         InputError: a value is out of its range.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
 
 from dtdr.agents.search import described_tool
 from dtdr.predict.search import ToolSearch
@@ -38,12 +41,13 @@ class CatalogTool:
     known_as: str | None = None
 
 
-class AmbiguousNameError(Exception):
+class AmbiguousNameError(MCPError):
     """A name that tools or prompts of several servers have."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         super().__init__(
-            f"more than one server has had {name!r}; use the full name: {' or '.join(names)}"
+            types.INVALID_PARAMS,
+            f"more than one server has had {name!r}; use the full name: {' or '.join(names)}",
         )
 
 
@@ -118,8 +122,8 @@ class Names:
         return raw_name not in self._reserved and not raw_name.startswith(self._prefixes)
 
 
-class Catalog(Names):
-    """The tools that can be called, by name.
+class Catalog(Names, Mapping[str, CatalogTool]):
+    """The tools that can be called now, by name, in the order of the upstreams.
 
     Args:
         is_known: whether the model knows a tool of that name.
@@ -133,11 +137,14 @@ class Catalog(Names):
         self._by_model_name: dict[str, list[str]] = {}
         self._search: ToolSearch | None = None
 
+    def __getitem__(self, name: str) -> CatalogTool:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
     def __len__(self) -> int:
         return len(self._by_name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
 
     def rebuild(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]], available: Iterable[str]
@@ -159,21 +166,9 @@ class Catalog(Names):
                 if known_as is not None:
                     self._by_model_name.setdefault(known_as, []).append(name)
 
-    def get(self, name: str) -> CatalogTool | None:
-        """The tool of that name, if it can be called now."""
-        return self._by_name.get(name)
-
-    def tools(self) -> list[CatalogTool]:
-        """The tools that can be called now, in the order of the upstreams."""
-        return list(self._by_name.values())
-
-    def names(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(self._by_name)
-
     def unknown(self) -> list[CatalogTool]:
         """Those that the model does not know."""
-        return [tool for tool in self.tools() if tool.known_as is None]
+        return [tool for tool in self.values() if tool.known_as is None]
 
     def model_names(self) -> tuple[str, ...]:
         """The model's names of those that it knows, each once."""
@@ -191,16 +186,12 @@ class Catalog(Names):
         """Names of the tools with that name in the model: several if upstreams share a name."""
         return self._by_model_name.get(known_as, ())
 
-    def upstream_of(self, name: str) -> str | None:
-        """The server of a tool that can be called now."""
-        return self._by_name[name].upstream if name in self else None
-
     def subjects(self) -> list[str]:
         """What tools are about, by the words of their names; those the model knows first.
 
         The first word of a name says what the tool does, the others what it works on.
         """
-        tools = sorted(self.tools(), key=lambda tool: tool.known_as is None)
+        tools = sorted(self.values(), key=lambda tool: tool.known_as is None)
         words = (" ".join(name_words(tool.raw_name).split()[1:]) for tool in tools)
         return list(islice(dict.fromkeys(filter(None, words)), MAX_SUBJECTS))
 
@@ -209,9 +200,9 @@ class Catalog(Names):
     ) -> list[str]:
         """Names of the tools that match a text, best first; see ``dtdr.predict.search``."""
         if self._search is None:
-            tools = self.tools()
+            tools = tuple(self.values())
             self._search = ToolSearch(
-                self.names(),
+                tuple(self),
                 lambda: list(map(_document, tools)),
                 tuple(tool.known_as for tool in tools),
             )

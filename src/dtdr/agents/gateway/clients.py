@@ -13,6 +13,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dtdr.agents.transcript import bound_call, read_call
@@ -27,6 +28,12 @@ INTENT_KEY = "dtdr/intent"
 
 SESSION_KEY = "dtdr/session"
 """``_meta`` key of a request: which conversation it belongs to."""
+
+RUN_GAP = 300.0
+"""Seconds without a call that end a run."""
+
+IDLE_SECONDS = 1800.0
+"""How long a client without requests is remembered."""
 
 MAX_CLIENTS = 10_000
 
@@ -71,7 +78,6 @@ class ClientState:
         lists_again: whether the client listed again after the last notice.
         last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
-        log_level: least severe log message that the client asked for; None: all.
     """
 
     key: str
@@ -86,7 +92,6 @@ class ClientState:
     characters: int = 0
     wire: ServerSession | None = None
     is_modern: bool = False
-    log_level: types.LoggingLevel | None = None
     subscriptions: set[str] = field(default_factory=set)
     running: int = 0
     last_call: float = 0.0
@@ -143,9 +148,10 @@ class ClientState:
         call.ended = None
         self._read.pop(call.id, None)
 
-    def has_paused(self, seconds: float) -> bool:
-        """Whether the run had no call for this long."""
-        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
+    @property
+    def has_paused(self) -> bool:
+        """Whether the run had no call for ``RUN_GAP``."""
+        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > RUN_GAP
 
     def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
         """What was kept at the step before; ranking the same step again does not change it.
@@ -171,22 +177,16 @@ class ClientState:
 class Clients:
     """The clients by their key: one over stdio, one per session over HTTP.
 
-    Args:
-        ended: called with the state of each client that is forgotten.
-        idle_seconds: how long a client without a request is remembered.
+    ``ended`` is called with the state of each client that is forgotten.
     """
 
-    def __init__(self, ended: Callable[[ClientState], None], idle_seconds: float) -> None:
+    def __init__(self, ended: Callable[[ClientState], None]) -> None:
         self._states: dict[str, ClientState] = {}
         self._ended = ended
-        self._idle_seconds = idle_seconds
         self._requests = 0
 
     def __iter__(self) -> Iterator[ClientState]:
         return iter(tuple(self._states.values()))
-
-    def __len__(self) -> int:
-        return len(self._states)
 
     def of(self, context: Context) -> ClientState:
         """The state of the client that sent a request."""
@@ -220,7 +220,7 @@ class Clients:
 
     def forget_idle(self) -> None:
         """Forget the clients that have been silent for too long."""
-        horizon = time.monotonic() - self._idle_seconds
+        horizon = time.monotonic() - IDLE_SECONDS
         for state in self:
             if state.touched > horizon:
                 break
@@ -228,10 +228,23 @@ class Clients:
                 self.forget(state.key)
 
     def forget(self, key: str) -> None:
-        """Forget a client that has left."""
-        state = self._states.pop(key, None)
-        if state is not None:
-            self._ended(state)
+        """Forget a client, whose run ends."""
+        self._ended(self._states.pop(key))
+
+    async def send_change(self, note: types.ServerNotification) -> None:
+        """Send a change of resources or prompts to the clients, in the way of their protocol."""
+        for state in self:
+            if isinstance(note, types.ResourceUpdatedNotification):
+                # A server may report a part of what was subscribed to.
+                if not any(note.params.uri.startswith(known) for known in state.subscriptions):
+                    continue
+                await state.bus.publish(ResourceUpdated(note.params.uri))
+            elif isinstance(note, types.ResourceListChangedNotification):
+                await state.bus.publish(ResourcesListChanged())
+            elif isinstance(note, types.PromptListChangedNotification):
+                await state.bus.publish(PromptsListChanged())
+            if state.wire is not None and not state.is_modern:
+                await state.wire.send_notification(note)
 
 
 def client_key(context: Context) -> str:
@@ -252,12 +265,7 @@ def client_key(context: Context) -> str:
     if isinstance(named, str):
         return f"named {owner} {named}"
     if session := headers.get("mcp-session-id"):
-        return session_key(session)
+        return f"session {session}"
     about = context.session.client_params
     name = "" if about is None else f"{about.client_info.name} {about.client_info.version}"
     return f"client {owner} {name}"
-
-
-def session_key(session: str) -> str:
-    """The key of a client that has a session of 2025-era HTTP."""
-    return f"session {session}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,8 +21,6 @@ from dtdr.errors import InputError
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
-_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 # Words before the one that says what a command runs.
 _LAUNCHERS = re.compile(
     r"-.*|npx|npm|bunx|node|deno|uvx?|pipx|python[\d.]*|docker|run|exec|tool|x", re.DOTALL
@@ -32,7 +29,7 @@ _LAUNCHERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSpec:
-    """One MCP server to connect to: a command that uses stdio, or a streamable HTTP URL.
+    """One MCP server to connect to: a command or a streamable HTTP URL.
 
     Attributes:
         name: letters, digits, ``-`` and single ``_``; prefixes the names of tools that collide.
@@ -83,9 +80,8 @@ class GatewayOptions:
     """How the gateway chooses, and what it records.
 
     Attributes:
-        policy: how many ranked tools are shown and when they may change. ``grow``, the default,
-            keeps a shown tool until the run ends, so that the client's prompt cache lasts longer.
-            ``always_include`` are names as clients see them, of unknown tools too.
+        policy: how many ranked tools are shown and when they may change. ``always_include`` are
+            names as clients see them, of unknown tools too.
         whole_run: choose the list for the next calls of the run, not only for the next one, and
             change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
             the policy's ``sticky``. Answers wait until the client has listed again.
@@ -95,10 +91,6 @@ class GatewayOptions:
         prefetch: make predicted calls of read-only tools early; None makes none.
         pin: file of the digests of the tools' definitions; a tool with another definition is
             refused. None accepts changed definitions and logs them.
-        run_gap: seconds without a call that end a run.
-        connect_seconds: how long a server may take to connect.
-        wait_seconds: how long a call waits for a disconnected server before it fails.
-        idle_seconds: how long an HTTP client without requests is remembered.
     """
 
     policy: ToolPolicy = DEFAULT_POLICY
@@ -108,10 +100,6 @@ class GatewayOptions:
     outputs: bool = True
     prefetch: PrefetchBounds | None = None
     pin: Path | None = None
-    run_gap: float = 300.0
-    connect_seconds: float = 30.0
-    wait_seconds: float = 5.0
-    idle_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         if self.whole_run:
@@ -151,23 +139,18 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
 def read_config(path: str | Path) -> list[UpstreamSpec]:
     """Upstreams of a JSON file with ``mcpServers`` or ``servers``, as MCP clients write it.
 
-    Comments and commas after the last item are allowed, as in VS Code. ``docs/gateway.md`` has the
-    keys of an entry.
+    ``docs/gateway.md`` has the keys of an entry.
 
     Raises:
         InputError: the file cannot be read, or an entry is not a server.
     """
     try:
-        value = _loads(Path(path).read_text(encoding="utf-8-sig"))
+        value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON") from error
-    servers: object = None
-    if isinstance(value, dict):
-        # VS Code's own file has "servers", its settings have them under "mcp".
-        holder = value["mcp"] if isinstance(value.get("mcp"), dict) else value
-        servers = holder.get("mcpServers", holder.get("servers"))
+        raise InputError(f"{path} is not JSON, which has no comments: {error}") from error
+    servers = value.get("mcpServers", value.get("servers")) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
         raise InputError(
             f'{path} must have {{"mcpServers": {{"name": {{"command": …}}}}}}, or the same under '
@@ -180,19 +163,15 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
     ]
 
 
-def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
-    """The specs, checked.
-
-    Raises:
-        InputError: there is none, or two share a name.
-    """
-    distinct = tuple(specs)
-    if not distinct:
+def require_distinct(specs: Iterable[UpstreamSpec]) -> None:
+    """Raise an InputError if there is no upstream, or two share a name."""
+    names: set[str] = set()
+    for spec in specs:
+        if spec.name in names:
+            raise InputError(f"two upstreams are named {spec.name!r}; names must differ")
+        names.add(spec.name)
+    if not names:
         raise InputError("name at least one upstream: dtdr mcp MODEL -- COMMAND, or --config FILE")
-    (name, count), *_ = Counter(spec.name for spec in distinct).most_common(1)
-    if count > 1:
-        raise InputError(f"two upstreams are named {name!r}; names must differ")
-    return distinct
 
 
 class _Entry(msgspec.Struct):
@@ -229,24 +208,9 @@ def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
         key = re.split(r"\W+", str(error).partition("$.")[2])[0]  # such as "… - at `$.args[0]`"
         expected = _EXPECTED.get(key, "a text")
         raise InputError(f"{path}: {key!r} of server {name!r} must be {expected}") from error
-    return UpstreamSpec(
-        _clean(name),
-        command=(entry.command, *entry.args) if entry.command else (),
-        url=entry.url,
-        env=entry.env,
-        cwd=entry.cwd,
-        headers=entry.headers,
-        prefetch=entry.prefetch,
-    )
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        for pattern in (_COMMENT, _TRAILING_COMMA):
-            text = pattern.sub(lambda match: match[1] or "", text)
-        return json.loads(text)
+    rest = msgspec.structs.asdict(entry)
+    command = (rest.pop("command"), *rest.pop("args"))
+    return UpstreamSpec(_clean(name), command if entry.command else (), **rest)
 
 
 def _expand(path: str | Path, value: Any) -> Any:

@@ -18,11 +18,10 @@ from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
-from dtdr.agents.gateway.upstream import Upstream
+from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.mcp import MCP
 from dtdr.predict.model import Model
 from dtdr.predict.session import NO_ARGUMENTS
 from dtdr.rankers.selection import count_tokens
@@ -41,10 +40,9 @@ does not wait again for a client that did not."""
 CLEAN_UP_SECONDS = 15.0
 """How often the gateway ends silent runs and forgets silent clients."""
 
-START_SECONDS = 10.0
-WHOLE_RUN_START_SECONDS = 20.0
-"""How long clients wait for slow servers at the start: in general, and if the first list is the one
-that a client's LLM reads. Clients commonly give a server 30 to 60 s to answer."""
+START_SECONDS = 15.0
+"""How long clients wait for slow servers at the start. Clients commonly give a server 30 to 60 s to
+answer."""
 
 
 class Gateway:
@@ -75,24 +73,19 @@ class Gateway:
         self.options = options = options or GatewayOptions()
         self._recorder: Recorder | None = None
         if options.learn is not None:
-            self._recorder = Recorder(
-                options.learn,
-                stand_in=MCP.default_query,
-                redact=options.redact,
-                outputs=options.outputs,
-            )
+            self._recorder = Recorder(options.learn, redact=options.redact, outputs=options.outputs)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
-        specs = require_distinct(specs)
+        require_distinct(specs)
         names = [spec.name for spec in specs]
         # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
         self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
         self._definitions: dict[str, list[Definition]] = {name: [] for name in names}
         self._has_started = False
-        self.clients = Clients(self.end_run, options.idle_seconds)
+        self.clients = Clients(self.end_run)
         self.upstreams = {
-            spec.name: Upstream(spec, options, self.clients, self._tools_changed) for spec in specs
+            spec.name: Upstream(spec, self.clients, self._tools_changed) for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
         if options.prefetch is not None:
@@ -116,8 +109,7 @@ class Gateway:
                 for upstream in self.upstreams.values():
                     tasks.start_soon(upstream.run)
                 tasks.start_soon(self._clean_up)
-                wait = WHOLE_RUN_START_SECONDS if self.options.whole_run else START_SECONDS
-                await self._wait_for_servers(min(wait, self.options.connect_seconds))
+                await self._wait_for_servers(START_SECONDS)
                 self._has_started = True
                 await self._register_tools()
                 self._report()
@@ -136,7 +128,7 @@ class Gateway:
         """As ``Catalog.owner``, but waits for servers that are still starting."""
         owner = self.catalog.owner(name)
         if owner is None:
-            await self._wait_for_servers(self.options.connect_seconds)
+            await self._wait_for_servers(CONNECT_SECONDS)
         return owner or self.catalog.owner(name)
 
     async def _wait_for_servers(self, seconds: float) -> None:
@@ -167,10 +159,8 @@ class Gateway:
         async with state.ranking:
             # If the model reads outputs, a step is ranked again when a call ends.
             ended = sum(call.ended is not None for call in state.calls if self.ranker.reads_calls)
-            basis = (
-                state.query, state.history, ended, state.searched, tuple(state.called),
-                self._version, self.ranker.generation,
-            )  # fmt: skip
+            run = state.query, state.history, ended
+            basis = (*run, state.searched, tuple(state.called), self._version)
             if basis == state.ranked_for:
                 return
             ranked = await self._rank(state)
@@ -186,7 +176,7 @@ class Gateway:
         """Names to show by the ranking; all of them if ranking failed or there are few."""
         few, whole_run = self.options.policy.top_k, self.options.whole_run
         if few is not None and len(self.catalog) <= few:
-            return self.catalog.names()
+            return tuple(self.catalog)
         names = self.catalog.model_names()
         kept = state.kept_before(lasts=whole_run)
         if whole_run:
@@ -198,7 +188,7 @@ class Gateway:
         offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
         selected = await self.ranker.select(state, offered, kept)
         if selected is None:
-            return self.catalog.names()
+            return tuple(self.catalog)
         return [name for item in selected for name in self.catalog.of_model_name(item)]
 
     def schedule_refresh(self, state: ClientState, delay: float = 0.0) -> None:
@@ -266,17 +256,6 @@ class Gateway:
             self.schedule_refresh(state)
             await self.await_listing(state)
 
-    def begin_conversation(self, state: ClientState) -> None:
-        """Start over for a client that was restarted, unless a request of it is in progress.
-
-        Clients of 2026-07-28 have no session over HTTP: one that starts again is known by its
-        address and name, and must not be confused with one that only asks for a sign of life.
-        """
-        if not state.running:
-            self.end_run(state)
-            state.called.clear()
-            state.intent = ""
-
     def end_run(self, state: ClientState) -> None:
         """Begin another run for a client, and record the one that ended."""
         texts = [state.intent] if state.intent else list(state.searches)
@@ -293,7 +272,7 @@ class Gateway:
         while True:
             await anyio.sleep(CLEAN_UP_SECONDS)
             for state in self.clients:
-                if state.has_paused(self.options.run_gap):
+                if state.has_paused:
                     self.end_run(state)
                     self.schedule_refresh(state)
             self.clients.forget_idle()
@@ -324,19 +303,17 @@ class Gateway:
         up = [item.name for item in self.upstreams.values() if item.is_up]
         self.catalog.rebuild(self._definitions, up)
         self._definition_tokens = {
-            tool.name: count_tokens(tool.definition) for tool in self.catalog.tools()
+            name: count_tokens(tool.definition) for name, tool in self.catalog.items()
         }
         self._version += 1
         for state in self.clients:
             self.schedule_refresh(state)
 
     def _report(self) -> None:
-        up = [upstream for upstream in self.upstreams.values() if upstream.is_up]
-        described = len(self.ranker.registered)
         logger.info(
-            "%d of %d servers are connected; %d tools: %d from demonstrations, %d by description",
-            len(up), len(self.upstreams), len(self.catalog),
-            len(self.catalog) - len(self.catalog.unknown()) - described, described,
+            "%d of %d servers are connected; %d tools, of which %d have no demonstration",
+            sum(item.is_up for item in self.upstreams.values()), len(self.upstreams),
+            len(self.catalog), len(self.catalog.unknown()) + self.ranker.registered,
         )  # fmt: skip
         for name in self.options.policy.always_include:
             if name not in self.catalog:

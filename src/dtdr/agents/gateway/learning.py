@@ -15,8 +15,9 @@ from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors
 from dtdr.data.outputs import OUTPUT_LENGTH
-from dtdr.errors import DtdrError, InputError
+from dtdr.errors import DtdrError
 from dtdr.logs.log_format import Trace, TracedCall, UserMessage
+from dtdr.logs.mcp import MCP
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.turns import CutOptions, Cutter
 
@@ -24,11 +25,11 @@ logger = logging.getLogger("dtdr.mcp")
 
 SOURCE = "dtdr mcp"
 
-MAX_WAITING = 10_000
-"""Runs that wait to be recorded."""
-
 MAX_WAITING_CHARACTERS = 50_000_000
-"""Characters of these runs together."""
+"""Of the runs that wait to be recorded, together."""
+
+RUN_CHARACTERS = 5_000
+"""Counted for a run in addition to its texts."""
 
 CLOSE_SECONDS = 3.0
 """Time to record the waiting runs at the end; a run takes about 0.1 ms."""
@@ -42,30 +43,20 @@ class Recorder:
 
     Args:
         path: the file; created at once.
-        stand_in: the query of runs without one.
         redact: scrub secrets and personal data before anything is written.
         outputs: whether the calls' outputs are written.
-
-    Attributes:
-        recorded: demonstrations written for added runs.
 
     Raises:
         OutputError: the file cannot be written.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        stand_in: str,
-        redact: bool = True,
-        outputs: bool = True,
-    ) -> None:
-        self.path = Path(path)
-        options = CutOptions(query=stand_in, output_length=OUTPUT_LENGTH if outputs else 0)
+    def __init__(self, path: Path, *, redact: bool = True, outputs: bool = True) -> None:
+        self.path = path
+        length = OUTPUT_LENGTH if outputs else 0
+        options = CutOptions(query=MCP.default_query, output_length=length)
         self._cutter = Cutter(options, Redactor() if redact else None, SOURCE)
         self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
-        self._characters = self._dropped = self.recorded = 0
+        self._characters = self._dropped = 0
         self._lock = anyio.Lock()
         self._deadline = float("inf")
         with explain_os_errors(self.path):
@@ -80,17 +71,14 @@ class Recorder:
             calls: in the order they were made.
 
         Raises:
+            InputError: the run cannot be a demonstration.
             OutputError: the file cannot be written.
         """
         messages = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
         now = time.time_ns()
         # The time makes the ids of equal runs differ; within a file, ids are unique.
         trace = Trace("", [*messages, *calls], salt=str(now), at=now)
-        try:
-            demonstrations = list(self._cutter.cut(trace))
-        except InputError as error:
-            logger.warning("a run was not recorded: %s", error)
-            return []
+        demonstrations = list(self._cutter.cut(trace))
         lines = b"".join(json_codec.dumps(item.to_dict()) + b"\n" for item in demonstrations)
         with explain_os_errors(self.path), self.path.open("ab+") as stream:
             # After half a line, which a crash or a full disk left, begin a new one.
@@ -102,9 +90,9 @@ class Recorder:
         return demonstrations
 
     def add(self, texts: Sequence[str], calls: Sequence[TracedCall], characters: int = 0) -> None:
-        """Take a run that has ended; see ``record``."""
-        is_full = self._characters + characters > MAX_WAITING_CHARACTERS
-        if len(self._waiting) < MAX_WAITING and not is_full:
+        """Take a run that has ended, with the characters of its calls; see ``record``."""
+        characters += RUN_CHARACTERS
+        if self._characters + characters <= MAX_WAITING_CHARACTERS:
             self._waiting.append((texts, calls, characters))
             self._characters += characters
             return
@@ -131,6 +119,6 @@ class Recorder:
             texts, calls, characters = self._waiting.popleft()
             self._characters -= characters
             try:
-                self.recorded += len(self.record(texts, calls))
+                self.record(texts, calls)
             except DtdrError as error:  # a full disk must not stop the calls
                 logger.warning("could not record a run: %s", error)

@@ -1,9 +1,9 @@
-"""Resources, prompts, completions and log levels: those of all servers as if of one."""
+"""Resources, prompts and completions: those of all servers as if of one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -11,12 +11,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from dtdr.agents.gateway.catalog import AmbiguousNameError, Names
+from dtdr.agents.gateway.catalog import Names
 from dtdr.agents.gateway.clients import MAX_TEXT, ClientState, Context
-from dtdr.agents.gateway.forwarding import forward
 from dtdr.agents.gateway.gateway import Gateway
-from dtdr.agents.gateway.questions import LEVELS
-from dtdr.agents.gateway.upstream import RawResult, UnavailableError, Upstream
+from dtdr.agents.gateway.questions import RawResult
+from dtdr.agents.gateway.upstream import Upstream
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -62,7 +61,7 @@ class PassThrough:
         problem: MCPError | None = None
         for upstream in self._readers(params.uri):
             try:
-                result = await _forward(context, upstream)
+                result = await upstream.forward(context)
             except MCPError as error:
                 problem = problem or error
                 if error.code not in _NOT_MINE:
@@ -75,15 +74,14 @@ class PassThrough:
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> RawResult:
         """Start updates of a resource."""
-        state = self._gateway.clients.of(context)
-        await self._tell_readers(Upstream.subscribe, _add_subscriptions(state, [params.uri]))
+        await self._subscribe(self._gateway.clients.of(context), {params.uri})
         return {}
 
     async def unsubscribe(
         self, context: Context, params: types.UnsubscribeRequestParams
     ) -> RawResult:
-        """Stop updates of a resource."""
-        await self._unsubscribe(self._gateway.clients.of(context), [params.uri])
+        """Stop updates of a resource; its server may go on to send them to the gateway."""
+        self._gateway.clients.of(context).subscriptions.discard(params.uri)
         return {}
 
     async def listen(
@@ -91,20 +89,25 @@ class PassThrough:
     ) -> types.SubscriptionsListenResult:
         """A 2026-07-28 client's stream of changes, open until it closes."""
         state = self._gateway.clients.of(context)
-        uris = _add_subscriptions(state, params.notifications.resource_subscriptions or ())
+        uris = set(params.notifications.resource_subscriptions or ()) - state.subscriptions
         state.running += 1
         try:
-            await self._tell_readers(Upstream.subscribe, uris)
+            await self._subscribe(state, uris)
             return await state.listen(context, params)
         finally:
             state.running -= 1
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                await self._unsubscribe(state, uris)
+            state.subscriptions -= uris
 
-    async def _unsubscribe(self, state: ClientState, uris: Iterable[str]) -> None:
-        removed = state.subscriptions.intersection(uris)
-        state.subscriptions -= removed
-        await self._tell_readers(Upstream.unsubscribe, removed)
+    async def _subscribe(self, state: ClientState, uris: set[str]) -> None:
+        """Add URIs to a client's subscriptions, and subscribe to them."""
+        if len(state.subscriptions | uris) > MAX_SUBSCRIPTIONS:
+            raise MCPError(types.INVALID_PARAMS, f"more than {MAX_SUBSCRIPTIONS} subscriptions")
+        if any(len(uri) > MAX_TEXT for uri in uris):
+            raise MCPError(types.INVALID_PARAMS, f"a URI is longer than {MAX_TEXT} characters")
+        state.subscriptions |= uris
+        for uri in uris:
+            for upstream in self._readers(uri):
+                await _log_failure(upstream, upstream.subscribe(uri))
 
     async def _list_first(
         self, method: str, key: str, identity: str, owners: dict[str, str]
@@ -128,13 +131,6 @@ class PassThrough:
             return [self._upstreams[owner]]
         return [item for item in self._upstreams.values() if item.capabilities.resources]
 
-    async def _tell_readers(
-        self, tell: Callable[[Upstream, str], Awaitable[None]], uris: Iterable[str]
-    ) -> None:
-        for uri in uris:
-            for upstream in self._readers(uri):
-                await _log_failure(upstream, tell(upstream, uri))
-
     # -- prompts and completions ---------------------------------------------------------------
 
     async def list_prompts(self, context: Context | None, params: Any) -> RawResult:
@@ -145,93 +141,57 @@ class PassThrough:
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> RawResult:
         """A server's prompt."""
         upstream, raw_name = await self._prompt(params.name)
-        return await _forward(context, upstream, {"name": raw_name})
+        return await upstream.forward(context, {"name": raw_name})
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> RawResult:
         """Completions from the server of the prompt or resource template."""
         if isinstance(params.ref, types.PromptReference):
             upstream, raw_name = await self._prompt(params.ref.name)
             ref = {"type": "ref/prompt", "name": raw_name}
-            return await _forward(context, upstream, {"ref": ref})
+            return await upstream.forward(context, {"ref": ref})
         if params.ref.uri not in self._templates:
             await self.list_templates(None, None)
         owner = self._templates.get(params.ref.uri)
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource template: {params.ref.uri}")
-        return await _forward(context, self._upstreams[owner])
+        return await self._upstreams[owner].forward(context)
 
     async def _prompt(self, name: str) -> tuple[Upstream, str]:
-        try:
+        owner = self._prompt_names.owner(name)
+        if owner is None:
+            await self.list_prompts(None, None)
             owner = self._prompt_names.owner(name)
-            if owner is None:
-                await self.list_prompts(None, None)
-                owner = self._prompt_names.owner(name)
-        except AmbiguousNameError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from error
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name}")
         return self._upstreams[owner[0]], owner[1]
 
     # -- the rest ------------------------------------------------------------------------------
 
-    async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> RawResult:
-        """Log messages of this level and above for this client; servers get the lowest level."""
-        self._gateway.clients.of(context).log_level = params.level
-        levels = {state.log_level for state in self._gateway.clients}
-        lowest = next(level for level in LEVELS if level in levels)
-        async with anyio.create_task_group() as tasks:
-            for upstream in self._upstreams.values():
-                tasks.start_soon(_log_failure, upstream, upstream.set_log_level(lowest))
-        return {}
-
     async def roots_changed(self, context: Context, params: types.NotificationParams) -> None:
         """Tell the servers that the client's roots changed."""
-        for upstream in self._upstreams.values():
-            await upstream.roots_changed()
+        await self._tell_all(Upstream.roots_changed)
+
+    async def _tell_all(self, tell: Callable[[Upstream], Awaitable[None]]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for upstream in self._upstreams.values():
+                tasks.start_soon(_log_failure, upstream, tell(upstream))
 
     async def _gather(self, method: str, key: str) -> dict[str, list[dict[str, Any]]]:
         """A list of every server; one that fails leaves only its own out."""
         offers: dict[str, list[dict[str, Any]]] = {name: [] for name in self._upstreams}
 
         async def ask(upstream: Upstream) -> None:
-            try:
-                offers[upstream.name] = await upstream.list_all(method, key)
-            except MCPError as error:
-                if error.code != types.METHOD_NOT_FOUND:
-                    logger.warning("upstream %r: %s failed: %s", upstream.name, method, error)
+            offers[upstream.name] = await upstream.list_all(method, key)
 
-        async with anyio.create_task_group() as tasks:
-            for upstream in self._upstreams.values():
-                tasks.start_soon(ask, upstream)
+        await self._tell_all(ask)
         return offers
-
-
-def _add_subscriptions(state: ClientState, uris: Iterable[str]) -> list[str]:
-    """Add URIs to a client's subscriptions, and return those that are new."""
-    added = [uri for uri in dict.fromkeys(uris) if uri not in state.subscriptions]
-    if len(state.subscriptions) + len(added) > MAX_SUBSCRIPTIONS:
-        raise MCPError(types.INVALID_PARAMS, f"more than {MAX_SUBSCRIPTIONS} subscriptions")
-    if any(len(uri) > MAX_TEXT for uri in added):
-        raise MCPError(types.INVALID_PARAMS, f"a URI is longer than {MAX_TEXT} characters")
-    state.subscriptions.update(added)
-    return added
-
-
-async def _forward(
-    context: Context, upstream: Upstream, changed: Mapping[str, Any] | None = None
-) -> RawResult:
-    """Send a request on, once; a disconnected server is a protocol error."""
-    try:
-        return await forward(context, upstream, changed or {})
-    except UnavailableError as error:
-        raise MCPError(types.INTERNAL_ERROR, str(error)) from error
 
 
 async def _log_failure(upstream: Upstream, message: Awaitable[None]) -> None:
     """Wait for a message to a server, and log it if the server is disconnected or refuses."""
     try:
         await message
-    except (MCPError, UnavailableError) as error:
+    except MCPError as error:
         logger.info("upstream %r: %s", upstream.name, error)
 
 

@@ -37,14 +37,13 @@ class Pins:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._digests: dict[str, dict[str, str]] = {}
+        self._saved = ""
         self._refused: dict[tuple[str, str], str] = {}
-        self._is_saved = True
         if path is None:
             return
         try:
             self._digests = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]])
         except FileNotFoundError:
-            self._is_saved = False
             self.save()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -67,17 +66,16 @@ class Pins:
         changed: set[str] = set()
         for definition in definitions:
             name = str(definition.get("name", ""))
-            if not name:
-                logger.warning("upstream %r: a tool without a name is left out", upstream)
             if not name or name in accepted:
                 continue
             digest = _digest(definition)
-            if name not in known:
-                known[name] = digest
-                self._is_saved = False
-            elif known[name] == digest:
+            if known.setdefault(name, digest) == digest:
                 self._refused.pop((upstream, name), None)
-            elif self._path is not None:
+            elif self._path is None:
+                logger.warning("upstream %r: the definition of tool %r changed", upstream, name)
+                known[name] = digest
+                changed.add(name)
+            else:
                 if self._refused.get((upstream, name)) != digest:
                     logger.warning(
                         "upstream %r: the definition of tool %r is not the one in %s; refused",
@@ -85,10 +83,6 @@ class Pins:
                     )  # fmt: skip
                 self._refused[upstream, name] = digest
                 continue
-            else:
-                logger.warning("upstream %r: the definition of tool %r changed", upstream, name)
-                known[name] = digest
-                changed.add(name)
             accepted[name] = definition
         return list(accepted.values()), changed
 
@@ -103,12 +97,13 @@ class Pins:
 
     def save(self) -> None:
         """Write new digests to the file, if there is one."""
-        if self._path is None or self._is_saved:
+        if self._path is None:
             return
-        self._is_saved = True
-        with replace_file(self._path) as stream:
-            json.dump(self._digests, stream, indent=1, sort_keys=True)
-            stream.write("\n")
+        text = json.dumps(self._digests, indent=1, sort_keys=True) + "\n"
+        if text != self._saved:
+            with replace_file(self._path) as stream:
+                stream.write(text)
+            self._saved = text
 
 
 def _digest(definition: Definition) -> str:

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import ClientState
-from dtdr.agents.gateway.forwarding import without_server_stamp
+from dtdr.agents.gateway.questions import RawResult, without_server_stamp
 from dtdr.agents.gateway.ranking import Ranker
-from dtdr.agents.gateway.upstream import RawResult, Upstream
+from dtdr.agents.gateway.upstream import Upstream
 from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.prediction import CallPrediction
 
@@ -81,14 +81,15 @@ class Prefetcher:
         if tool is None or self._upstreams[tool.upstream].spec.prefetch is not None:
             return tool is not None
         made_by = {
-            item.id: set(map(self._catalog.upstream_of, self._listed(item.tool)))
+            item.id: set(map(self._upstream_of, self._catalog.of_model_name(item.tool)))
             for item in earlier
         }
         used = {source.call for sources in call.sources.values() for source in sources}
         return all(made_by.get(call) == {tool.upstream} for call in used if call)
 
-    def _listed(self, known_as: str) -> Sequence[str]:
-        return self._catalog.of_model_name(known_as) or (known_as,)
+    def _upstream_of(self, name: str) -> str | None:
+        tool = self._catalog.get(name)
+        return None if tool is None else tool.upstream
 
     async def call(
         self,
@@ -117,7 +118,7 @@ class Prefetcher:
         finally:
             if not self.allows(name):
                 for other in self._runs.values():
-                    other.discard(lambda tool: self._catalog.upstream_of(tool) == owner[0])
+                    other.discard(lambda tool: self._upstream_of(tool) == owner[0])
 
     def end(self, state: ClientState) -> None:
         """Discard the early calls of a client's run."""

@@ -43,10 +43,9 @@ class Ranker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
     Attributes:
-        registered: names of the tools that were registered by their descriptions.
+        registered: how many tools were registered by their descriptions.
         reads_calls: whether the model ranks by the arguments and outputs of calls.
         fills: whether it learned arguments, for ``predict``.
-        generation: grows when the model registers tools, which makes earlier rankings outdated.
 
     Raises:
         InputError: the policy asks for a coverage that the model is not calibrated for.
@@ -62,8 +61,7 @@ class Ranker:
         self._refused: set[str] = set()
         self.reads_calls = retriever.uses_calls
         self.fills = retriever.arguments_ is not None
-        self.registered: set[str] = set()
-        self.generation = 0
+        self.registered = 0
 
     def knows(self, tool: str) -> bool:
         """Whether the model has a tool of that name."""
@@ -142,8 +140,7 @@ class Ranker:
                     self._refused.update(new)
                 logger.warning("the model does not register %d new tools: %s", len(new), error)
                 return False
-            self.registered.update(new)
-            self.generation += 1
+            self.registered += len(new)
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
 

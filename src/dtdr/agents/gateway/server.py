@@ -9,7 +9,6 @@ import mcp_types as types
 from mcp.server.caching import CacheableMethod
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dtdr.agents.gateway.clients import Context
 from dtdr.agents.gateway.gateway import Gateway
@@ -36,7 +35,6 @@ class GatewayServer(Server[Any]):
         self._gateway = gateway
         page = types.PaginatedRequestParams
         handlers: tuple[tuple[str, type[types.RequestParams], Any], ...] = (
-            ("server/discover", types.RequestParams, self._discover),
             ("tools/list", page, tools.list_tools),
             ("tools/call", types.CallToolRequestParams, tools.call_tool),
             ("resources/list", page, rest.list_resources),
@@ -48,23 +46,11 @@ class GatewayServer(Server[Any]):
             ("prompts/list", page, rest.list_prompts),
             ("prompts/get", types.GetPromptRequestParams, rest.get_prompt),
             ("completion/complete", types.CompleteRequestParams, rest.complete),
-            ("logging/setLevel", types.SetLevelRequestParams, rest.set_level),
         )
         for method, params, handler in handlers:
             self.add_request_handler(method, params, partial(_complete, handler))
         self.add_notification_handler(
             "notifications/roots/list_changed", types.NotificationParams, rest.roots_changed
-        )
-
-    async def _discover(
-        self, context: Context, params: types.RequestParams
-    ) -> types.DiscoverResult:
-        """The first request of a client of 2026-07-28."""
-        self._gateway.begin_conversation(self._gateway.clients.of(context))
-        return types.DiscoverResult(
-            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
-            capabilities=self.get_capabilities(protocol_version=context.protocol_version),
-            instructions=self.instructions,
         )
 
     @property
@@ -76,13 +62,9 @@ class GatewayServer(Server[Any]):
     def instructions(self, value: str | None) -> None:
         """What the base class sets is ignored."""
 
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *rest: Any, **more: Any
-    ) -> InitializationOptions:
+    def create_initialization_options(self, *options: Any, **more: Any) -> InitializationOptions:
         """As in the base class, but every list may change."""
-        return super().create_initialization_options(
-            notification_options or _CHANGES, *rest, **more
-        )
+        return super().create_initialization_options(*(options or (_CHANGES,)), **more)
 
 
 async def _complete(handler: Any, context: Context, params: Any) -> Any:

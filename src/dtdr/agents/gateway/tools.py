@@ -15,9 +15,9 @@ from mcp.shared.exceptions import MCPError
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
-from dtdr.agents.gateway.forwarding import forward, select_params
 from dtdr.agents.gateway.gateway import HEAD_START, Gateway
-from dtdr.agents.gateway.upstream import RawResult, UnavailableError
+from dtdr.agents.gateway.questions import RawResult, select_params
+from dtdr.agents.gateway.upstream import UnavailableError
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.log_format import TracedCall
@@ -117,7 +117,7 @@ class ToolHandlers:
     ) -> RawResult:
         """Send a call on, once; a disconnected server is an error that the agent can read."""
         gateway, (upstream, raw_name) = self._gateway, owner
-        send = partial(forward, context, gateway.upstreams[upstream], {"name": raw_name})
+        send = partial(gateway.upstreams[upstream].forward, context, {"name": raw_name})
         try:
             if gateway.prefetcher is None:
                 result = await send()
@@ -142,7 +142,7 @@ class ToolHandlers:
                 if call.tool == tool:
                     state.resume(call)
                     return call
-        if state.has_paused(gateway.options.run_gap) or state.is_full:
+        if state.has_paused or state.is_full:
             gateway.end_run(state)
         state.last_call = time.monotonic()
         arguments = state.keep(params.arguments or {}) if gateway.keeps_calls else {}

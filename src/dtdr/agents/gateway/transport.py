@@ -6,12 +6,13 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import httpx2
+from anyio.abc import ObjectReceiveStream
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -22,55 +23,41 @@ from dtdr.net.http_requests import LARGEST_ANSWER
 @asynccontextmanager
 async def open_transport(spec: UpstreamSpec, closed: anyio.Event) -> AsyncIterator[Any]:
     """The streams to a server; ``closed`` is set when nothing more can come from it."""
-    try:
-        async with _connect(spec) as (read, write):
-            yield _WatchedStream(read, closed), write
-    finally:
-        closed.set()
+    async with AsyncExitStack() as stack:
+        stack.callback(closed.set)
+        if spec.url:
+            http = await stack.enter_async_context(create_http_client(spec.headers))
+            transport: Any = streamable_http_client(spec.url, http_client=http)
+        else:
+            environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
+            program, *arguments = spec.command
+            server = StdioServerParameters(
+                command=program, args=arguments, env=environment, cwd=spec.cwd
+            )
+            transport = stdio_client(server, sys.stderr)
+        read, write = await stack.enter_async_context(transport)
+        yield _WatchedStream(read, closed), write
 
 
-@asynccontextmanager
-async def _connect(spec: UpstreamSpec) -> AsyncIterator[Any]:
-    if spec.url:
-        async with (
-            create_http_client(spec.headers) as http,
-            streamable_http_client(spec.url, http_client=http) as streams,
-        ):
-            yield streams
-        return
-    environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
-    program, *arguments = spec.command
-    server = StdioServerParameters(command=program, args=arguments, env=environment, cwd=spec.cwd)
-    async with stdio_client(server, sys.stderr) as streams:
-        yield streams
-
-
-class _WatchedStream:
+class _WatchedStream(ObjectReceiveStream[Any]):
     """A read stream that sets an event when it ends."""
 
-    def __init__(self, stream: Any, closed: anyio.Event) -> None:
+    def __init__(self, stream: ObjectReceiveStream[Any], closed: anyio.Event) -> None:
         self._stream = stream
         self._closed = closed
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    async def receive(self) -> Any:
         try:
-            async for message in self._stream:
-                _drop_unclear_hints(message)
-                yield message
-        finally:
+            message = await self._stream.receive()
+        except BaseException:
             self._closed.set()
+            raise
+        _drop_unclear_hints(message)
+        return message
 
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
+    async def aclose(self) -> None:
         self._closed.set()
-        leaves: bool | None = await self._stream.__aexit__(*error)
-        return leaves
+        await self._stream.aclose()
 
 
 def _drop_unclear_hints(message: Any) -> None:
@@ -83,9 +70,11 @@ def _drop_unclear_hints(message: Any) -> None:
     for tool in tools if isinstance(tools, list) else ():
         hints = tool.get("annotations") if isinstance(tool, dict) else None
         if isinstance(hints, dict):
-            for name in [name for name in hints if name.endswith("Hint")]:
-                if not isinstance(hints[name], bool):
-                    del hints[name]
+            tool["annotations"] = {
+                name: value
+                for name, value in hints.items()
+                if isinstance(value, bool) or not name.endswith("Hint")
+            }
 
 
 def create_http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -18,12 +17,29 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from dtdr.agents.gateway.clients import Clients
-from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec
-from dtdr.agents.gateway.questions import Caller, forward_change, forward_log, forward_question
+from dtdr.agents.gateway.clients import Clients, Context
+from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.questions import (
+    ASKING,
+    Caller,
+    OpenCall,
+    OpenCalls,
+    RawResult,
+    answer_inputs,
+    forward_question,
+    progress_to,
+    select_params,
+    without_server_stamp,
+)
 from dtdr.agents.gateway.transport import open_transport
 
 logger = logging.getLogger("dtdr.mcp")
+
+CONNECT_SECONDS = 30.0
+"""How long a server may take to connect."""
+
+WAIT_SECONDS = 5.0
+"""How long a request waits for a disconnected server before it fails."""
 
 MAX_TRIES = 3
 """How often a request is sent if an HTTP server refuses it because it lost the session."""
@@ -44,80 +60,69 @@ PROBE_SECONDS = 5.0
 AGAIN_SECONDS = 5.0
 """Before a stream of changes that ended is opened again."""
 
-RawResult = dict[str, Any]
 _RAW: Any = TypeAdapter(RawResult)
 
 
-class UnavailableError(Exception):
+class UnavailableError(MCPError):
     """An upstream is disconnected; ``sent`` if the request may have reached it."""
 
     def __init__(self, upstream: str, *, sent: bool) -> None:
         super().__init__(
+            types.INTERNAL_ERROR,
             f"the MCP server {upstream!r} went away before it answered; "
             "whether the call was carried out is not known"
             if sent
-            else f"the MCP server {upstream!r} is not available; the call was not made"
+            else f"the MCP server {upstream!r} is not available; the call was not made",
         )
         self.upstream, self.sent = upstream, sent
 
 
-@dataclass(eq=False)
 class _Connection:
     """A living connection; ``closed`` is set when nothing more can come from the server."""
 
-    session: ClientSession
-    closed: anyio.Event
-
-    @property
-    def is_modern(self) -> bool:
-        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    @property
-    def capabilities(self) -> types.ServerCapabilities:
-        return self.session.server_capabilities or types.ServerCapabilities()
+    def __init__(self, session: ClientSession, closed: anyio.Event) -> None:
+        self.session, self.closed = session, closed
+        self.is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.capabilities = session.server_capabilities or types.ServerCapabilities()
 
 
 class Upstream:
     """Keeps one server connected; ``run`` is its task, everything else may be called at any time.
 
-    Clients' subscriptions and log level outlast a connection: each new one gets them, as its
-    protocol version requires. Errors of the server itself are raised as MCPError.
+    Clients' subscriptions outlast a connection: each new one gets them, as its protocol version
+    requires. Errors of the server itself are raised as MCPError.
 
     Args:
         spec: which server.
-        options: of the gateway.
         clients: receive what the server sends on its own.
         tools_changed: called when the server's tools changed, or it connected or disconnected.
 
     Attributes:
         tools: the server's tool definitions as they came over the wire; those last seen while it
             is disconnected.
-        callers: requests of clients that it is working on, oldest first.
-        open_calls: calls that wait for their client's answer to a question, by client and state.
+        open_calls: calls that wait for their client's answer to a question.
+        tried: set once the first connection was made or failed.
     """
 
     def __init__(
         self,
         spec: UpstreamSpec,
-        options: GatewayOptions,
         clients: Clients,
         tools_changed: Callable[[Upstream], Awaitable[None]],
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
-        self.callers: list[Caller] = []
-        self.open_calls: dict[tuple[str, Any], Any] = {}
+        self.open_calls: OpenCalls = {}
         self.tried = anyio.Event()
-        self._options = options
+        self._callers: list[Caller] = []
         self._clients = clients
         self._tools_changed = tools_changed
         self._connection: _Connection | None = None
         self._changed = anyio.Event()
         self._listing = anyio.Lock()
         self._is_listing_due = False
-        self._uris: dict[str, int] = {}
-        self._log_level: types.LoggingLevel | None = None
+        self._uris: set[str] = set()
         self._relisten = anyio.Event()
 
     @property
@@ -170,7 +175,7 @@ class Upstream:
             client_info=types.Implementation(name="dtdr-mcp", version="1"),
         )
         with anyio.CancelScope() as scope:
-            scope.deadline = anyio.current_time() + self._options.connect_seconds
+            scope.deadline = anyio.current_time() + CONNECT_SECONDS
             try:
                 async with client:
                     connection = _Connection(client.session, closed)
@@ -184,7 +189,7 @@ class Upstream:
             except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
                 return _sentence(error)
         if scope.cancelled_caught:
-            return f"no connection within {self._options.connect_seconds:g} s"
+            return f"no connection within {CONNECT_SECONDS:g} s"
         return "the connection was closed"
 
     async def _serve(self, connection: _Connection) -> None:
@@ -233,22 +238,46 @@ class Upstream:
         """
         for _ in range(MAX_TRIES):
             connection = await self._ready()
-            sent = dict(params)
-            if connection.is_modern and self._log_level is not None:
-                # 2026-07-28 asks for log messages in each request.
-                level = {types.LOG_LEVEL_META_KEY: self._log_level}
-                sent["_meta"] = {**level, **(params.get("_meta") or {})}
             try:
-                return await self._send(connection, method, sent, progress)
+                return await self._send(connection, method, dict(params), progress)
             except UnavailableError as error:
                 if error.sent:
                     raise
                 logger.info("upstream %r: lost the session; connecting again", self.name)
         raise UnavailableError(self.name, sent=False)
 
+    async def forward(
+        self, context: Context, changed: Mapping[str, Any] | None = None
+    ) -> RawResult:
+        """The result of a client's request, as it came over the wire.
+
+        Progress and questions of the server reach the client while it waits. If the client cancels,
+        the server's call is cancelled. ``changed`` replaces some of the client's parameters, such
+        as the tool's name. Errors are those of ``request``.
+        """
+        is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        sent = {**select_params(context), **(changed or {})}
+        progress = progress_to(context)
+
+        async def send(added: Mapping[str, Any]) -> RawResult:
+            return await self.request(context.method, {**sent, **added}, progress)
+
+        call: OpenCall | None = None
+        if is_modern and not self.is_modern and context.method in ASKING:
+            call = OpenCall.resume(self.open_calls, context, sent) or OpenCall(send({}))
+        caller = (context, call)
+        self._callers.append(caller)
+        try:
+            result = await (send({}) if call is None else call.outcome(self.open_calls, context))
+            if not is_modern:
+                result = await answer_inputs(context, result, send)
+        finally:
+            self._callers.remove(caller)
+        return without_server_stamp(result)
+
     async def _ready(self) -> _Connection:
         """The living connection, for which a request waits a moment."""
-        with anyio.move_on_after(self._options.wait_seconds):
+        with anyio.move_on_after(WAIT_SECONDS):
             while self._connection is None or self._connection.closed.is_set():
                 await self._changed.wait()
             return self._connection
@@ -284,10 +313,7 @@ class Upstream:
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
         """Every page of a list, such as ``resources/list``; empty while it is disconnected."""
-        try:
-            return await self._list(self._connection, method, key) if self._connection else []
-        except UnavailableError:
-            return []
+        return await self._list(self._connection, method, key) if self._connection else []
 
     async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -314,11 +340,11 @@ class Upstream:
         if isinstance(message, types.ToolListChangedNotification):
             await self._refresh()
         elif isinstance(message, types.LoggingMessageNotification):
-            await forward_log(self._clients, tuple(self.callers), message)
+            logger.info("upstream %r says: %s", self.name, message.params.data)
         elif isinstance(message, types.ServerNotification) and not isinstance(
             message, types.ProgressNotification
         ):
-            await forward_change(self._clients, message)
+            await self._clients.send_change(message)
 
     async def _refresh(self) -> None:
         """List the tools again; a burst of changes is one listing."""
@@ -339,7 +365,7 @@ class Upstream:
         """A callback for the server's questions of one kind."""
 
         async def ask(context: ClientRequestContext, params: Any = None) -> Any:
-            return await forward_question(self._clients, tuple(self.callers), kind(params=params))
+            return await forward_question(self._clients, tuple(self._callers), kind(params=params))
 
         return ask
 
@@ -352,39 +378,21 @@ class Upstream:
 
     async def subscribe(self, uri: str) -> None:
         """Receive updates of a resource, on this connection and later ones."""
-        self._uris[uri] = self._uris.get(uri, 0) + 1
-        if self._uris[uri] == 1:
-            await self._tell("resources/subscribe", {"uri": uri})
-
-    async def unsubscribe(self, uri: str) -> None:
-        """Undo one ``subscribe``."""
-        count = self._uris.pop(uri, 0)
-        if count > 1:
-            self._uris[uri] = count - 1
-        elif count == 1:
-            await self._tell("resources/unsubscribe", {"uri": uri})
-
-    async def set_log_level(self, level: types.LoggingLevel) -> None:
-        """Ask for log messages of this level and above, on this connection and later ones."""
-        self._log_level = level
-        if self.capabilities.logging is not None:
-            await self._tell("logging/setLevel", {"level": level})
-
-    async def _tell(self, method: str, params: dict[str, Any]) -> None:
-        """Tell a handshake server; one of 2026-07-28 learns it from the next stream or request."""
-        if self._connection is not None and not self._connection.is_modern:
-            await self._send(self._connection, method, params)
-        elif method.startswith("resources/"):
+        wanted = {other for state in self._clients for other in state.subscriptions}
+        is_new = uri not in self._uris
+        # Later connections do not subscribe to what no client wants any more.
+        self._uris = {uri, *self._uris.intersection(wanted)}
+        if is_new and self.is_modern:
             self._relisten.set()
+        elif is_new and self._connection is not None:
+            await self._send(self._connection, "resources/subscribe", {"uri": uri})
 
     async def _restore(self, connection: _Connection) -> None:
-        """Tell a new connection of a handshake protocol."""
+        """Subscribe again on a new connection of a handshake protocol."""
         try:
-            if self._log_level is not None:
-                await self.set_log_level(self._log_level)
             for uri in tuple(self._uris):
                 await self._send(connection, "resources/subscribe", {"uri": uri})
-        except (MCPError, UnavailableError) as error:
+        except MCPError as error:
             logger.debug("upstream %r: %s", self.name, error)
 
     async def _listen(self, connection: _Connection) -> None:

@@ -31,14 +31,14 @@ def convert(record: Any, cutter: Cutter) -> list[Demonstration]:
     Raises:
         InputError: a key is missing or of another type.
     """
-    from dtdr.logs.messages import read_conversation
+    from dtdr.logs.messages import conversation, items_of, positioned
 
     messages = member(record, "messages", kind=list)
     metadata = member(record, "metadata", kind=dict)
     task = member(metadata, "task", kind=(int, str))
     trial = member(metadata, "trial", kind=int)
     reward = member(metadata, "reward", kind=(int, float))
-    trace = read_conversation(messages)
+    trace = conversation(positioned(map(items_of, messages)))
     trace.id, trace.group = f"{task}-{trial}", f"task-{task}"
     return [
         replace(turn, outcome="success" if reward >= 1 else "failure") for turn in cutter.cut(trace)

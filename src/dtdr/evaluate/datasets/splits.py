@@ -99,7 +99,7 @@ def fixed_split(
             return read_split(path, records=records)
     looked = ", ".join(str(folder / "splits") for folder in folders)
     raise InputError(
-        f"there is no fixed split {stem}.json in {looked}; choose another, such as paper or group"
+        f"there is no split {stem}.json in {looked}; choose another, such as default or group"
     )
 
 

@@ -151,7 +151,7 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
         return _parse(text, name, f"suite {name!r}", quick)
     path = Path(name)
     if path.suffix != ".toml":
-        raise unknown_choice("suite", name, (*names(), ALL, PAPER, "a file.toml"))
+        raise unknown_choice("suite", name, (*names(), ALL, PAPER, "FILE.toml"))
     try:
         text = path.read_text("utf-8")
     except OSError as error:

@@ -45,7 +45,7 @@ def create(name: str, **parameters: Any) -> LLM:
     """
     kind, colon, rest = name.partition(":")
     if not colon or not rest:
-        raise InputError(f"{name!r} names no LLM; write {NAMES_HELP}")
+        raise InputError(f"unknown LLM {name!r}; write {NAMES_HELP}")
     arguments: tuple[str, ...] = (rest,)
     if kind == "openai":
         model, at, url = rest.partition("@")

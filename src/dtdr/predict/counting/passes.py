@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
+import joblib
 import numpy as np
+from joblib.externals.loky import get_reusable_executor
 
 from dtdr.data import parquet
 from dtdr.data.calls import END
 from dtdr.data.demonstration_files import convert_record, iter_records, read_tools, record_id
 from dtdr.data.demonstrations import Demonstration, Outcome
-from dtdr.data.engines import run_parallel
 from dtdr.data.jsonl import BadRecords, leave_out
+from dtdr.data.progress import track
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError, nothing_to_learn
+from dtdr.errors import DtdrError, InputError, nothing_to_learn
 from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
 from dtdr.predict.counting.file_parts import Part, find_parts, open_part
 
 _COUNTED = ("id", "query", "calls.tool", "outcome")
 """Columns of Parquet that the first pass reads."""
+Result = TypeVar("Result")
 _NONE: Numbers = np.empty(0, np.uint64)
 
 
@@ -208,6 +213,39 @@ def _find_records(
         for at in np.flatnonzero(np.isin(np.array(numbers, np.uint64), chosen)).tolist():
             yield f"{name}, row {row + at}", numbers[at], batch.slice(at, 1).to_pylist()[0]
         row += len(batch)
+
+
+def run_parallel(
+    function: Callable[..., Result],
+    items: Sequence[Any],
+    *arguments: Any,
+    workers: int | None = None,
+    label: str,
+) -> Iterator[Result]:
+    """The function's results for the items, in order, from processes of this machine.
+
+    Args:
+        function: can be imported; called with an item and the arguments.
+        items: one per task.
+        arguments: the same for every task.
+        workers: number of processes, by default one per core; 1 runs all in this process.
+        label: of the progress bar.
+
+    Raises:
+        DtdrError: from the function, or because a worker was killed.
+    """
+    count = min(workers or os.cpu_count() or 1, max(1, len(items)))
+    parallel = joblib.Parallel(count, return_as="generator", batch_size=1)
+    tasks = (joblib.delayed(function)(item, *arguments) for item in items)
+    try:
+        yield from track(parallel(tasks), label, len(items))
+    except BrokenProcessPool as error:
+        raise DtdrError(
+            "a worker process was killed, most likely for want of memory; give fewer --workers"
+        ) from error
+    finally:
+        if count > 1:
+            get_reusable_executor().shutdown()  # its processes would keep their memory
 
 
 def draw_sample(

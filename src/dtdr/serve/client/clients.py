@@ -351,7 +351,7 @@ class Client(_ClientEndpoints[RemoteSession], Blocking):
 
     Args:
         url: the server's address.
-        key: an API key; ``$DTDR_API_KEY`` where none is given.
+        key: an API key; ``$DTDR_API_KEY`` by default.
         model: the default model of all calls.
         timeout: seconds for one try, from connecting to the last byte.
         retries: how often a request without an answer is repeated; one that changes something on

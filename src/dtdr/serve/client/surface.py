@@ -102,11 +102,9 @@ class Connection:
         try:
             answer = await self.transport.send(request)
         except NoAnswerError as error:
-            if error.is_sent:
-                text = f"{self.url} {error}; try again, or give more time"
-            else:
-                text = f"{self.url} was not reached: it {error}; start it with: dtdr serve"
-            raise ServerError(text) from None
+            is_sent = error.is_sent
+            remedy = "try again, or give more time" if is_sent else "start it with: dtdr serve"
+            raise ServerError(f"{self.url} {error}; {remedy}") from None
         try:
             content = json.loads(answer.content or b"null")
             if answer.is_success:

@@ -101,7 +101,7 @@ class Trainer:
 
     Raises:
         ModelError: there is no usable model.
-        InputError: the model cannot learn after it was fitted, or the log was replaced.
+        InputError: the model does not support updates, or the log was replaced.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Trainer:
             self._waiting.append((item, entry.time or self._clock()))
 
     def _is_held_out(self, item: Demonstration) -> bool:
-        """By hash, so that every process decides alike and a group is on one side."""
+        """By hash, so that every process decides the same and a group stays together."""
         if item.outcome == "failure":
             return False
         digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()
@@ -215,8 +215,8 @@ class Trainer:
         retriever = load(folder)
         if not retriever.can_update:
             raise InputError(
-                f"{folder} is a {retriever.name}, which cannot learn after it was fitted; fit a "
-                "dtdr-f, or fit this one again with the log: dtdr fit DATA LOG"
+                f"{folder} is a {retriever.name}, which does not support updates; fit a dtdr-f, "
+                "or fit this one again with the log: dtdr fit DATA LOG"
             )
         history = self.versions.history()
         known = [change for change in history if change.checksum == checksum]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import socket
 import threading
@@ -12,9 +11,9 @@ from collections.abc import Callable, Sequence
 import uvicorn
 from starlette.applications import Starlette
 
-from dtdr.errors import InputError
 from dtdr.net import server_logs
 from dtdr.net.connections import limit_connections
+from dtdr.net.limits import listen
 from dtdr.serve.server.app import create_app
 from dtdr.serve.server.endpoints import Endpoint, error_body
 from dtdr.serve.server.process import tune_process
@@ -44,7 +43,7 @@ def serve(
     """
     server_logs.configure()
     app = create_app(settings, more=more)
-    listener = listen(settings)
+    listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     on_listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     if threading.current_thread() is threading.main_thread():
@@ -88,28 +87,3 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stop()
         await super().shutdown(sockets)
-
-
-def listen(settings: Settings) -> socket.socket:
-    """A socket that accepts connections.
-
-    Raises:
-        InputError: the server cannot listen on the address.
-    """
-    host = settings.host.strip("[]")
-    try:
-        family = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server(
-            (host, settings.port),
-            family=family,
-            backlog=2048,
-            dualstack_ipv6=family == socket.AF_INET6 and socket.has_dualstack_ipv6(),
-        )
-    except OSError as error:
-        # Python's text repeats the address.
-        is_of_system = isinstance(error.errno, int) and error.errno > 0
-        reason = os.strerror(error.errno or 0) if is_of_system else error.strerror or str(error)
-        raise InputError(
-            f"cannot listen on {settings.host} port {settings.port}: {reason.lower()}; choose "
-            "another --host or --port, or port 0 for a free one"
-        ) from error

@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 
 from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.agents.policy import TOLERANCE
-from dtdr.agents.requests import count_definitions
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
     Coverage,
@@ -111,7 +110,7 @@ async def _mask(
         try:
             selection = provider.select(request, mask)
             masked = provider.mask_request(request, mask, body.form)
-            shown, hidden = count_definitions(request, masked, provider.tool_name)
+            shown, hidden = provider.count_definitions(request, selection, body.form)
         except (TypeError, AttributeError, KeyError, IndexError) as error:
             raise HTTPException(
                 422, f"the request does not fit the provider's API ({type(error).__name__})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -50,7 +50,7 @@ class ServedModel:
         retriever = _load(folder)
         threads = min(limits.threads, _COMPUTING) if computes(retriever) else limits.threads
         self.workers = Workers(threads, limits.ranking_seconds)
-        self.current = self._snapshot(retriever, 1)
+        self._install(retriever, 1)
 
     # -- reloading -----------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class ServedModel:
         stamp = _stamp(self.folder)
         return stamp is not None and stamp not in (self._stamp, self._failed_stamp)
 
-    async def reload(self) -> Snapshot:
+    async def reload(self) -> None:
         """Load the folder again; requests keep the snapshot that they began with.
 
         Raises:
@@ -84,24 +84,15 @@ class ServedModel:
                 raise error from None
             self._stamp, self._failed_stamp, self.reload_error = stamp, None, None
             self.unsaved = 0
-            return self._install(retriever)
+            self._install(retriever, self.current.generation + 1)
 
-    def _install(self, retriever: Model) -> Snapshot:
-        self.current = self._snapshot(retriever, self.current.generation + 1)
-        return self.current
-
-    def _snapshot(self, retriever: Model, generation: int) -> Snapshot:
+    def _install(self, retriever: Model, generation: int) -> None:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         # Prepared queries go with the snapshot, so that no older model ranks them.
         prepare = keep_prepared(retriever)
-        return Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
+        self.current = Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
 
     # -- learning ------------------------------------------------------------------------------
-
-    @property
-    def can_learn(self) -> bool:
-        """Whether the model supports incremental updates."""
-        return self.current.retriever.can_update
 
     async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
         """Update a copy in a thread, and serve it; returns the number of learned demonstrations.
@@ -111,11 +102,11 @@ class ServedModel:
             InputError: it cannot learn from these.
             ModelError: it took too long.
         """
-        if not self.can_learn:
+        if not self.current.retriever.can_update:
             raise HTTPException(
                 409,
-                f"model {self.name!r} is a {self.current.retriever.name}, which cannot learn after "
-                "it was fitted; fit it again with the new demonstrations, or serve a dtdr-f",
+                f"model {self.name!r} is a {self.current.retriever.name}, which does not support "
+                "updates; fit it again with the new demonstrations, or serve a dtdr-f",
             )
         async with self._lock:
             update = self.current.retriever.update_copy
@@ -126,7 +117,7 @@ class ServedModel:
             except TimeoutError:
                 raise ModelError(f"model {self.name!r} did not learn in time") from None
             self.unsaved += learned
-            self._install(updated)
+            self._install(updated, self.current.generation + 1)
         return learned
 
     async def save(self) -> int:
@@ -134,7 +125,7 @@ class ServedModel:
 
         Raises:
             HTTPException: another process changed the folder since it was loaded.
-            OutputError: it cannot be written, and has not changed.
+            OutputError: it cannot be written; it is as before.
         """
         async with self._lock:
             if _stamp(self.folder) != self._stamp:
@@ -152,15 +143,6 @@ class ServedModel:
 
 class ModelRegistry(dict[str, ServedModel]):
     """The served models by name."""
-
-    @classmethod
-    def load(cls, folders: Mapping[str, Path], limits: Limits) -> ModelRegistry:
-        """Load the models of folders.
-
-        Raises:
-            ModelError: a folder has no usable model.
-        """
-        return cls({name: ServedModel(name, path, limits) for name, path in folders.items()})
 
     def find(self, name: str | None) -> ServedModel:
         """The model of a name; without a name, the only one.

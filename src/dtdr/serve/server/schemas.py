@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from dtdr.data.calls import Status
-from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.search import SEARCH_LIMIT
 from dtdr.rankers.explanation import Explanation
 
@@ -241,23 +241,12 @@ class PlansRequest(PlanBounds, kw_only=True):
     model: ModelName = None
 
 
-class PlannedCall(Response, kw_only=True):
-    """A call of a plan; without arguments in the model, it has an id and a tool only."""
-
-    id: Annotated[str, says("For references of later calls.")]
-    tool: str
-    arguments: Object | UnsetType = UNSET
-    sources: dict[str, tuple[Source, ...]] | UnsetType = UNSET
-    probability: Annotated[float | UnsetType, says("Of the arguments, given the tool.")] = UNSET
-    probabilities: dict[str, float] | UnsetType = UNSET
-    unknown: list[str] | UnsetType = UNSET
-    contains: dict[str, tuple[Source, ...]] | UnsetType = UNSET
-
-
 class PredictedPlan(Response, kw_only=True):
     """What is left to do."""
 
-    calls: list[PlannedCall]
+    calls: Annotated[
+        list[Object], says("Each has an id and a tool; with arguments, also what /v1/calls gives.")
+    ]
     links: Annotated[list[list[str]], says("Pairs of ids: the later call depends on the earlier.")]
     probability: Annotated[float, says("Of exactly these tools, each as often as here.")]
 

@@ -78,7 +78,7 @@ class Service:
         """
         dropped = model.unsaved
         try:
-            snapshot = await model.reload()
+            await model.reload()
         except DtdrError as error:
             self.metrics.reloads.labels(model.name, "failed").inc()
             self.show_failure(f"model {model.name}", str(error))
@@ -89,7 +89,7 @@ class Service:
         log(
             "reloaded",
             model=model.name,
-            generation=snapshot.generation,
+            generation=model.current.generation,
             dropped_demonstrations=dropped,
         )
 

@@ -49,16 +49,13 @@ class OpenSession:
         keys: frozenset[str] = frozenset(),
         identifier: str | None = None,
     ) -> OpenSession:
-        """A session of requests with so many bytes.
-
-        As Python objects, they take about three times as much.
-        """
+        """A session whose requests had ``sent`` bytes: Python needs about three times as much."""
         identifier = identifier or secrets.token_urlsafe(16)
         size = _SESSION_BYTES + _CALL_BYTES * len(run.calls) + 3 * sent
         return cls(identifier, model, run, owner, keys, size)
 
     def with_run(self, run: Run, key: str, sent: int) -> OpenSession:
-        """The session after a request of so many bytes that added calls to its run."""
+        """The session after a request of ``sent`` bytes that added calls to its run."""
         more = _CALL_BYTES * (len(run.calls) - len(self.run.calls)) + 3 * sent
         return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
 
@@ -93,7 +90,7 @@ class Sessions:
         Raises:
             HTTPException: there is no room for it.
         """
-        self._expire()
+        await self.expire()
         if len(self._open) >= self._limits.sessions:
             raise _full(f"{len(self._open)} sessions are open")
         self._keep(session, session.bytes)
@@ -104,7 +101,7 @@ class Sessions:
         Raises:
             HTTPException: there is none of that id that belongs to the owner.
         """
-        self._expire()
+        await self.expire()
         session, _ = self._open.get(identifier, (None, 0.0))
         if session is None or session.owner != owner:
             raise missing(self._limits)
@@ -129,7 +126,11 @@ class Sessions:
 
     async def expire(self) -> int:
         """Drop the sessions that were unused for too long; returns how many."""
-        return self._expire()
+        limit, count = self._clock() - self._limits.session_seconds, 0
+        while self._open and next(iter(self._open.values()))[1] <= limit:
+            self._drop(next(iter(self._open)))
+            count += 1
+        return count
 
     async def shut_down(self) -> None:
         """Nothing to close here."""
@@ -146,13 +147,6 @@ class Sessions:
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
 
-    def _expire(self) -> int:
-        limit, count = self._clock() - self._limits.session_seconds, 0
-        while self._open and next(iter(self._open.values()))[1] <= limit:
-            self._drop(next(iter(self._open)))
-            count += 1
-        return count
-
     def _drop(self, identifier: str) -> None:
         session, _ = self._open.pop(identifier)
         self._bytes -= session.bytes
@@ -165,7 +159,7 @@ def _full(what: str) -> HTTPException:
 
 
 def missing(limits: Limits) -> HTTPException:
-    """The refusal of a session that the key has not."""
+    """The refusal of a session that is not open, or is another key's."""
     return HTTPException(
         404,
         "no such session is open; it was deleted, expired "

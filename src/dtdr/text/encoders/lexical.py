@@ -6,8 +6,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any, Self
@@ -101,55 +100,15 @@ class LexicalEncoder(Encoder):
         self.idf_ = (np.log((1 + len(texts)) / (1 + frequencies)) + 1).astype(np.float32)
         return self
 
-    def extend(self, terms: Iterable[str]) -> Self:
-        """With columns for those of the terms that are new, as rare as the rarest.
-
-        What is known keeps its columns; this encoder stays as it is.
-        """
-        if self.idf_ is None:
-            return self
-        known = self.vocabulary_
-        new = sorted(set(terms) - known.keys())
-        if not new:
-            return self
-        other, first = copy(self), len(known)
-        other.vocabulary_ = known | {term: first + at for at, term in enumerate(new)}
-        rarest = self.idf_.max() if first else np.float32(1)
-        # Without any term there is one column all the same.
-        weights = np.append(self.idf_[:first], np.full(len(new), rarest))
-        other.idf_ = weights.astype(np.float32)
-        return other
-
     def _terms(self, text: str) -> list[str]:
         terms = words(text[:MAX_CHARACTERS])
         return terms + [f"{first} {second}" for first, second in pairwise(terms)]
 
-    def encode_one(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Columns (sorted) and values of one text's row: what ``encode`` gives, in microseconds.
-
-        Returns:
-            Shape (distinct known terms,) each.
-
-        Raises:
-            EncoderError: the encoder is not fitted.
-        """
-        return self.row(self.columns(self._terms(text)))
-
-    def row(self, columns: Iterable[int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Columns (sorted) and values of the row of a text with terms of these columns.
-
-        Args:
-            columns: the column of each term, -1 for terms that are not known.
-
-        Returns:
-            Shape (distinct known terms,) each.
-
-        Raises:
-            EncoderError: the encoder is not fitted.
-        """
+    def _row(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Columns (sorted) and values of one text's row; shape (distinct known terms,) each."""
         if self.idf_ is None:
             raise EncoderError("encoder 'lexical' is not fitted; call fit(texts) first")
-        counts = Counter(columns)
+        counts = Counter(map(self.vocabulary_.get, self._terms(text), repeat(-1)))
         counts.pop(-1, None)
         ordered = sorted(counts)
         distinct = np.array(ordered, np.int32)
@@ -160,12 +119,8 @@ class LexicalEncoder(Encoder):
             values /= length
         return distinct, values.astype(np.float32)
 
-    def columns(self, terms: Iterable[str]) -> list[int]:
-        """The column of each term of a learned vocabulary, -1 for terms that are not known."""
-        return list(map(self.vocabulary_.get, terms, repeat(-1)))
-
     def _encode(self, texts: Sequence[str]) -> csr_array:
-        rows = [self.encode_one(text) for text in texts]
+        rows = [self._row(text) for text in texts]
         starts = np.zeros(len(rows) + 1, np.int32)
         np.cumsum([len(columns) for columns, _ in rows], out=starts[1:])
         none = (np.empty(0, np.int32), np.empty(0, np.float32))
@@ -188,13 +143,9 @@ class LexicalEncoder(Encoder):
         """The encoder that was saved, to the last bit.
 
         Raises:
-            ModelError: vocabulary and weights do not belong together, or an option was set that is
-                no longer there.
+            ModelError: vocabulary and weights do not belong together.
         """
-        gone = config.get("hashed") or not config.get("pairs", True) or not config.get("idf", True)
-        if gone:
-            raise ModelError("the lexical encoder has options that are no longer there; fit again")
-        encoder = cls(min_df=config.get("min_df", 2))
+        encoder = cls(min_df=config["min_df"])
         terms = arrays["vocabulary"].tobytes().decode("utf-8", "surrogatepass")
         names = terms.split("\n") if terms else []
         encoder.vocabulary_ = {term: column for column, term in enumerate(names)}

@@ -22,7 +22,7 @@ PACKAGES = {
     "rankers": (3, 9350),
     "predict": (4, 6550),
     "llm": (5, 3050),
-    "agents": (5, 6850),
+    "agents": (5, 6450),
     "evaluate": (6, 9000),
     "serve": (7, 6450),
     "cli": (8, 3850),

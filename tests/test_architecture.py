@@ -16,7 +16,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
     "data": (1, 3250),
-    "net": (1, 1300),
+    "net": (1, 1150),
     "text": (2, 1500),
     "logs": (3, 4750),
     "rankers": (3, 9500),
@@ -24,7 +24,7 @@ PACKAGES = {
     "llm": (5, 3050),
     "agents": (5, 6850),
     "evaluate": (6, 9000),
-    "serve": (7, 6450),
+    "serve": (7, 6050),
     "cli": (8, 3850),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}

@@ -23,7 +23,7 @@ PACKAGES = {
     "predict": (4, 6550),
     "llm": (5, 3050),
     "agents": (5, 6850),
-    "evaluate": (6, 9000),
+    "evaluate": (6, 8750),
     "serve": (7, 6450),
     "cli": (8, 3850),
 }

@@ -54,7 +54,7 @@ def iter_rows(stream: IO[bytes], **options: Any) -> Iterator[dict[str, Any]]:
 def iter_batches(
     stream: IO[bytes],
     *,
-    known: Sequence[str],
+    known: Sequence[str] | None = None,
     needed: Sequence[str] = (),
     groups: Sequence[int] | None = None,
 ) -> Iterator[Any]:
@@ -64,8 +64,8 @@ def iter_batches(
 
     Args:
         stream: the file.
-        known: columns to read, if they are there; ``calls.tool`` is one field of the objects in a
-            list.
+        known: columns to read, if they are there; None for all. ``calls.tool`` is one field of the
+            objects in a list.
         needed: columns that must be there.
         groups: row groups to read; None for all.
 
@@ -77,12 +77,12 @@ def iter_batches(
     arrow, parquet = _import_arrow()
     file, largest = _open(stream), longest_line()
     try:
-        names = file.schema_arrow.names
-        missing = [name for name in needed if name not in names]
+        missing = [name for name in needed if name not in file.schema_arrow.names]
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
         schema = [file.schema.column(number) for number in range(file.metadata.num_columns)]
-        columns = _columns_of([column.path for column in schema], known)
+        paths = [column.path for column in schema]
+        columns = paths if known is None else _columns_of(paths, known)
         _check_budget(file, stream.seek(0, os.SEEK_END), groups, columns)
         texts = [column.path for column in schema if column.physical_type == "BYTE_ARRAY"]
         compact = parquet.ParquetFile(

@@ -73,13 +73,11 @@ def _values(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for tool, names in arguments["constants"].items():
         for name, about in names.items():
             values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
-            if fields := about.get("fields"):
-                values.append("{" + ", ".join(fields) + "}")
+            if fields := ", ".join(about.get("fields", ())):
+                values.append(f"{{{fields}}}" if name else fields)
             if values:
-                yield today.get(tool, tool) if tool else "(any tool)", name, ", ".join(values)
-    for tool, paths in arguments.get("paths", {}).items():
-        if paths:
-            yield today.get(tool, tool), "(its output)", ", ".join(paths)
+                shown = today.get(tool, tool) if tool else "(any tool)"
+                yield shown, name or "(its output)", ", ".join(values)
 
 
 def _facts(description: dict[str, Any]) -> dict[str, str]:

@@ -64,8 +64,8 @@ def iter_batches(
 
     Args:
         stream: the file.
-        known: columns to read, if they are there; None for all. ``calls.tool`` is one field of the
-            objects in a list.
+        known: columns to read, if they are there; ``calls.tool`` is one field of the objects in a
+            list. None for all.
         needed: columns that must be there.
         groups: row groups to read; None for all.
 

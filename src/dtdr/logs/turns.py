@@ -50,20 +50,20 @@ class CutOptions:
     """Choices made when a trace becomes demonstrations.
 
     Attributes:
-        turns: ``split`` gives one demonstration a user message, with that message as its query
-            and everything that came before it as ``before``; ``context`` also writes the
-            conversation's earlier user messages into the query; ``whole-query`` gives one
-            demonstration a conversation, its query all user messages.
+        turns: ``split`` gives one demonstration per user message, its query, with everything
+            earlier as ``before``; ``context`` also writes the conversation's earlier user
+            messages into the query; ``whole-query`` gives one demonstration per conversation, its
+            query all user messages.
         empty: keep turns that needed no tool, as plans without calls.
         query: query of runs whose log has none; if empty, such runs are dropped.
         references: whether arguments that were outputs of earlier calls become references.
         reference_length: characters that a text needs to become a reference.
         output_length: characters kept of an output, and of a message before the query. With 0,
-            a call has only its status, and messages are as by default.
-        leave_out: tags of blocks that a program put into users' messages, which are removed.
+            a call has only its status, and messages have the default length.
+        leave_out: injected tags to strip from user messages.
         nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
         window_bytes: memory for records of conversations and traces that may continue.
-        idle_gap: seconds of pause that end a run in formats without users.
+        idle_gap: seconds of pause that end a run in formats without user messages.
     """
 
     turns: Turns = Turns.SPLIT

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,6 @@ from dtdr.predict.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.predict.arguments.features import (
     FLAGS,
     LAST_USED,
-    POOLED,
     USAGE,
     constant_features,
     distances,
@@ -52,16 +50,8 @@ _RELATED = 3
 _AROUND_SALT = np.uint32(feature(AROUND))
 
 
-class Option(NamedTuple):
-    """A candidate: its value, its canonical form, and where it comes from; as of ``Part``."""
-
-    value: Any
-    form: str
-    source: Source
-
-
 _PLAIN = tuple(
-    Option(None, form, Source("omitted" if form == OMITTED else "unknown"))
+    Part(None, form, Source("omitted" if form == OMITTED else "unknown"))
     for form in (UNKNOWN, OMITTED, LIST, OBJECT)
 )
 _PLAIN_ROWS = Rows.of([features([option.form[1:]]) for option in _PLAIN])
@@ -92,7 +82,7 @@ class Candidates:
     dates: Mapping[int, str]
     kinds: list[str]
     kind: npt.NDArray[np.int64]
-    others: list[Option | Part] = field(default_factory=list)
+    others: list[Part] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     parts: int = 0
 
@@ -116,13 +106,13 @@ class Candidates:
         places += [place for place, option in others if option.form in forms]
         return np.array(places or [self.spans], np.int64)
 
-    def read(self, place: int) -> Option | Part:
+    def read(self, place: int) -> Part:
         """The value of a candidate, as the slot takes it, its form, and its source."""
         if place >= self.spans:
             return self.others[place - self.spans]
         texts, date = self.state.texts, self.dates.get(place)
         value, form = (date, date) if date else (texts.values[place], texts.forms[place])
-        return Option(value, form, texts.source(place))
+        return Part(value, form, texts.source(place))
 
     def label(self, form: str) -> str:
         """A short name of a decision, which later slots of the call see."""
@@ -132,7 +122,7 @@ class Candidates:
 
     def add(
         self,
-        options: Sequence[Option | Part],
+        options: Sequence[Part],
         kinds: Sequence[str],
         kind: npt.NDArray[np.int64],
         rows: Rows,
@@ -172,16 +162,15 @@ class _Known:
         form_ids, groups, records: see ``Part.numbers``; shape (n,).
         before: the form before each in its list, -1 for the first; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
-        pooled: the same of all records with a value of the form; shape (n,).
         kind_codes: of the kinds of parts, with their age and use.
         kind_row: of each part, a position there; shape (n,).
     """
 
-    def __init__(self, state: RunState, paths: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, state: RunState, constants: Constants) -> None:
         taken: list[tuple[int, Part]] = []
         room, given = MAX_PARTS, set[str]()
         for number, past in reversed([*enumerate(state.calls)]):
-            parts, learned = past.parts, paths.get(past.call.tool)
+            parts, learned = past.parts, constants.slot(past.call.tool, "").fields
             if past.call.output is None and learned:
                 parts = state.read_parts(past.call, past.arguments, learned)
             for part in reversed(parts[:room]):
@@ -207,12 +196,8 @@ class _Known:
         follows = self.groups[order][1:] == self.groups[order][:-1]
         self.before[order[1:][follows]] = self.form_ids[order[:-1][follows]]
         mentions = np.array([part.mentions for part in self.parts])
-        late, every = _rank_in_groups(mentions[:, 0], lists), _rank_in_groups(mentions[:, 1], lists)
+        late, every = (_rank_in_groups(scores, lists) for scores in mentions.T)
         self.mentions = late + 3 * every
-        pooled = np.zeros((2, len(state.numbers)), np.int64)
-        np.maximum.at(pooled[0], self.form_ids, late)
-        np.maximum.at(pooled[1], self.form_ids, every)
-        self.pooled = pooled[0, self.form_ids] + 3 * pooled[1, self.form_ids]
 
 
 def _is_among(
@@ -343,7 +328,7 @@ class CallCandidates:
             rank = min(place if is_own else place - len(own), 4)
             said = _find_mention(self.state.texts, form)
             parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
-        options = [Option(value, form, Source("constant")) for form, value in items]
+        options = [Part(value, form, Source("constant")) for form, value in items]
         kinds, every = [f"constant {form}" for form, _ in items], np.arange(len(items))
         found.add(options, kinds, every, Rows.of(parts), every)
 
@@ -360,12 +345,11 @@ class CallCandidates:
         kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
         found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
-        found.blocks.append(Block(POOLED, found.parts, known.pooled))
         if self._constants.slot(self.tool, found.slot).is_composed:
             is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
             whole = np.flatnonzero(is_whole)
             parts = [known.parts[place] for place in whole.tolist()]
-            around = [Option(None, AROUND + part.form, part.source) for part in parts]
+            around = [Part(None, AROUND + part.form, part.source) for part in parts]
             kinds_around = [f"around {label}" for label in labels]
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
             found.add(around, kinds_around, kind_of[whole], of_around, known.kind_row[whole])
@@ -409,7 +393,7 @@ class CallCandidates:
         memo = self.state.step_memo
         key = (_Known, self._constants)
         if key not in memo:
-            memo[key] = _Known(self.state, self._constants.paths)
+            memo[key] = _Known(self.state, self._constants)
         known: _Known = memo[key]
         return known
 

@@ -24,8 +24,6 @@ Parameter = tuple[str, str]
 
 MAX_CONSTANTS = 12
 """Of one slot, the most frequent."""
-MAX_PATHS = 40
-"""Of one tool's outputs, the parts that arguments were most often."""
 MAX_CONSTANT_LENGTH = 200
 """Characters of a constant as JSON; longer values repeat by chance only."""
 _LEAST_SHARE = 0.3
@@ -38,8 +36,6 @@ _MAX_DEPTH = 4
 
 ANY_TOOL = ""
 """In place of a tool where the values of all slots of a name are counted."""
-_PATH = "\x00path"
-"""In place of a slot where parts of outputs are counted: names in them may be values too."""
 _ANY = "\x00any"
 """In place of a value where all that a slot took are counted."""
 _FIELD = "\x00field "
@@ -118,7 +114,8 @@ class SlotInfo:
         type: the JSON-schema type that its values had most often; empty where it is not known.
         is_list: whether it took a list.
         is_composed: whether it took a text or object with outputs in it.
-        fields: the names in the objects that it took.
+        fields: the names in the objects that it took; of the slot ``""`` JSON Pointers to the parts
+            of the tool's outputs that arguments were.
         has_texts: whether it may take what a text says.
     """
 
@@ -144,14 +141,11 @@ class Constants:
     Attributes:
         parameters: the parameters of each tool, in the order in which calls give them.
         slots: by tool and slot; of ``ANY_TOOL`` and a name the values of all slots of this name.
-        paths: of each tool, JSON Pointers to the parts of its outputs that arguments were, the most
-            frequent first.
         seen: how often each value occurred in which slot; None if no values are kept.
     """
 
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slots: Mapping[Parameter, SlotInfo] = field(default_factory=dict)
-    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seen: SeenValues | None = None
 
     def slot(self, tool: str, name: str) -> SlotInfo:
@@ -174,16 +168,11 @@ class Constants:
             for tool in (*self.parameters, *counts.given)
         }
         tools = Counter(name for names in parameters.values() for name in names)
-        slots, paths = dict(self.slots), dict(self.paths)
+        slots = dict(self.slots)
         for key, counted in counts.slots.items():
             if key[0] != ANY_TOOL or (seen is not None and tools[key[1]] > 1):
                 slots[key] = counted.merge(key, self.slots.get(key), seen)
-        if seen is not None:
-            for tool, pointers in counts.paths.items():
-                kept = self.paths.get(tool, ())
-                every = sorted(pointers.union(kept))
-                paths[tool] = tuple(seen.most_frequent((tool, _PATH), every, kept)[:MAX_PATHS])
-        return Constants(parameters, slots, paths, seen)
+        return Constants(parameters, slots, seen)
 
     def without(self, tools: Collection[str]) -> Constants:
         """Nothing of some tools."""
@@ -196,7 +185,6 @@ class Constants:
                 for key, slot in self.slots.items()
                 if key[0] not in tools and key not in shared
             },
-            {tool: paths for tool, paths in self.paths.items() if tool not in tools},
             self.seen,
         )
 
@@ -209,7 +197,6 @@ class Constants:
         return {
             "constants": tools,
             "parameters": {tool: list(names) for tool, names in self.parameters.items()},
-            "paths": {tool: list(paths) for tool, paths in self.paths.items()},
             "min_runs": 0 if self.seen is None else self.seen.min_runs,
         }
 
@@ -225,13 +212,10 @@ class Constants:
             for name, slot in names.items():
                 values = [(canonical(value), value) for value in slot["values"]]
                 slots[tool, name] = msgspec.convert(slot | {"values": values}, SlotInfo)
-        names, paths = (
-            msgspec.convert(config[name], dict[str, tuple[str, ...]])
-            for name in ("parameters", "paths")
-        )
+        names = msgspec.convert(config["parameters"], dict[str, tuple[str, ...]])
         counts = {value: (runs, group) for value, runs, group in seen.tolist()}
         least = int(config["min_runs"])
-        return cls(names, slots, paths, SeenValues(least, counts) if least else None)
+        return cls(names, slots, SeenValues(least, counts) if least else None)
 
 
 @dataclass(slots=True)
@@ -281,7 +265,6 @@ class _Counts:
         self._seen = seen
         self._values: dict[int, None] = {}
         self.given: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self.paths: dict[str, set[str]] = defaultdict(set)
         self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
 
     def parameters(self, tool: str) -> list[str]:
@@ -297,8 +280,7 @@ class _Counts:
         for call in item.plan.calls:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
-                    self.paths[tool_of[one.call]].add(one.path)
-                    self._note((tool_of[one.call], _PATH), one.path)
+                    self._note_field((tool_of[one.call], ""), one.path)
             for place, (parameter, value) in enumerate(call.arguments.items()):
                 self.given[call.tool][parameter].append(place)
                 self._add_value((call.tool, parameter), value, content)
@@ -308,6 +290,10 @@ class _Counts:
     def _note(self, key: Parameter, form: str) -> None:
         """The run gives a value to a slot."""
         self._values[_value_hash(key, form)] = None
+
+    def _note_field(self, key: Parameter, name: str) -> None:
+        self.slots[key].fields[name] = None
+        self._note(key, _FIELD + name)
 
     def _add_value(self, key: Parameter, value: Any, content: _RunContent, depth: int = 0) -> None:
         slot = self.slots[key]
@@ -333,8 +319,7 @@ class _Counts:
         if is_filled_object(value):
             inner = value.items()
             for name in value:
-                slot.fields[name] = None
-                self._note(key, _FIELD + name)
+                self._note_field(key, name)
         elif isinstance(value, list):
             inner = [(ITEM, item) for item in value[:_MOST_ITEMS]]
         for name, part in inner:

@@ -120,12 +120,6 @@ def part_features(kind: PartKind, ago: int, is_used: bool, tool: str, slot: str)
     )
 
 
-POOLED = Rows.of(
-    [features([f"p0 {code}", f"p1 {code % 3}", f"p2 {code // 3}"]) for code in range(9)]
-)
-"""Of a part of an earlier call, by the mentions of all records with its value."""
-
-
 def _flag_features(code: int) -> Hashes:
     given, first, follows = bool(code & 1), bool(code & 2), bool(code & 4)
     late, every = code // 8 % 3, code // 24

@@ -16,7 +16,7 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
-from dtdr.predict.arguments.confidence import Confidence, Description, describe_call
+from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants, SeenValues
 from dtdr.predict.arguments.filling import CallFiller, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, Source
@@ -121,7 +121,7 @@ class ArgumentModel:
             held = []
         model._train([item for item, group in pairs if not held or group % _HELD_OUT], seed)
         if held:
-            model._calibrate(held)
+            model._calibrate([item for item, _ in held])
             model._train([item for item, _ in held], seed + 1)
         model.ranker.finish()
         return model
@@ -179,18 +179,15 @@ class ArgumentModel:
                 examples.clear()
         self.ranker.train(examples, EPOCHS, seed)
 
-    def _calibrate(self, held: Sequence[tuple[Demonstration, int]]) -> None:
-        """Learn from held-out demonstrations and their groups how often calls are right."""
-        calls: list[Description | None] = []
+    def _calibrate(self, held: Sequence[Demonstration]) -> None:
+        """Learn from held-out demonstrations how often calls are right."""
+        products: list[float] = []
         exact: list[bool] = []
-        groups: list[int] = []
-        for item, group in held:
-            for state, call in iter_calls([item]):
-                prediction, described = self._fill(call.tool, state)
-                calls.append(described)
-                groups.append(group // _HELD_OUT)
-                exact.append(is_exact(prediction, call, state))
-        self.confidence = Confidence.fit(calls, exact, groups)
+        for state, call in iter_calls(held):
+            prediction, product = self._fill(call.tool, state)
+            products.append(product)
+            exact.append(is_exact(prediction, call, state))
+        self.confidence = Confidence.fit(products, exact)
 
     # -- predicting ----------------------------------------------------------------------------
 
@@ -233,8 +230,8 @@ class ArgumentModel:
         seen = self.constants.parameters.get(tool, ())
         return list(dict.fromkeys((*seen, *self._declared(tool), *given)))
 
-    def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, Description | None]:
-        """A call, and what describes it unless a value is unknown."""
+    def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, float]:
+        """A call, and the product of its values' probabilities; 0 if a value is unknown."""
         arguments: dict[str, Any] = {}
         sources: dict[str, tuple[Source, ...]] = {}
         contains: dict[str, tuple[Source, ...]] = {}
@@ -243,10 +240,10 @@ class ArgumentModel:
         candidates = CallCandidates(state, tool, self.constants)
         filler = CallFiller(self.ranker, candidates, self.constants)
         seen, declared = self.constants.parameters.get(tool, ()), self._declared(tool)
-        joint = 1.0
+        product = 1.0
         for parameter in self._parameters(tool):
             choice = filler.fill(parameter)
-            joint *= choice.probability
+            product *= choice.probability
             about = declared.get(parameter)
             if choice.form == OMITTED:
                 if about is not None and about.required and parameter not in seen:
@@ -261,12 +258,11 @@ class ArgumentModel:
                 arguments[parameter] = convert(choice.value, known or (about.type if about else ""))
                 sources[parameter] = choice.sources
                 shares[parameter] = choice.probability
-        described = None if unknown else describe_call(tool, joint, shares, sources, state)
-        probability = 0.0 if described is None else self.confidence.probability(described)
+        probability = 0.0 if unknown else self.confidence.probability(product)
         prediction = CallPrediction(
             tool, arguments, sources, probability, tuple(unknown), shares, contains
         )
-        return prediction, described
+        return prediction, 0.0 if unknown else product
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -286,7 +282,6 @@ class ArgumentModel:
         return {
             **self.constants.config(),
             "names": self.names,
-            "confidence": self.confidence.weights,
             "thresholds": self.confidence.describe(),
         }
 
@@ -306,8 +301,7 @@ class ArgumentModel:
             ranker = CandidateRanker(
                 arrays["buckets"].astype(np.int32), arrays["weights"].astype(np.float32)
             )
-            sure = {str(name): float(one) for name, one in config["confidence"].items()}
-            confidence = Confidence(sure, arrays["confidence"].astype(np.float64))
+            confidence = Confidence(arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
             constants = Constants.restore(config, arrays["seen"])
         except _BROKEN as error:

@@ -17,8 +17,7 @@ SourceKind = Literal["query", "message", "output", "argument", "constant", "omit
 """Where a value comes from; ``unknown`` has to be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a value comes from.
 
     Attributes:
@@ -36,14 +35,8 @@ class Source:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object; keys only where they say something."""
-        record: dict[str, Any] = {"kind": self.kind}
-        if self.call:
-            record["call"] = self.call
-        if self.path:
-            record["path"] = self.path
-        if self.span is not None:
-            record["span"] = list(self.span)
-        return record
+        record: dict[str, Any] = msgspec.to_builtins(self)
+        return record if self.span is None else record | {"span": list(self.span)}
 
 
 @dataclass(frozen=True, slots=True)

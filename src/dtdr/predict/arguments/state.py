@@ -66,14 +66,14 @@ class Part(NamedTuple):
         value: as it is written there.
         form: canonical.
         source: where it comes from.
-        numbers: of its form, kind, list, record, and list of records.
+        numbers: of its form, kind, list, record, and list of records; empty for other candidates.
         mentions: how much of the record the query and the last message say, and all texts.
     """
 
     value: Any
     form: str
     source: Source
-    numbers: tuple[int, int, int, int, int]
+    numbers: tuple[int, ...] = ()
     mentions: tuple[float, float] = (0.0, 0.0)
 
 
@@ -119,12 +119,6 @@ class RunState:
 
     def __init__(self, query: str, before: Sequence[Message | ToolCall] = ()) -> None:
         self.texts = read_texts(query, before)
-        self._clear()
-        for item in before:
-            if isinstance(item, ToolCall):
-                self.add(item, is_earlier=True)
-
-    def _clear(self) -> None:
         self.calls: list[PastCall] = []
         self.by_id: dict[str, ToolCall] = {}
         self.used: set[str] = set()
@@ -134,6 +128,9 @@ class RunState:
         self.numbers: dict[Hashable, int] = {}
         self.kinds: dict[PartKind, int] = {}
         self.step_memo: dict[Hashable, Any] = {}
+        for item in before:
+            if isinstance(item, ToolCall):
+                self.add(item, is_earlier=True)
 
     @classmethod
     def from_run(cls, run: Run) -> RunState:
@@ -144,9 +141,8 @@ class RunState:
 
     def with_names(self, names: Mapping[str, str]) -> RunState:
         """The state in which tools are called by other names; their own where none is given."""
-        result = RunState.__new__(RunState)
+        result = RunState("")
         result.texts = self.texts
-        result._clear()
         for past in self.calls:
             result.add(rename(past.call, names), is_earlier=past.is_earlier)
         return result

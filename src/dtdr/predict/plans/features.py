@@ -13,9 +13,9 @@ from dtdr.rankers.base import StepState
 
 Floats = npt.NDArray[np.float64]
 
-FEATURES = 5
-"""Features of a plan: log probability, how well its tools and its numbers of calls are what parts
-of the query ask for, how much of the parts no call serves, and its number of different tools."""
+SIGNS = (1, 1, 1, -1, 0)
+"""Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its
+tools and its numbers of calls, how much of the parts no call serves, number of different tools."""
 BY_TOOL = 2
 """Features of each tool: how well its number of calls fits the spans, and the parts."""
 
@@ -33,7 +33,7 @@ class PlanSet:
         left: what is left to do of each.
         greedy: the position of the plan that takes the best tool of each step; 0 if that plan does
             not end.
-        dense: shape (n, FEATURES).
+        dense: shape (n, len(SIGNS)).
         tools: shape (m,), sorted.
         by_tool: shape (n, m, BY_TOOL).
     """

@@ -17,7 +17,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.best_first import MOST_CALLS
-from dtdr.predict.plans.features import BY_TOOL, FEATURES, find_plans
+from dtdr.predict.plans.features import BY_TOOL, SIGNS, find_plans
 from dtdr.predict.plans.held_out import Check, Confidence, fit_ranker, hold_out, rank_held_out
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.plans.ranker import PlanRanker
@@ -155,8 +155,7 @@ class PlanModel:
 
     def rename_tool(self, old: str, new: str) -> PlanModel:
         """A model that knows a tool by another name."""
-        tools = tuple(new if name == old else name for name in self.tools)
-        return replace(self, tools=tools)
+        return replace(self, tools=tuple(new if name == old else name for name in self.tools))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
@@ -193,7 +192,7 @@ class PlanModel:
         )
         shapes = (spans.shape, dense.shape, by_tool.shape)
         if (
-            shapes != ((BUCKETS, len(known)), (FEATURES,), (len(tools), BY_TOOL))
+            shapes != ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))
             or not {*known.tolist()} <= {*range(len(tools))}
             or not all(isinstance(name, str) for name in tools)
             or not isinstance(longest, int)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.predict.plans.features import BY_TOOL, FEATURES, PlanSet
+from dtdr.predict.plans.features import BY_TOOL, SIGNS, PlanSet
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,6 +19,7 @@ _PENALTY = 3.0
 _TOOL_PENALTY = 30.0
 """Of squared weights of single tools. With 10, inner folds of tau_retail have fewer plans right."""
 _ITERATIONS = 60
+_BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,7 @@ class PlanRanker:
     """Weights of the features of a ``PlanSet``.
 
     Attributes:
-        dense: shape (FEATURES,).
+        dense: shape (len(SIGNS),).
         by_tool: shape (tools, BY_TOOL).
         greedy_first: whether the plan of the best tool of each step always comes first.
     """
@@ -47,7 +48,7 @@ class PlanRanker:
         from scipy.optimize import minimize
 
         if not queries:  # the probabilities of the search alone
-            return cls(np.eye(FEATURES)[0], np.zeros((tools, BY_TOOL)))
+            return cls(np.eye(len(SIGNS))[0], np.zeros((tools, BY_TOOL)))
         sizes = [len(one.plans) for one in queries]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         owner = np.repeat(np.arange(len(queries)), sizes)
@@ -57,7 +58,8 @@ class PlanRanker:
         columns = csr_array(rows.T)
         wanted = np.concatenate(targets)
         weight = np.add.reduceat(wanted, starts)[owner]
-        penalty = np.repeat([_PENALTY, _TOOL_PENALTY], [FEATURES, tools * BY_TOOL])
+        size = len(SIGNS)
+        penalty = np.repeat([_PENALTY, _TOOL_PENALTY], [size, tools * BY_TOOL])
 
         def loss(weights: Floats) -> tuple[float, Floats]:
             scores = rows @ weights
@@ -69,9 +71,9 @@ class PlanRanker:
             return value + 0.5 * float(penalty @ weights**2), gradient + penalty * weights
 
         options = {"maxiter": _ITERATIONS}
-        start = np.zeros(len(penalty))
-        weights = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
-        return cls(weights[:FEATURES] / scale, weights[FEATURES:].reshape(tools, BY_TOOL))
+        limits = [_BOUNDS[sign] for sign in (*SIGNS, *[0] * (tools * BY_TOOL))]
+        weights = minimize(loss, 0 * penalty, jac=True, bounds=limits, options=options).x
+        return cls(weights[:size] / scale, weights[size:].reshape(tools, BY_TOOL))
 
     def probabilities(self, query: PlanSet) -> Floats:
         """The probability of each plan; shape (n,), summing to 1."""

@@ -15,10 +15,10 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3250),
+    "data": (1, 3000),
     "net": (1, 1300),
     "text": (2, 1450),
-    "logs": (3, 4750),
+    "logs": (3, 4500),
     "rankers": (3, 9350),
     "predict": (4, 6550),
     "llm": (5, 3050),

@@ -77,8 +77,7 @@ def iter_batches(
     arrow, parquet = _import_arrow()
     file, largest = _open(stream), longest_line()
     try:
-        names = file.schema_arrow.names
-        missing = [name for name in needed if name not in names]
+        missing = [name for name in needed if name not in file.schema_arrow.names]
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
         schema = [file.schema.column(number) for number in range(file.metadata.num_columns)]

@@ -20,7 +20,7 @@ PACKAGES = {
     "text": (2, 1500),
     "logs": (3, 4750),
     "rankers": (3, 9500),
-    "predict": (4, 6550),
+    "predict": (4, 6300),
     "llm": (5, 3050),
     "agents": (5, 6850),
     "evaluate": (6, 9000),

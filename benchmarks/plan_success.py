@@ -21,14 +21,9 @@ from tempfile import mkdtemp
 import llm_options as common
 from dtdr.cli.output import console
 from dtdr.evaluate.harness import split_sha256
-from dtdr.evaluate.planning import (
-    PlanningLog,
-    choose_plans,
-    hold_out,
-    read_planning_log,
-    run_plans,
-    success_rate,
-)
+from dtdr.evaluate.planning.harness import choose_plans, hold_out, run_plans
+from dtdr.evaluate.planning.planning_metrics import success_rate
+from dtdr.evaluate.planning.run_log import PlanningLog, read_planning_log
 from dtdr.evaluate.tables import Table
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning import Planner

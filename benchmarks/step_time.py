@@ -18,7 +18,7 @@ from itertools import islice
 import llm_options as common
 from dtdr.cli.output import console
 from dtdr.data.demonstrations import Demonstration
-from dtdr.evaluate.planning import choose_steps
+from dtdr.evaluate.planning.harness import choose_steps
 from dtdr.evaluate.tables import Table
 from dtdr.llm.backends import LLM
 from dtdr.llm.prompting import METHODS, Examples, SelectionPrompts

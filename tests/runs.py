@@ -70,7 +70,7 @@ def records_of(log: RunLog) -> list[dict[str, Any]]:
     for i in range(len(log)):
         count = int(log.accepted[i])
         kept = int((log.head[i] >= 0).sum())
-        confidence, familiarity = float(log.confidence[i]), float(log.familiarity[i])
+        confidence = float(log.confidence[i])
         records.append(
             {
                 "plan": log.plan_ids[log.plan[i]],
@@ -84,7 +84,6 @@ def records_of(log: RunLog) -> list[dict[str, Any]]:
                 "head": [names[place] for place in log.head[i, :kept]],
                 "head_probabilities": log.head_probabilities[i, :kept].tolist(),
                 "confidence": None if math.isnan(confidence) else confidence,
-                "familiarity": None if math.isnan(familiarity) else familiarity,
             }
         )
     return records

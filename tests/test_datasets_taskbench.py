@@ -101,17 +101,6 @@ def test_nodes_that_are_not_in_topological_order_are_put_in_order():
     assert [call.id for call in plan.calls] == ["1", "0"]
 
 
-def test_repeated_tools_and_two_references_in_one_node():
-    nodes = [
-        {"task": "a", "arguments": ["x.png"]},
-        {"task": "a", "arguments": ["y.png"]},
-        {"task": "b", "arguments": ["<node-0>", "<node-1>"]},
-    ]
-    links = [{"source": "a", "target": "b"}, {"source": "a", "target": "b"}]
-    plan = taskbench.convert(nodes_only(nodes, links)).plan
-    assert list(plan.edges()) == [(0, 2), (1, 2)]
-
-
 @pytest.mark.parametrize(
     "written",
     [
@@ -155,12 +144,6 @@ def test_named_output_is_of_the_linked_call_and_else_of_the_nearest_earlier_one(
     ]
     plan = taskbench.convert(nodes_only(nodes)).plan
     assert list(plan.edges()) == [(0, 1), (2, 3)]
-
-
-def test_text_that_only_mentions_a_tool_stays_text():
-    nodes = [NODES[0], {"task": "Translation", "arguments": ["Image-to-Text is fun", "<b>"]}]
-    plan = taskbench.convert(nodes_only(nodes)).plan
-    assert plan.calls[1].arguments == {"arg0": "Image-to-Text is fun", "arg1": "<b>"}
 
 
 def test_bare_name_of_a_tool_is_a_value_in_daily_life():
@@ -237,10 +220,18 @@ def test_parquet_may_mix_old_and_new_keys(full_copy):
     assert [item.plan for item in dataset.demonstrations] == [taskbench.convert(NEW).plan] * 2
 
 
-def test_arguments_of_parquet_may_be_json_text():
-    nodes = [{"task": "get", "arguments": json.dumps([{"name": "place", "value": "Oslo"}])}]
-    plan = taskbench.convert(nodes_only(nodes), links_are_dependencies=False).plan
-    assert plan.calls[0].arguments == {"place": "Oslo"}
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        (json.dumps([{"name": "place", "value": "Oslo"}]), {"place": "Oslo"}),  # in Parquet
+        ("x", {"arg0": "x"}),
+        ({"in": ["x"]}, {"in": ["x"]}),
+        (["Image-to-Text is fun", "<b>"], {"arg0": "Image-to-Text is fun", "arg1": "<b>"}),
+    ],
+)
+def test_arguments_are_lists_objects_or_texts(written, arguments):
+    plan = taskbench.convert(nodes_only([NODES[0], {"task": "get", "arguments": written}])).plan
+    assert plan.calls[1].arguments == arguments
 
 
 def test_parquet_without_the_extra_names_it(full_copy, monkeypatch):
@@ -249,21 +240,6 @@ def test_parquet_without_the_extra_names_it(full_copy, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"dtdr\[parquet\]"):
         datasets.load("taskbench_multimedia", data_dir=full_copy)
-
-
-def test_file_that_is_not_parquet_is_one_sentence(full_copy):
-    pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    path = full_copy / "taskbench" / "data_multimedia" / "data.json"
-    path.rename(path.with_name("data.parquet"))
-    with pytest.raises(InputError, match=r"cannot read .*data\.parquet: "):
-        datasets.load("taskbench_multimedia", data_dir=full_copy)
-
-
-def test_argument_that_is_one_string_or_an_object():
-    nodes = [{"task": "a", "arguments": "x"}, {"task": "b", "arguments": {"in": ["<node-0>"]}}]
-    plan = taskbench.convert(nodes_only(nodes)).plan
-    assert plan.calls[0].arguments == {"arg0": "x"}
-    assert plan.calls[1].arguments == {"in": [{"$ref": "0"}]}
 
 
 @pytest.mark.parametrize(

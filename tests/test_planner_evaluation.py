@@ -4,16 +4,14 @@ import math
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.evaluate.planning import (
-    choose_plans,
-    choose_steps,
+from dtdr.evaluate.planning.harness import choose_plans, choose_steps, run_plans, run_selections
+from dtdr.evaluate.planning.planning_metrics import (
     function_selection_accuracy,
-    read_planning_log,
-    run_plans,
-    run_selections,
+    similar_arguments,
+    similar_texts,
     success_rate,
 )
-from dtdr.evaluate.planning.planning_metrics import similar_arguments, similar_texts
+from dtdr.evaluate.planning.run_log import read_planning_log
 from dtdr.evaluate.statistics import proportion
 from dtdr.llm.backends import LLMError
 from dtdr.llm.planning import Planner

@@ -16,17 +16,17 @@ from dtdr.evaluate import run
 from dtdr.evaluate.reliability import (
     BINS,
     confidence_bins,
-    coverage,
     expected_calibration_error,
     reliability_of,
 )
+from dtdr.evaluate.run_log import COVERAGES
 from dtdr.evaluate.run_log_file import read_run_log
 from dtdr.predict.model import Model
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.random import RandomRetriever
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
-from tests.runs import make_log, make_step, records_of
+from tests.runs import make_log, make_step
 
 probabilities = st.floats(0, 1)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -42,7 +42,7 @@ def believed(count, seed, sharpness=1.0):
 def logged(steps, **header):
     """A log of steps given by probabilities, acceptable tools and confidence."""
     made = []
-    for number, (row, acceptable, confidence, familiarity) in enumerate(steps):
+    for number, (row, acceptable, confidence) in enumerate(steps):
         order = np.argsort(-np.asarray(row), kind="stable")
         made.append(
             make_step(
@@ -51,7 +51,6 @@ def logged(steps, **header):
                 plan=f"p{number}",
                 probabilities=np.asarray(row)[order],
                 confidence=confidence,
-                familiarity=familiarity,
             )
         )
     return make_log(made, **header)
@@ -172,8 +171,8 @@ def calibrated():
     return retriever, run(retriever, dataset, small_data.split(24)), dataset
 
 
-@pytest.mark.parametrize("percent", [50, 80, 90, 95])
-def test_coverage_from_the_log_is_that_of_the_rankings(calibrated, percent):
+@pytest.mark.parametrize(("place", "percent"), [*enumerate(COVERAGES)])
+def test_coverage_from_the_log_is_that_of_the_rankings(calibrated, place, percent):
     retriever, log, dataset = calibrated
     held, sizes = [], []
     for demonstration in dataset.demonstrations[16:]:
@@ -187,41 +186,31 @@ def test_coverage_from_the_log_is_that_of_the_rankings(calibrated, percent):
         chosen = ranking.select(coverage=percent / 100, fallback=False)
         sizes.append(len(chosen))
         hits.append(bool(set(chosen.tools) & set(step.acceptable)))
-    found = coverage(log, percent)
-    assert found is not None
+    found = reliability_of(log).coverages[place]
     assert found.target == percent / 100
     assert found.hits == pytest.approx(np.mean(hits))
     assert found.tools == pytest.approx(np.mean(sizes))
 
 
 def test_confidence_in_the_log_is_the_rankings_own(calibrated):
-    _, log, _ = calibrated
-    familiar = np.minimum(1, np.array([step["familiarity"] for step in records_of(log)]) / 0.5)
+    _, log, dataset = calibrated
+    queries = {item.id: item.query for item in dataset.demonstrations}
+    is_familiar = ["weather" not in queries[log.plan_ids[plan]] for plan in log.plan]
+    familiar = np.where(is_familiar, 1.0, 0.2 / 0.5)
     assert familiar.min() < 1
     expected = (0.1 + 0.7 * log.head_probabilities[:, 0]) * familiar
     np.testing.assert_allclose(log.confidence, expected, atol=2e-6)
 
 
-def test_unfamiliar_queries_are_counted_once_a_plan(calibrated):
-    _, log, _ = calibrated
-    plans = {step["plan"]: step["familiarity"] for step in records_of(log)}
-    found = reliability_of(log)
-    expected = [value == 0.2 for value in plans.values()]
-    assert any(expected)
-    assert not all(expected)
-    assert found.unfamiliar == np.mean(expected)
-
-
 def test_reliability_of_a_handmade_log_is_counted_by_hand():
     log = logged(
         [
-            ([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.9, 0.7),
-            ([0.6, 0.2, 0.1, 0.05, 0.05], ["beta"], 0.9, 0.3),
-            ([0.1, 0.5, 0.2, 0.1, 0.1], ["beta"], 0.5, 0.7),
-            ([0.3, 0.3, 0.2, 0.1, 0.1], ["gamma"], 0.5, 0.7),
+            ([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.9),
+            ([0.6, 0.2, 0.1, 0.05, 0.05], ["beta"], 0.9),
+            ([0.1, 0.5, 0.2, 0.1, 0.1], ["beta"], 0.5),
+            ([0.3, 0.3, 0.2, 0.1, 0.1], ["gamma"], 0.5),
         ],
-        coverage_cuts=(0.2,) * 99,
-        familiarity_threshold=0.5,
+        coverage_cuts=(0.2,) * 3,
     )
     found = reliability_of(log)
     # Two bins of two steps: .9 said and .5 right, .5 said and .5 right.
@@ -231,32 +220,24 @@ def test_reliability_of_a_handmade_log_is_counted_by_hand():
         (0.9, 1.0, 2.25),
         (0.95, 1.0, 2.25),
     ]
-    assert found.unfamiliar == 0.25
     assert json.loads(json.dumps(found.to_dict()))["ece"] == 0.2
 
 
 def test_a_retriever_without_calibration_has_no_coverage():
-    found = reliability_of(logged([([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.6, None)]))
-    assert (found.coverages, found.unfamiliar) == ((), None)
+    found = reliability_of(logged([([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.6)]))
+    assert found.coverages == ()
     assert found.ece == pytest.approx(0.4)
 
 
 def test_the_set_is_never_empty():
-    log = logged([([0.2] * 5, ["end"], 0.2, None)], coverage_cuts=(0.9,) * 99)
-    found = coverage(log, 90)
-    assert found is not None
+    log = logged([([0.2] * 5, ["end"], 0.2)], coverage_cuts=(0.9,) * 3)
+    found = reliability_of(log).coverages[0]
     assert (found.hits, found.tools) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize("percent", [0, 100, -5])
-def test_coverage_out_of_range_is_an_error(percent):
-    with pytest.raises(InputError, match=f"coverage is {percent} %"):
-        coverage(logged([]), percent)
 
 
 def test_a_log_without_confidence_has_no_reliability():
     found = reliability_of(make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    assert (found.ece, found.coverages, found.unfamiliar, found.bins) == (None, (), None, ())
+    assert (found.ece, found.coverages, found.bins) == (None, (), ())
 
 
 @pytest.fixture
@@ -277,9 +258,7 @@ def test_calibration_is_a_second_table_of_at_most_100_columns(evaluate):
     )
     assert (code, err) == (0, "")
     assert "Calibration" in out
-    assert [
-        name for name in ("ECE", "At .80", "At .90", "At .95", "Unfamiliar") if name not in out
-    ] == []
+    assert [name for name in ("ECE", "At .80", "At .90", "At .95") if name not in out] == []
     assert max(map(len, out.splitlines())) <= 100
 
 
@@ -292,4 +271,3 @@ def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
     expected = reliability_of(read_run_log(runs / "dtdr-c.npz")).to_dict()
     assert result["calibration"] == expected
     assert 0 <= expected["ece"] <= 1
-    assert expected["unfamiliar"] is not None

@@ -15,14 +15,11 @@ from tests.runs import is_same, logs, make_log, make_step, records_of
 def log():
     return make_log(
         [
-            make_step(
-                [2, 0, 1, 4, 3], ["alpha", "gamma"], step=0, confidence=0.5, familiarity=-2.5
-            ),
+            make_step([2, 0, 1, 4, 3], ["alpha", "gamma"], step=0, confidence=0.5),
             make_step([4, 0, 1, 2, 3], ["end", "teleport"], step=1),
         ],
         encoder={"name": "lexical"},
-        coverage_cuts=tuple(np.linspace(1, 0, 99)),
-        familiarity_threshold=0.5,
+        coverage_cuts=(0.3, 0.2, 0.1),
     )
 
 
@@ -68,7 +65,6 @@ def test_everything_that_a_log_holds_comes_back(log, path):
             "head": ["gamma", "alpha", "beta", "end", "delta"],
             "head_probabilities": [0.333333, 0.266667, 0.2, 0.133333, 0.066667],
             "confidence": 0.5,
-            "familiarity": -2.5,
         },
         {
             "plan": "p1",
@@ -82,7 +78,6 @@ def test_everything_that_a_log_holds_comes_back(log, path):
             "head": ["end", "alpha", "beta", "gamma", "delta"],
             "head_probabilities": [0.333333, 0.266667, 0.2, 0.133333, 0.066667],
             "confidence": None,
-            "familiarity": None,
         },
     ]
 
@@ -174,8 +169,7 @@ def test_another_version_is_refused(path):
         {"details": []},
         {"plan_ids": 3},
         {"coverage_cuts": [0.5]},
-        {"coverage_cuts": ["x"] * 99},
-        {"familiarity_threshold": "low"},
+        {"coverage_cuts": ["x"] * 3},
         {"split": None},
     ],
 )
@@ -203,7 +197,6 @@ def test_header_of_other_types_is_refused(path, change):
         ({"step": np.array([1, 1], "<i4")}, "a step is there twice"),
         ({"probabilities": np.full((2, 2), 2_000_000, "<u4")}, "'probabilities' is out of range"),
         ({"confidence": np.array([1.5, 0.0])}, "'confidence' is out of range"),
-        ({"familiarity": np.array([np.inf, 0.0])}, "'familiarity' is out of range"),
         ({"set_sizes": np.zeros((2, 7), "<u2")}, "columns differ"),
     ],
 )

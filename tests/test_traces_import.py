@@ -283,7 +283,7 @@ def test_the_window_holds_no_more_than_its_budget(tmp_path):
     importer = importer_of(log, options=CutOptions(window_bytes=10_000))
     for _ in importer.demonstrations():
         assert importer.window.size <= 10_000 + largest
-        assert len(importer.format._marks) == len(importer.window)
+        assert len(importer.format._marks) == len(importer.window._groups)
 
 
 def test_traces_can_be_read_without_a_file_in_between(tmp_path):

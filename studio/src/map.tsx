@@ -317,8 +317,8 @@ export function MapView() {
           <p class="facts">
             <span><b>{count(graph.runs)}</b> runs call <b>{count(graph.tools)}</b> tools</span>
             {graph.uncalled.length > 0 && (
-              <span>{graph.uncalled.length === 200 ? "200 and more" : graph.uncalled.length} tools
-                of the model are never called</span>
+              <span>never called: {graph.uncalled.length === 200 ? "200 and more" : graph.uncalled.length}{" "}
+                of the model's tools</span>
             )}
             <span class="legend">
               <i class="line order" /> comes next <i class="line uses" /> uses the output{" "}

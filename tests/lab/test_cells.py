@@ -45,10 +45,6 @@ def test_the_code_of_dtdr_and_of_the_users_own_retriever_counts(tmp_path, monkey
     assert code_version("dtdr.rankers.bm25") == code_version() in versions
 
 
-def test_a_class_of_the_users_own_is_found_by_module_and_name():
-    assert retriever_class("tests.lab.own_retrievers:Raising").name == "raising"
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -95,18 +95,12 @@ def test_a_process_that_dies_costs_its_own_cells_only(finished, tmp_path):
     assert "ended with EXIT(9)" in found.failed[0][1]
 
 
-def test_a_set_with_one_plan_is_refused_before_anything_runs(tmp_path):
-    data = write_data(tmp_path, 1)
-    with pytest.raises(InputError) as caught:
-        run(Store(tmp_path / "cache"), data)
-    assert "'own'" in str(caught.value)
-    assert "give at least two" in str(caught.value)
-
-
 @pytest.mark.usefixtures("one_process")
-def test_two_plans_are_enough(tmp_path):
-    found = run(Store(tmp_path / "cache"), write_data(tmp_path, 2), seeds=1)
-    assert not found.failed
+def test_a_set_with_one_plan_is_refused_before_anything_runs_and_two_are_enough(tmp_path):
+    with pytest.raises(InputError, match=r"'own'.*give at least two"):
+        run(Store(tmp_path / "cache"), write_data(tmp_path, 1))
+    (tmp_path / "two").mkdir()
+    assert not run(Store(tmp_path / "cache"), write_data(tmp_path / "two", 2), seeds=1).failed
 
 
 @pytest.mark.usefixtures("one_process")

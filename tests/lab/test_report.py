@@ -109,11 +109,6 @@ def test_the_name_of_a_suite_stays_in_its_attribute():
     assert 'id="x&#34; onclick=' in html
 
 
-def test_a_pipe_in_a_cell_does_not_end_it_in_markdown():
-    text = to_markdown(page(Table([Column("a"), Column("b")], [[Cell("x|y"), Cell("z")]])))
-    assert "| x\\|y | z |" in text
-
-
 def test_charts_name_their_axes_and_tell_every_value():
     x, y = Axis("calls"), Axis("MRR", lambda value: f"{value:.2f}")
     points = [Point(n, n / 10, n / 10 - 0.05, n / 10 + 0.05) for n in range(1, 6)]
@@ -169,11 +164,6 @@ def test_a_report_says_what_is_needed_to_repeat_it(quick):
     assert "SHA-256" in text
     assert "numpy" in text
     assert "0, 1" in text
-
-
-def test_two_reports_of_one_lab_are_the_same_bytes(quick):
-    first, second = (to_html(build_report(quick)[0]) for _ in range(2))
-    assert first == second
 
 
 def test_no_measured_time_is_in_a_report_without_times(quick):
@@ -234,18 +224,6 @@ def test_every_table_fits_a_page(quick):
             longest = [max(len(row[at].text) for row in table.cells())
                        for at in range(len(table.columns))]  # fmt: skip
             assert sum(longest) + 2 * len(longest) < 150
-
-
-def test_a_lab_on_own_data_gives_advice(tmp_path):
-    store = Store(tmp_path / "cache")
-    with in_this_process():
-        run(store, write_data(tmp_path), retrievers=["random", "dr", "dtdr-c"], seeds=1)
-    text = to_markdown(build_report(store, "own")[0])
-    assert "## What this says about your data" in text
-    assert "for 95 % recall" in text
-    assert "tokens a step instead of" in text
-    assert "confuses" in text
-    assert "Holm" in text
 
 
 def test_a_users_own_runs_have_one_page(tmp_path):

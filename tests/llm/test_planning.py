@@ -4,10 +4,7 @@ import pytest
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.tools import Parameter, Tool
-from dtdr.evaluate.planning import (
-    choose_steps,
-    run_selections,
-)
+from dtdr.evaluate.planning.harness import choose_steps, run_selections
 from dtdr.llm import backends
 from dtdr.llm.planning import METHODS, Planner
 from dtdr.llm.prompting import FillingPrompts, filling_form

@@ -64,7 +64,7 @@ def advise(
         runs = choose_split(data_set, split).testing(runs)
     if any(is_fitted_to(retriever, some) for some in (runs, data_set.demonstrations)):
         note(
-            "the model learned from these very runs, so recall is too good to be true; "
+            "the model learned from these very runs, so recall is too high; "
             "fit and advise with the same --split to count runs that it never saw"
         )
     costs = compare(retriever, runs, data_set.tools, policy=policy, sizes=sizes)

@@ -109,7 +109,7 @@ def _print(drift: Drift, alpha: float) -> None:
     print_table(
         ("Measure", *_CHANGE_HEADERS),
         [
-            _change_row(change, MEASURES[change.name], alpha)
+            (MEASURES[change.name], *_cells(change, alpha))
             for change in drift.of_kind("mean", "distance")
         ],
         title=f"{drift.before:,} runs before, {drift.after:,} after; {how}",
@@ -120,7 +120,7 @@ def _print(drift: Drift, alpha: float) -> None:
     calls = ("Calls before", "Calls after")
     _print_largest("Tool that only one side calls", calls, drift.one_sided.items())
     both = [change for change in drift.of_kind("tool") if change.name not in drift.one_sided]
-    rows = [(change.name, _change_row(change, "", alpha)[1:]) for change in both]
+    rows = [(change.name, _cells(change, alpha)) for change in both]
     _print_largest("Tool, calls per run", _CHANGE_HEADERS, rows)
     pairs = [(" → ".join(pair), shares) for pair, *shares in drift.transitions]
     _print_largest("Transition", ("Before", "After"), pairs)
@@ -137,17 +137,9 @@ def _print_largest(
         print_table((title, *headers), found[:SHOWN], caption=caption)
 
 
-def _change_row(change: Change, name: str, alpha: float) -> tuple[Any, ...]:
+def _cells(change: Change, alpha: float) -> list[Any]:
+    sides = (change.before, change.after)
+    # Three decimals for small numbers, none for large ones.
+    numbers = [side if side is None or abs(side) < 100 else round(side) for side in sides]
     text = f"{change.change:{'' if change.before is None else '+'}.3f}"
-    return (
-        name,
-        _number(change.before),
-        _number(change.after),
-        Cell(text, best=change.adjusted < alpha),
-        p_value(change.adjusted),
-    )
-
-
-def _number(value: float | None) -> float | int | None:
-    """Three decimals for small numbers, none for large ones."""
-    return value if value is None or abs(value) < 100 else round(value)
+    return [*numbers, Cell(text, best=change.adjusted < alpha), p_value(change.adjusted)]

@@ -12,7 +12,7 @@ import typer
 
 from dtdr import logs
 from dtdr.cli import options
-from dtdr.cli.inputs import save_tools_next_to
+from dtdr.cli.inputs import report_bad, save_tools_next_to
 from dtdr.cli.output import note, plural, print_json, print_table, quote
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -102,8 +102,7 @@ def import_traces(
         "bytes": sum(map(file_size, paths)),
         "seconds": round(time.perf_counter() - started, 3),
     }
-    for reason in bad.first if bad is not None else ():
-        note(f"left out {reason}")
+    report_bad(bad)
     for sentence in (
         explain_dropped(summary["dropped"], summary["runs"]),
         explain_failures(summary["failures"], summary["failed_runs"], summary["kept"]),

@@ -146,16 +146,6 @@ def report_bad(bad: BadRecords | None) -> None:
     note(f"left out {bad.count} bad record{'s' if bad.count > 1 else ''} in all")
 
 
-def check_query(query: str | None) -> None:
-    """Refuse a blank query.
-
-    Raises:
-        InputError: it is blank.
-    """
-    if query is not None and not query.strip():
-        raise InputError("the query is empty; write what the user asked for")
-
-
 def load_with_run(
     folder: Path, query: str | None, history: Sequence[str] | None, run_file: str | None
 ) -> tuple[Model, Run]:
@@ -165,7 +155,8 @@ def load_with_run(
         InputError: both or neither are there, or as ``read_run``.
         ModelError: the folder has no usable model.
     """
-    check_query(query)
+    if query is not None and not query.strip():
+        raise InputError("the query is empty; write what the user asked for")
     if run_file is not None:
         if query is not None or history:
             raise InputError("--run includes a query and its calls; give --run alone, or a query")

@@ -180,11 +180,7 @@ def read_seed(settings: Mapping[str, Any]) -> int:
 
 
 def create_retriever(name: str, settings: Mapping[str, Any]) -> Model:
-    """The one retriever that a user named, not fitted yet.
-
-    Raises:
-        InputError: as ``retriever_keywords``.
-    """
+    """The one retriever that a user named, not fitted yet; raises as ``retriever_keywords``."""
     return create(name, **retriever_keywords([name], settings)[name])
 
 

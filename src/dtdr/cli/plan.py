@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from dtdr.api import load
 from dtdr.cli import options
-from dtdr.cli.inputs import check_query
 from dtdr.cli.output import console, plural, print_json, say
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.json_codec import safe
@@ -54,7 +53,6 @@ def plan(
         examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
         coverage (P): Show the LLM the fewest tools that include a right one with probability P.
     """
-    check_query(query)
     from dtdr.llm import backends
     from dtdr.llm.planning import Planner
 

@@ -140,45 +140,42 @@ def compare_runs(
         if not runs:
             raise InputError(f"there is no run {side}; give demonstrations of both")
     paired = _pair(before, after)
-    counts = _Counts([*before, *(paired or after)])
+    matrix, blocks = _count_runs([*before, *(paired or after)])
+    total = np.asarray(matrix.sum(axis=0)).reshape(1, -1)
     is_after = np.repeat([0.0, 1.0], [len(before), len(after)])
-    first, second = counts.sides(is_after[None, :])
-    changes: list[Change] = []
-    tests = _tests(counts, first[0], second[0])
+
+    def split(labels: Floats) -> tuple[Floats, Floats]:
+        """Sums of the runs before and after, each of shape (labellings, columns)."""
+        sums = np.asarray(labels @ matrix)
+        return total - sums, sums
+
+    first, second = split(is_after[None, :])
+    sizes = len(before), len(after)
+    tests = _tests(blocks, (first + second)[0], sizes)
     as_far = np.zeros(len(tests))
     # Sums of the same numbers in another order may differ in the last bits.
     bars = [abs(test.statistic(first, second)[0]) * (1 - 1e-9) - 1e-12 for test in tests]
     random = np.random.default_rng(seed)
     for labels in _labels(is_after, random, permutations, paired is not None):
-        dealt = counts.sides(labels)
+        sides = split(labels)
         as_far += [
-            (np.abs(test.statistic(*dealt)) >= bar).sum()
+            (np.abs(test.statistic(*sides)) >= bar).sum()
             for test, bar in zip(tests, bars, strict=True)
         ]
     p_values = dict(zip(tests, ((as_far + 1) / (permutations + 1)).tolist(), strict=True))
+    changes: list[Change] = []
     for kinds in (("mean", "distance"), ("tool",)):
-        family = {str(place): test for place, test in enumerate(tests) if test.kind in kinds}
-        adjusted = holm({place: p_values[test] for place, test in family.items()})
-        found = [
-            Change(
-                test.name,
-                test.kind,
-                *test.values(first, second),
-                float(test.statistic(first, second)[0]),
-                p_values[test],
-                adjusted[place],
-            )
-            for place, test in family.items()
-        ]
+        family = [test for test in tests if test.kind in kinds]
+        adjusted = holm({test.name: p_values[test] for test in family})
+        found = [test.change(first, second, p_values[test], adjusted[test.name]) for test in family]
         changes += found if "mean" in kinds else sorted(found, key=lambda one: -abs(one.change))
     calls = {
         tool: (int(first[0, column]), int(second[0, column]))
-        for tool, column in counts.blocks["tool_mix"].items()
+        for tool, column in blocks["tool_mix"].items()
     }
-    moved = ((p, *pair) for p, pair in counts.shares("transitions", first[0], second[0]).items())
+    moved = ((pair, *both) for pair, both in _shares(blocks["transitions"], first, second).items())
     return Drift(
-        len(before),
-        len(after),
+        *sizes,
         paired is not None,
         tuple(changes),
         {
@@ -186,96 +183,93 @@ def compare_runs(
             for tool, pair in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))
             if not all(pair)
         },
-        counts.shares("sources", first[0], second[0]),
+        _shares(blocks["sources"], first, second),
         tuple(sorted(moved, key=lambda item: (-abs(item[2] - item[1]), item[0]))),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Test:
-    """One number of each side, and how far apart the two are.
+    """A mean per run, or a distribution, of the runs before and after.
 
     Attributes:
-        columns: the one of a ratio, or those of a distribution.
-        per: the column that divides a ratio.
+        columns: the one of a mean, or those of a distribution.
+        sizes: number of runs before and after.
     """
 
     name: str
     kind: Kind
     columns: list[int]
-    per: int = -1
+    sizes: tuple[int, int]
 
     def statistic(self, before: Floats, after: Floats) -> Floats:
         """Of sums of shape (permutations, columns) on both sides: shape (permutations,)."""
-        if self.kind != "distance":
-            return self._ratio(after) - self._ratio(before)
-        distance: Floats = np.abs(self._distribution(after) - self._distribution(before))
-        return np.asarray(distance.sum(axis=1) / 2)
-
-    def values(self, before: Floats, after: Floats) -> tuple[float | None, float | None]:
-        """What was measured on both sides; None for a distance."""
         if self.kind == "distance":
-            return None, None
-        return float(self._ratio(before)[0]), float(self._ratio(after)[0])
+            difference = self._distribution(after) - self._distribution(before)
+            return np.asarray(np.abs(difference).sum(axis=1) / 2)
+        column = self.columns[0]
+        return np.asarray(after[:, column] / self.sizes[1] - before[:, column] / self.sizes[0])
 
-    def _ratio(self, sums: Floats) -> Floats:
-        return np.asarray(sums[:, self.columns[0]] / np.maximum(sums[:, self.per], 1))
+    def change(self, before: Floats, after: Floats, p_value: float, adjusted: float) -> Change:
+        """What was measured, with its test."""
+        change = float(self.statistic(before, after)[0])
+        first = second = None
+        if self.kind != "distance":
+            first, second = (
+                float(side[0, self.columns[0]] / size)
+                for side, size in zip((before, after), self.sizes, strict=True)
+            )
+        return Change(self.name, self.kind, first, second, change, p_value, adjusted)
 
     def _distribution(self, sums: Floats) -> Floats:
         block = sums[:, self.columns]
         return np.asarray(block / np.maximum(block.sum(axis=1, keepdims=True), 1))
 
 
-def _tests(counts: _Counts, before: Floats, after: Floats) -> list[_Test]:
+Blocks = Mapping[str, Mapping[Any, int]]
+"""Columns of the counts by name, by block: means of runs, tools, pairs of tools, sources."""
+
+
+def _tests(blocks: Blocks, totals: Floats, sizes: tuple[int, int]) -> list[_Test]:
     """What is tested, in the order of ``MEASURES``, then each tool."""
-    run = counts.blocks["run"]
+    run = blocks["run"]
     tests = [
-        _Test(name, "mean", [run[name]], run["runs"])
+        _Test(name, "mean", [run[name]], sizes)
         if name in run
-        else _Test(name, "distance", [*counts.blocks[name].values()])
+        else _Test(name, "distance", [*blocks[name].values()], sizes)
         for name in MEASURES
-        if name in run or counts.blocks[name]
+        if name in run or blocks[name]
     ]
-    for tool, column in sorted(counts.blocks["tool_mix"].items()):
-        if before[column] + after[column] >= FEWEST_CALLS:
-            tests.append(_Test(tool, "tool", [column], run["runs"]))
+    for tool, column in sorted(blocks["tool_mix"].items()):
+        if totals[column] >= FEWEST_CALLS:
+            tests.append(_Test(tool, "tool", [column], sizes))
     return tests
 
 
-class _Counts:
-    """Counts of each run: a row per run, a column per measure, tool and pair of tools."""
+def _count_runs(runs: Sequence[Demonstration]) -> tuple[Any, Blocks]:
+    """A sparse matrix with a row per run, and what its columns count."""
+    from sklearn.feature_extraction import DictVectorizer
 
-    def __init__(self, runs: Sequence[Demonstration]) -> None:
-        from scipy.sparse import csr_array
+    vectorizer = DictVectorizer(sort=False)
+    matrix = vectorizer.fit_transform(map(_count, runs))
+    blocks: dict[str, dict[Any, int]] = defaultdict(dict)
+    for (block, name), column in vectorizer.vocabulary_.items():
+        blocks[block][name] = column
+    return matrix, blocks
 
-        rows = [_count(run) for run in runs]
-        keys = dict.fromkeys(key for row in rows for key in row)
-        columns = {key: place for place, key in enumerate(keys)}
-        self.blocks: dict[str, dict[Any, int]] = defaultdict(dict)
-        for (block, name), place in columns.items():
-            self.blocks[block][name] = place
-        entries = [(at, columns[key], n) for at, row in enumerate(rows) for key, n in row.items()]
-        places = np.array([entry[:2] for entry in entries], np.int64).T
-        values = np.array([entry[2] for entry in entries], np.float64)
-        self._matrix = csr_array((values, (*places,)), shape=(len(runs), len(columns)))
 
-    def sides(self, is_after: Floats) -> tuple[Floats, Floats]:
-        """Sums of the runs before and after, each of shape (labellings, columns)."""
-        after = np.asarray(is_after @ self._matrix)
-        return np.asarray(self._matrix.sum(axis=0)).reshape(1, -1) - after, after
-
-    def shares(self, block: str, *sides: Floats) -> dict[Any, tuple[float, float]]:
-        """The distribution of a block before and after, by name."""
-        names = self.blocks[block]
-        first, second = (side[[*names.values()]] for side in sides)
-        shares = zip(first / max(1.0, first.sum()), second / max(1.0, second.sum()), strict=True)
-        return dict(zip(names, ((float(a), float(b)) for a, b in shares), strict=True))
+def _shares(
+    columns: Mapping[Any, int], before: Floats, after: Floats
+) -> dict[Any, tuple[float, float]]:
+    """A distribution before and after, by name."""
+    sides = [side[0, [*columns.values()]] for side in (before, after)]
+    shares = [(side / max(1.0, side.sum())).tolist() for side in sides]
+    return dict(zip(columns, zip(*shares, strict=True), strict=True))
 
 
 def _count(run: Demonstration) -> Counter[tuple[str, Any]]:
     calls = run.plan.calls
     counted: Counter[tuple[str, Any]] = Counter()
-    counted["run", "runs"] = 1
     counted["run", "calls"] = len(calls)
     counted["run", "tokens"] = sum(map(_tokens, calls))
     counted["run", "failed_calls"] = sum(call.status == "error" for call in calls)

@@ -51,8 +51,8 @@ def run(
     are not tested either.
 
     Of several splits, such as folds, the log has the steps of all test sides, which must not share
-    a demonstration. The time of fitting is the sum; coverage cuts and familiarity thresholds differ
-    between splits, so a log of several has none.
+    a demonstration. The time of fitting is the sum; coverage cuts differ between
+    splits, so a log of several has none.
 
     Args:
         retriever: fitted again for each split.
@@ -93,7 +93,7 @@ def run(
     }
     header = _header(retriever, dataset, about, seconds, statistics.median(times))
     if not is_one:
-        header = replace(header, tools=tools, coverage_cuts=None, familiarity_threshold=None)
+        header = replace(header, tools=tools, coverage_cuts=None)
     return builder.build(header)
 
 
@@ -180,7 +180,6 @@ def _header(
         fit_seconds=fit_seconds,
         rank_microseconds_median=median,
         coverage_cuts=_coverage_cuts(retriever),
-        familiarity_threshold=retriever.calibration_.familiarity_threshold,
     )
 
 
@@ -293,7 +292,6 @@ def _log_steps(
             probabilities=ranking.probabilities,
             is_new=called not in known,
             confidence=ranking.confidence,
-            familiarity=ranking.familiarity,
         )
         if report is not None:
             report(count)
@@ -304,7 +302,4 @@ def _coverage_cuts(retriever: Model) -> tuple[float, ...] | None:
     if calibration.held_out is None or not len(calibration.held_out):
         return None
     # Rounded as the probabilities are, so that the log cuts where the ranking does.
-    return tuple(
-        round(calibration.probability_for(percent / 100), DIGITS)
-        for percent in range(1, COVERAGES + 1)
-    )
+    return tuple(round(calibration.probability_for(percent / 100), DIGITS) for percent in COVERAGES)

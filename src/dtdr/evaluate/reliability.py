@@ -1,4 +1,4 @@
-"""How reliable a run's probabilities are: calibration, coverage and unfamiliar queries."""
+"""How reliable a run's probabilities are: calibration and coverage."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import numpy.typing as npt
 from dtdr.errors import InputError, check_at_least
 from dtdr.evaluate.metrics import top1
 from dtdr.evaluate.run_log import COVERAGES, RunLog
+from dtdr.evaluate.statistics import rounded
 
 BINS = 15
 """Of equal width, as in Guo et al. 2017."""
-
-TARGETS = (80, 90, 95)
-"""Per cent of coverage that tables show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +82,8 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
 class Coverage:
     """What ``Ranking.select(coverage=…)`` gives on a run's steps.
 
+    Without the fallback for unfamiliar queries: sets of all tools would hide a wrong cut.
+
     Attributes:
         target: the coverage that was wanted, from 0 to 1.
         hits: share of the steps whose set has an acceptable tool. A set is never empty, so this is
@@ -96,33 +96,6 @@ class Coverage:
     tools: float
 
 
-def coverage(log: RunLog, percent: int) -> Coverage | None:
-    """Prediction sets of a run, from its log.
-
-    Without the fallback for unfamiliar queries: sets of all tools would hide a wrong cut.
-
-    Args:
-        log: a run.
-        percent: the coverage, a whole number from 1 to 99.
-
-    Returns:
-        None if the retriever was not calibrated, or the log has no step.
-
-    Raises:
-        InputError: the percentage is out of range.
-    """
-    if not 1 <= percent <= COVERAGES:
-        raise InputError(f"coverage is {percent} %; it must be from 1 to {COVERAGES}")
-    if not log.set_sizes.size:
-        return None
-    shown = np.maximum(1, log.set_sizes[:, percent - 1])
-    return Coverage(
-        percent / 100,
-        float((log.first_rank <= shown).mean()),
-        float(shown.mean()),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """Calibration of a run's confidence and coverage of its prediction sets.
@@ -131,52 +104,32 @@ class Reliability:
         bins: steps by confidence.
         ece: expected calibration error of ``Ranking.confidence``; None if the log has no
             confidence.
-        coverages: of the prediction sets, one a target; empty where the retriever was not
-            calibrated.
-        unfamiliar: share of the plans whose query is unlike the demonstrations; None where the
-            retriever cannot tell.
+        coverages: of the prediction sets, one for each of ``COVERAGES``; empty where the retriever
+            was not calibrated.
     """
 
     bins: tuple[Bin, ...]
     ece: float | None
     coverages: tuple[Coverage, ...]
-    unfamiliar: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "ece": None if self.ece is None else round(self.ece, 6),
-            "ece_bins": BINS,
-            "coverage": [
-                {
-                    "asked": item.target,
-                    "found": round(item.hits, 6),
-                    "tools": round(item.tools, 6),
-                }
-                for item in self.coverages
-            ],
-            "unfamiliar": None if self.unfamiliar is None else round(self.unfamiliar, 6),
-        }
+        sets = [
+            {"asked": item.target, "found": item.hits, "tools": item.tools}
+            for item in self.coverages
+        ]
+        record: dict[str, Any] = rounded({"ece": self.ece, "ece_bins": BINS, "coverage": sets})
+        return record
 
 
 def reliability_of(log: RunLog) -> Reliability:
     """The reliability of a run, from its log."""
     is_known = ~np.isnan(log.confidence)
     bins = confidence_bins(log.confidence[is_known], top1(log)[is_known])
-    coverages = (coverage(log, percent) for percent in TARGETS)
-    return Reliability(
-        tuple(bins),
-        expected_calibration_error(bins) if bins else None,
-        tuple(item for item in coverages if item is not None),
-        _unfamiliar_share(log),
-    )
-
-
-def _unfamiliar_share(log: RunLog) -> float | None:
-    """Share of plans, not of steps: a query is one whatever the number of its steps."""
-    threshold = log.header.familiarity_threshold
-    is_known = ~np.isnan(log.familiarity)
-    if threshold is None or not is_known.any():
-        return None
-    _, first = np.unique(log.plan[is_known], return_index=True)
-    return float((log.familiarity[is_known][first] < threshold).mean())
+    coverages = []
+    for percent, sizes in zip(COVERAGES, log.set_sizes.T, strict=False):
+        shown = np.maximum(1, sizes)
+        hits = float((log.first_rank <= shown).mean())
+        coverages.append(Coverage(percent / 100, hits, float(shown.mean())))
+    error = expected_calibration_error(bins) if bins else None
+    return Reliability(tuple(bins), error, tuple(coverages))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtdr.evaluate.metrics import Mean
-from dtdr.evaluate.reliability import BINS, TARGETS
+from dtdr.evaluate.reliability import BINS
+from dtdr.evaluate.run_log import COVERAGES
 from dtdr.evaluate.tables import Cell, Column, Table, count, duration, share
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def reliability_table(
             "retriever": result["retriever"],
             "encoder": result["encoder"],
             "ece": item.ece,
-            "unfamiliar": item.unfamiliar,
         }
         for one in item.coverages:
             row |= {f"hits@{one.target}": one.hits, f"tools@{one.target}": one.tools}
@@ -84,17 +84,16 @@ def reliability_table(
         Column("Encoder", "encoder"),
         Column("ECE", "ece", share, True),
     ]
-    for percent in TARGETS:
+    for percent in COVERAGES:
         target = percent / 100
         columns += [
             Column(f"At {target:.2f}".replace("0.", "."), f"hits@{target}", share, True),
             Column("Tools", f"tools@{target}", lambda value: f"{value:.1f}", True),
         ]
-    columns.append(Column("Unfamiliar", "unfamiliar", share, True))
     caption = (
         f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
-        "that coverage\nhas an acceptable tool, at least Top-1 as no set is empty; Tools: its "
-        "mean size. Unfamiliar: share\nof plans below the threshold."
+        "that coverage\nhas an acceptable tool, at least Top-1 as no set is empty; Tools: its mean "
+        "size."
     )
     return Table(columns, rows, title, caption)
 

@@ -29,8 +29,8 @@ HEAD = 3
 LOWEST = 0.05
 """Tools above this probability are kept too; there are at most 19 of them."""
 
-COVERAGES = 99
-"""A header has the cuts of the whole percentages from 1 to this."""
+COVERAGES = (80, 90, 95)
+"""Per cent: a log has the sizes of the prediction sets for these coverages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,8 @@ class RunHeader:
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
             already encoded.
-        coverage_cuts: for a coverage of 1, 2, … 99 %, the probability from which on tools are in
-            the set that ``Ranking.select`` shows; None where the retriever is not calibrated.
-        familiarity_threshold: steps less familiar are of queries unlike the demonstrations; None
-            where the retriever has none.
+        coverage_cuts: for each of ``COVERAGES``, the probability from which on tools are in the
+            set that ``Ranking.select`` shows; None where the retriever is not calibrated.
         details: what the program that made the run adds, such as a lab its description of the run.
     """
 
@@ -73,7 +71,6 @@ class RunHeader:
     fit_seconds: float
     rank_microseconds_median: float
     coverage_cuts: tuple[float, ...] | None = None
-    familiarity_threshold: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -97,10 +94,9 @@ class RunLog:
         head: shape (n, h): positions in the vocabulary, best first, then -1: the first three tools
             and all with a probability above .05.
         head_probabilities: shape (n, h): of each of them, then 0.
-        set_sizes: shape (n, 99): tools in the set for a coverage of 1, 2, … 99 %; (n, 0) where the
+        set_sizes: shape (n, 3): tools in the set for each of ``COVERAGES``; (n, 0) where the
             retriever is not calibrated.
         confidence: shape (n,): ``Ranking.confidence``; NaN where it is not known.
-        familiarity: shape (n,): ``Ranking.familiarity``; NaN where the retriever cannot tell.
         end_rank: shape (n,): rank of the end of plan; 0 where it is not ranked.
         end_probability: shape (n,): of the end of plan.
         is_new: shape (n,): 1 where nothing learned from calls the tool called next, else 0.
@@ -121,7 +117,6 @@ class RunLog:
     head_probabilities: Floats
     set_sizes: Ints
     confidence: Floats
-    familiarity: Floats
     end_rank: Ints
     end_probability: Floats
     is_new: Ints
@@ -200,7 +195,6 @@ COLUMNS = (
     Column("head_probabilities", "<u4", 2, is_probability=True),
     Column("set_sizes", "<u2", 2),
     Column("confidence", "<f8"),
-    Column("familiarity", "<f8"),
     Column("end_rank", "<i4"),
     Column("end_probability", "<u4", is_probability=True),
     Column("is_new", "u1"),
@@ -236,7 +230,6 @@ class RunLogBuilder:
         next_in_log: Collection[str] | None = None,
         is_new: bool = False,
         confidence: float | None = None,
-        familiarity: float | None = None,
     ) -> None:
         """Add a step.
 
@@ -252,7 +245,6 @@ class RunLogBuilder:
                 called alone.
             is_new: whether nothing learned from calls ``called``.
             confidence: ``Ranking.confidence``.
-            familiarity: ``Ranking.familiarity``.
         """
         order = np.asarray(ranking, np.int64)
         rounded: Floats = np.asarray(probabilities, np.float64).round(DIGITS)
@@ -277,7 +269,6 @@ class RunLogBuilder:
             "head_probabilities": rounded[:head],
             "set_sizes": np.searchsorted(-rounded, self._cuts, side="right"),
             "confidence": math.nan if confidence is None else round(confidence, DIGITS),
-            "familiarity": math.nan if familiarity is None else familiarity,
             "end_rank": end,
             "end_probability": float(rounded[end - 1]) if end else 0.0,
             "is_new": int(is_new),

@@ -123,17 +123,15 @@ def _read_header(record: Any) -> tuple[RunHeader, tuple[str, ...], tuple[str, ..
     except msgspec.ValidationError as error:
         raise _DamageError("its header") from error
     cuts = header.coverage_cuts
-    if cuts is not None and len(cuts) != COVERAGES:
+    if cuts is not None and len(cuts) != len(COVERAGES):
         raise _DamageError("its header lacks a cut")
-    if not np.isfinite([*(cuts or ()), header.familiarity_threshold or 0]).all():
-        raise _DamageError("a number of its header is not finite")
     return header, plans, others
 
 
 def _check(log: RunLog) -> None:
     """Refuse arrays that do not fit together, or positions and numbers out of range."""
     count, tools, names = len(log), len(log.header.tools), len(log.names)
-    sizes = 0 if log.header.coverage_cuts is None or not count else COVERAGES
+    sizes = 0 if log.header.coverage_cuts is None or not count else len(COVERAGES)
     shapes = {array.shape for array in (log.ranks, log.probabilities, log.in_log)}
     if (
         any(len(getattr(log, column.name)) != count for column in COLUMNS)
@@ -142,10 +140,9 @@ def _check(log: RunLog) -> None:
         or log.set_sizes.shape != (count, sizes)
     ):
         raise _DamageError("columns differ in length")
-    largest = np.finfo(np.float64).max
     limits: dict[str, tuple[float, float]] = {
         "plan": (0, len(log.plan_ids) - 1),
-        "step": (0, largest),
+        "step": (0, np.inf),
         "called": (0, names - 1),
         "acceptable": (-1, names - 1),
         "ranks": (0, tools),
@@ -153,7 +150,6 @@ def _check(log: RunLog) -> None:
         "head": (-1, tools - 1),
         "end_rank": (0, tools),
         "confidence": (0, 1),
-        "familiarity": (-largest, largest),
         **{column.name: (0, 1) for column in COLUMNS if column.is_probability},
     }
     for name, (low, high) in limits.items():

@@ -140,7 +140,7 @@ def read_traces(
         fmt: one of ``FORMATS``; None detects it.
         paths: log files, pipes, or ``-`` for standard input, plain or gzipped.
         options: how conversations are cut, references found and failures treated.
-        redactor: scrubs secrets and personal data; None leaves them.
+        redactor: removes secrets and personal data; None leaves them.
         bad: if given, counts records that cannot be used, which are left out.
 
     Raises:

@@ -5,6 +5,7 @@ Every request repeats the whole conversation; the longest request of each is kep
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class ConversationFormat(TraceFormat):
         self._last: dict[int, str] = {}
         self._inner: set[int] = set()
         self._marks: dict[str, tuple[list[int], int]] = {}
-        self._next = 0
+        self._new_keys = map(str, itertools.count(1))
 
     @abstractmethod
     def replies(self, response: Any) -> list[Any]:
@@ -118,14 +119,10 @@ class ConversationFormat(TraceFormat):
             return ""
         known = self._find_continued(marks, asked, replies)
         self.counts["superseded requests"] += known is not None
-        key = self._new_key() if known is None else known
+        key = next(self._new_keys) if known is None else known
         self._register(key, marks, asked)
         self.window.put(key, [raw], place)
         return key
-
-    def _new_key(self) -> str:
-        self._next += 1
-        return f"{self._next}"
 
     def items(self, message: Any) -> Iterable[Item]:
         """The contents of a message."""
@@ -144,7 +141,8 @@ class ConversationFormat(TraceFormat):
             exchange = self.exchange(record)
             asked = exchange.messages
             if len(payloads) > 1:  # else all have the time of the trace
-                asked = [_with_time(message, exchange.at) for message in asked]
+                at = {"timestamp": exchange.at}
+                asked = [at | item if "role" in item else item for item in asked]
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
             offered = self.tools.add(exchange.tools) or offered
@@ -281,12 +279,6 @@ def _mark(item: Item) -> object:
     if isinstance(item, ToolResult):
         return item.id or str(item.output)
     return type(item), item.text
-
-
-def _with_time(message: Any, at: int) -> Any:
-    """A message with the time of its request, if it has none."""
-    has_role = isinstance(message, dict) and "role" in message
-    return {"timestamp": at, **message} if has_role else message
 
 
 def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Mapping[str, Any]:

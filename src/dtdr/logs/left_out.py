@@ -22,13 +22,8 @@ OPTIONS = {
 
 def blame(demonstration: Demonstration) -> list[str]:
     """What a failed run is counted under: tools that did not succeed later, or the whole run."""
-    pending: dict[str, None] = {}
-    for call in demonstration.plan.calls:
-        if call.status == "error":
-            pending[call.tool] = None
-        else:
-            pending.pop(call.tool, None)
-    return list(pending) or [WHOLE_RUN]
+    last = {call.tool: call.status for call in demonstration.plan.calls}
+    return [tool for tool, status in last.items() if status == "error"] or [WHOLE_RUN]
 
 
 def explain_failures(failures: Mapping[str, int], left_out: int, runs: int) -> str:

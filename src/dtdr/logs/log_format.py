@@ -141,9 +141,6 @@ class Window:
         self._groups: OrderedDict[str, Group] = OrderedDict()
         self._finished: list[tuple[str, Group]] = []
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
     def append(self, key: str, payload: bytes, place: tuple[int, int]) -> None:
         """Add a record to a group, which may be new."""
         group = self._groups.setdefault(key, Group([], 0, place))

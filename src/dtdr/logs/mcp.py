@@ -74,10 +74,6 @@ class MCP(TraceFormat):
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a message with its session; see ``TraceFormat.add``."""
-        if isinstance(record, list):
-            for item in record:
-                self.add(item, raw, place)
-            return
         message, envelope = _open_envelope(record)
         if message is None:
             raise InputError(

@@ -58,7 +58,7 @@ class OpenAIResponses(ConversationFormat):
         chain = self.window.payloads(key)[: position + 1]
         names = self._responses[key][: position + 1]
         if position + 1 < len(self._responses[key]):
-            key = self._new_key()  # a second answer to the same response: another conversation
+            key = next(self._new_keys)  # a second answer to the same response: another conversation
         self.counts["superseded requests"] += 1
         self.window.put(key, [*chain, raw], place)
         self._name(key, [*names, exchange.id])

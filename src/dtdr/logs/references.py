@@ -178,10 +178,11 @@ class ReferenceFinder:
         if known is not None and known[0].ended > until:
             known = None
         if _IDENTIFIER.fullmatch(key):
+            whole_word = rf"(?<![\w-]){re.escape(key)}(?![\w-])"
             for output in self._outputs:
                 if output.ended > until or (known is not None and output is known[0]):
                     break
-                if _holds_word(output.text, key):
+                if key in output.text and re.search(whole_word, output.text):
                     return output, ()
         return known
 
@@ -288,16 +289,3 @@ def _structure(value: dict[str, Any] | list[Any]) -> int:
         return hash(frozenset(value))
     first = value[0]
     return hash((len(value), first if isinstance(first, str) else ""))
-
-
-def _holds_word(text: str, key: str) -> bool:
-    """Whether a text contains the value as a whole word."""
-    start = text.find(key)
-    while start >= 0:
-        end = start + len(key)
-        before = text[start - 1] if start else " "
-        after = text[end] if end < len(text) else " "
-        if not (before.isalnum() or before in "_-") and not (after.isalnum() or after in "_-"):
-            return True
-        start = text.find(key, start + 1)
-    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from dtdr.data.calls import ToolCall, is_text
 from dtdr.data.demonstrations import Demonstration, Message
@@ -36,42 +36,37 @@ class Scrubber:
     def demonstration(self, demonstration: Demonstration) -> Demonstration:
         """A whole demonstration."""
         before = tuple(
-            self._call(item)
-            if isinstance(item, ToolCall)
-            else self.message(item.role, item.content)
+            self._call(item) if isinstance(item, ToolCall) else self.message(item)
             for item in demonstration.before
         )
         earlier = tuple(item for item in before if isinstance(item, ToolCall))
         parent = demonstration.parent
         if parent is not None:
-            parent = replace(parent, id=self._known_identifier(parent.id))
+            parent = replace(parent, id=self.identifier(parent.id))
         calls = tuple(map(self._call, demonstration.plan.calls))
         return replace(
             demonstration,
-            id=self._known_identifier(demonstration.id),
+            id=self.identifier(demonstration.id),
             query=self.text(demonstration.query),
             plan=Plan(calls, demonstration.plan.links, earlier),
             source=self.text(demonstration.source),
-            group=self._known_identifier(demonstration.group),
+            group=self.identifier(demonstration.group),
             before=before,
             parent=parent,
         )
 
-    def _known_identifier(self, name: str) -> str:
-        return self.identifier(name, 0, digest([name]))
-
-    def identifier(self, name: str, number: int, mark: str) -> str:
+    def identifier(self, name: str, number: int = 0, mark: str = "") -> str:
         """The log's name with the number of the turn, or ``mark``, if the name has a secret.
 
         Args:
             name: may be empty.
             number: of the turn, from 1; 0 without turns.
-            mark: a digest.
+            mark: a digest; by default, that of the name.
         """
         if not name:
             return mark if number else ""
         if self.text(name) != name or not is_text(name):
-            return mark
+            return mark or digest([name])
         return f"{name}-{number}" if number else name
 
     def _call(self, call: ToolCall) -> ToolCall:
@@ -85,9 +80,9 @@ class Scrubber:
         """A text without secrets, in full."""
         return text if self.redactor is None else self.redactor.text(text)
 
-    def message(self, role: Literal["user", "assistant"], text: str) -> Message:
+    def message(self, message: Message) -> Message:
         """A message before the query."""
-        return Message(role, self.output(text, messages=True)[0])
+        return Message(message.role, self.output(message.content, messages=True)[0])
 
     def output(self, output: Any, *, messages: bool = False) -> tuple[Any, int | None]:
         """An output as it is written, and its full length if it was cut.

@@ -50,20 +50,20 @@ class CutOptions:
     """Choices made when a trace becomes demonstrations.
 
     Attributes:
-        turns: ``split`` gives one demonstration a user message, with that message as its query
-            and everything that came before it as ``before``; ``context`` also writes the
-            conversation's earlier user messages into the query; ``whole-query`` gives one
-            demonstration a conversation, its query all user messages.
+        turns: ``split`` gives one demonstration per user message, its query, with everything
+            earlier as ``before``; ``context`` also writes the conversation's earlier user
+            messages into the query; ``whole-query`` gives one demonstration per conversation, its
+            query all user messages.
         empty: keep turns that needed no tool, as plans without calls.
         query: query of runs whose log has none; if empty, such runs are dropped.
         references: whether arguments that were outputs of earlier calls become references.
         reference_length: characters that a text needs to become a reference.
         output_length: characters kept of an output, and of a message before the query. With 0,
-            a call has only its status, and messages are as by default.
-        leave_out: tags of blocks that a program put into users' messages, which are removed.
+            a call has only its status, and messages have the default length.
+        leave_out: injected tags to strip from user messages.
         nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
         window_bytes: memory for records of conversations and traces that may continue.
-        idle_gap: seconds of pause that end a run in formats without users.
+        idle_gap: seconds of pause that end a run in formats without user messages.
     """
 
     turns: Turns = Turns.SPLIT
@@ -173,7 +173,7 @@ class Cutter:
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
             outcome="failure" if trace.failed else "success",
-            group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
+            group=self.scrubber.identifier(trace.group),
             before=before,
             parent=parent,
             time=as_moment(turn.at or trace.at),
@@ -230,7 +230,7 @@ class _Conversation:
         """What happened before the latest turn."""
         for item in self._pending:
             if isinstance(item, Message):
-                item = self.scrubber.message(item.role, item.content)
+                item = self.scrubber.message(item)
             elif item.output is not None:
                 self._with_output.append(len(self._before))
             self._before.append(item)

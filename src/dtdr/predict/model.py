@@ -42,8 +42,8 @@ Demonstrations = str | Path | Iterable[DemonstrationLike]
 class Model(Predictor):
     """A ranker with arguments and plans; ``dtdr.fit`` and ``dtdr.load`` return it.
 
-    Changes work on a copy, whose attributes then replace the model's in one assignment
-    (``_change``). So threads may ask while another changes the model.
+    A change works on a copy, whose attributes then replace the model's in one assignment. So other
+    threads can rank while one changes the model.
 
     Args:
         ranker: scores the tools of the next step; fitted by ``fit``.

@@ -166,12 +166,6 @@ class EncodedDemonstrations:
             {**self.columns, **_no_runs(self.columns["calls"])}, self.tools
         )
 
-    # -- queries -------------------------------------------------------------------------------
-
-    def text(self, row: int) -> QueryText:
-        """One query."""
-        return text_of(self.columns, row)
-
     # -- plans ---------------------------------------------------------------------------------
 
     def plan(self, row: int) -> list[int]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
@@ -19,7 +19,7 @@ from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.nn import Indices, Matrix
 
 _NEW_TOOL_STEPS = 2_000
-"""Steps in which tools are looked at as if they were new, of more: a dozen features are weighed."""
+"""Steps whose tools the scorer of new tools learns from: it weighs only a dozen features."""
 _REWORDED_EVERY = 8
 """Of how many plans one is ranked with some words of its query unknown too."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
@@ -52,7 +52,7 @@ class HeldOutStep:
 
 @dataclass(frozen=True)
 class LearnedRanker:
-    """What held-out steps teach.
+    """What is learned from held-out steps.
 
     Attributes:
         ranker: None where too little was demonstrated.
@@ -86,8 +86,8 @@ class HeldOut:
     def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
         """The steps of some plans, with blocks that were fitted without them.
 
-        If more is known of the runs than names, every other plan is ranked by names alone too: a
-        model is not given the outputs of every run that it ranks.
+        If the runs have outputs, every other plan is also ranked by names alone, because a model
+        does not receive the outputs of every run that it ranks.
 
         Args:
             fitted: has not seen the plans.
@@ -114,7 +114,7 @@ class HeldOut:
         for each in encoded.steps():
             if step is None or each.plan != plan:
                 plan, done = each.plan, 0
-                text = encoded.text(plan)
+                text = text_of(encoded.columns, plan)
                 if is_reworded:
                     text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
                 features = fitted.training.featurizer.read(text)

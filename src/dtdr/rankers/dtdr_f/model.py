@@ -210,17 +210,11 @@ class FactoredModel:
         rest /= max(float(rest.sum()), 1e-300)
         return self._view(chosen, new), rest
 
-    def weights(self, table: Matrix) -> Matrix:
-        """Scores of the ranker; those of its start where too little was demonstrated."""
-        if self.ranker is not None:
-            return self.ranker.scores(table)
-        return LAYOUT.prior @ table[:-1]
-
     def probabilities(self, step: StepFeatures) -> Floats:
         """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
         table, view = step.write(), step.query.view
         if self.ranker is None:
-            mixed = ranker.softmax(self.weights(table))
+            mixed = ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
             chosen, order = ranker.shortlist(table, view.new)
             mixed = ranker.probabilities(self.ranker, table, chosen, order)

@@ -14,7 +14,7 @@ from dtdr.rankers.nn import Indices, Matrix
 
 _DECAY = 1.0
 _DRAWN = 16
-"""Tools that are looked at in each step of training, the acceptable ones among them."""
+"""Tools of each training step that the scorer learns from, the acceptable ones included."""
 ADDED = 0.3
 """Factor on the odds of tools that were added after the fit, which no demonstration could call. Of
 three hidden tools of TinyAgent, three trials on its training side: recall@5 of the hidden ones .66
@@ -91,8 +91,8 @@ class NewToolScorer:
     def with_share(self, steps: Sequence[tuple[Matrix, float]], share: float) -> NewToolScorer:
         """With a gate learned from held-out steps, which starts at a share of all calls.
 
-        Good's estimate is right where further runs are like the demonstrations; where they are of
-        new groups, more of their calls are to new tools, and how close the query is says so.
+        Good's estimate is right if further runs are like the demonstrations. Runs of new groups
+        call more new tools, and the gate sees that from how close the query is.
 
         Args:
             steps: the text features of tools that were new to the blocks; and the share of the
@@ -189,7 +189,7 @@ def _fit_logistic(
 def draw_example(
     rng: np.random.Generator, table: Matrix, right: Indices
 ) -> tuple[Matrix, Matrix, Matrix]:
-    """What a step of training says: features, whether acceptable, and weights of some tools.
+    """Features of some tools of a training step, whether each is acceptable, and its weight.
 
     Args:
         rng: draws the tools.

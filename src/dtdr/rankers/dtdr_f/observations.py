@@ -26,7 +26,7 @@ Hashes = npt.NDArray[np.int32]
 REMOVED = -1
 """Index of a call of a tool that was removed from the vocabulary."""
 STATUSES: tuple[Status, ...] = ("unknown", "ok", "empty", "error")
-"""What became of a call, by number."""
+"""The status of a call, by number."""
 OK, EMPTY, ERROR = range(1, 4)
 
 _BITS = 0xFFFFF
@@ -61,13 +61,13 @@ _MOST_FACTS, _MOST_ITEMS = 128, 8
 _LONGEST_FLAG = 24
 """Characters of a text that may be one of few values, such as a status."""
 _THRESHOLDS = (-1e9, 0.1, 0.25, 0.5, 0.75, 0.9, *range(1, 6), 7, 10, 20, 50, 100, 1_000, 10_000)
-"""A number says which of these it reaches, so that a rule such as "two approvals at least" is one
-weight."""
+"""A number becomes the thresholds that it reaches. So a rule such as "at least two approvals" needs
+one weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call.
+    """The status and the output of a call.
 
     Attributes:
         status: its place in ``STATUSES``.
@@ -136,7 +136,7 @@ class RunReader:
             self._remember(call)
 
     def read(self, call: ToolCall | None) -> Outcome:
-        """What became of the next call; the first 2,000 characters of what it returned count."""
+        """The outcome of the next call, read from the first 2,000 characters of its output."""
         if call is None:
             return NO_OUTCOME
         left = self._count_left(call)
@@ -205,7 +205,7 @@ class RunReader:
 
 
 def _read_facts(output: Any) -> Hashes:
-    """See ``Outcome.facts``; a text that is JSON counts as what it says."""
+    """See ``Outcome.facts``; a text that is JSON is parsed."""
     if isinstance(output, str) and output[:1] in "{[":
         with suppress(ValueError, RecursionError):
             output = json_codec.loads(output)

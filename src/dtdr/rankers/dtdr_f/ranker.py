@@ -38,7 +38,7 @@ _MAX_PASSES = 300_000
 _LINEAR_DECAY, _ROUNDS = 10.0, 60
 """How strongly weights of the linear ranker are drawn to those of the probabilities alone."""
 _CONSTANT = 2e-4
-"""A feature that varies less says nothing, and must not when it varies later."""
+"""A feature that varies less counts as constant, even if it varies more later."""
 _OUTSIDE = 1e-5
 """The likeliest tool outside the candidates is at most this likely."""
 _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)

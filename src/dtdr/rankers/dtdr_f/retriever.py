@@ -34,10 +34,9 @@ _CHECKSUM = "checksum"
 class DTDRFactored(Ranker):
     """DTDR-F: blocks of features that know the demonstrations, and a ranker that weighs them.
 
-    Each block (``dtdr.rankers.dtdr_f.blocks``) says something about every tool: a network on
-    query and history, a chain of the last calls, counts of the calls made, relations of tools,
-    their descriptions, and what each part of the query asks for. One small ranker, shared by all
-    tools, turns that into probabilities. It is trained on plans that the blocks have not seen: the
+    Each block (``dtdr.rankers.dtdr_f.blocks``) computes features of every tool, from the query, the
+    calls, their outputs, and the tools' descriptions. One small ranker, shared by all tools, turns
+    the features into probabilities. It learns from plans that the blocks have not seen: the
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:

@@ -36,10 +36,9 @@ _MOST_DESCRIBED = 1_024
 class WordWeights:
     """What words and pairs of words ask for: whether each tool is called, and how often.
 
-    No demonstration says which part of its query asks for which call. Calls are divided evenly at
-    first, then by what a regression that has not seen the query says of each part (expectation
-    maximisation). Names and descriptions of tools are learned from as if each were a part that
-    asks for its tool.
+    No demonstration shows which part of its query asks for which call. So calls are first divided
+    evenly among the parts, then as a regression predicts that has not seen the query (expectation
+    maximisation). The name and description of a tool count as one more part that asks for it.
 
     Attributes:
         weights: shape (words, 2, seen): for presence and number of calls of the seen tools.

@@ -18,7 +18,7 @@ from dtdr.serve.feedback import FileLog, open_log
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.keys import KeyFile
 from dtdr.serve.server.middleware import RequestMiddleware, refuse
-from dtdr.serve.server.models import ModelRegistry
+from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.openapi import document
 from dtdr.serve.server.routes import ENDPOINTS
 from dtdr.serve.server.server_metrics import Metrics
@@ -87,12 +87,15 @@ def _service(settings: Settings) -> Service:
         raise InputError(
             f"{settings.keys} has no key; make one with: dtdr keys create {settings.keys}"
         )
-    models = ModelRegistry.load(settings.models, settings.limits)
-    sessions: Sessions | RedisSessions = Sessions(settings.limits)
+    limits = settings.limits
+    models = ModelRegistry(
+        {name: ServedModel(name, folder, limits) for name, folder in settings.models.items()}
+    )
+    sessions: Sessions | RedisSessions = Sessions(limits)
     if settings.session_store is not None:
         from dtdr.serve.server.redis_sessions import RedisSessions
 
-        sessions = RedisSessions(settings.session_store, settings.limits, models)
+        sessions = RedisSessions(settings.session_store, limits, models)
     service = Service(settings, models, sessions, Metrics(), keys)
     if settings.feedback_log is not None:
         for name in models:

@@ -53,7 +53,7 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
         generation=current.generation,
         tools=len(current.retriever.vocabulary),
         demonstrations=current.retriever.training_.demonstrations,
-        can_learn=model.can_learn,
+        can_learn=current.retriever.can_update,
         unsaved=model.unsaved,
         loaded_at=current.loaded_at,
         reload_error=model.reload_error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -94,11 +94,6 @@ class ServedModel:
 
     # -- learning ------------------------------------------------------------------------------
 
-    @property
-    def can_learn(self) -> bool:
-        """Whether the model supports incremental updates."""
-        return self.current.retriever.can_update
-
     async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
         """Update a copy in a thread, and serve it; returns the number of learned demonstrations.
 
@@ -107,7 +102,7 @@ class ServedModel:
             InputError: it cannot learn from these.
             ModelError: it took too long.
         """
-        if not self.can_learn:
+        if not self.current.retriever.can_update:
             raise HTTPException(
                 409,
                 f"model {self.name!r} is a {self.current.retriever.name}, which does not support "
@@ -148,15 +143,6 @@ class ServedModel:
 
 class ModelRegistry(dict[str, ServedModel]):
     """The served models by name."""
-
-    @classmethod
-    def load(cls, folders: Mapping[str, Path], limits: Limits) -> ModelRegistry:
-        """Load the models of folders.
-
-        Raises:
-            ModelError: a folder has no usable model.
-        """
-        return cls({name: ServedModel(name, path, limits) for name, path in folders.items()})
 
     def find(self, name: str | None) -> ServedModel:
         """The model of a name; without a name, the only one.

@@ -90,7 +90,7 @@ class Sessions:
         Raises:
             HTTPException: there is no room for it.
         """
-        self._expire()
+        await self.expire()
         if len(self._open) >= self._limits.sessions:
             raise _full(f"{len(self._open)} sessions are open")
         self._keep(session, session.bytes)
@@ -101,7 +101,7 @@ class Sessions:
         Raises:
             HTTPException: there is none of that id that belongs to the owner.
         """
-        self._expire()
+        await self.expire()
         session, _ = self._open.get(identifier, (None, 0.0))
         if session is None or session.owner != owner:
             raise missing(self._limits)
@@ -126,7 +126,11 @@ class Sessions:
 
     async def expire(self) -> int:
         """Drop the sessions that were unused for too long; returns how many."""
-        return self._expire()
+        limit, count = self._clock() - self._limits.session_seconds, 0
+        while self._open and next(iter(self._open.values()))[1] <= limit:
+            self._drop(next(iter(self._open)))
+            count += 1
+        return count
 
     async def shut_down(self) -> None:
         """Nothing to close here."""
@@ -142,13 +146,6 @@ class Sessions:
         self._bytes += more
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
-
-    def _expire(self) -> int:
-        limit, count = self._clock() - self._limits.session_seconds, 0
-        while self._open and next(iter(self._open.values()))[1] <= limit:
-            self._drop(next(iter(self._open)))
-            count += 1
-        return count
 
     def _drop(self, identifier: str) -> None:
         session, _ = self._open.pop(identifier)

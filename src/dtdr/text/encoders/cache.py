@@ -17,19 +17,18 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from dtdr.data.files import cache_folder
-from dtdr.errors import EncoderError, InputError
+from dtdr.errors import EncoderError
 from dtdr.text.encoders.base import Encoder, Floats32, Vectors, with_progress
 
 Result = TypeVar("Result")
 
-DEFAULT_MAX_BYTES = 2**30
-"""1 GiB, about 600,000 vectors of 384 dimensions."""
+MAX_BYTES = 2**30
+"""Above this limit, the oldest quarter is deleted: 1 GiB, about 600,000 vectors of 384 numbers."""
 
 _BLOCK = 512  # texts encoded between two writes: what an interrupted run loses at most
 _LOOKUP = 500  # keys in one SELECT; SQLite allows 999 at least
@@ -43,13 +42,9 @@ class CacheWarning(UserWarning):
     """The cache could not be used; results are the same without it."""
 
 
-def clear(folder: str | Path | None = None) -> None:
-    """Delete every cached vector; safe while other processes use the cache.
-
-    Args:
-        folder: of the cache; by default ``cache_folder()``.
-    """
-    VectorCache(folder).clear()
+def clear() -> None:
+    """Delete every cached vector; safe while other processes use the cache."""
+    VectorCache().clear()
 
 
 class VectorCache:
@@ -57,22 +52,10 @@ class VectorCache:
 
     Each method opens the file again: that takes 43 µs of the 5 ms of MiniLM for a text, and threads
     and forked processes share nothing.
-
-    Args:
-        folder: of the cache; by default ``cache_folder()``.
-        max_bytes: above this limit, the oldest quarter is deleted; None: no limit.
-
-    Raises:
-        InputError: ``max_bytes`` is below 1.
     """
 
-    def __init__(
-        self, folder: str | Path | None = None, *, max_bytes: int | None = DEFAULT_MAX_BYTES
-    ) -> None:
-        if max_bytes is not None and max_bytes < 1:
-            raise InputError(f"max_bytes is {max_bytes}; it must be at least 1 or None")
-        self._path = Path(folder or cache_folder()) / "embeddings" / "vectors.db"
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
+        self._path = cache_folder() / "embeddings" / "vectors.db"
         self._is_usable = True
 
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Vectors:
@@ -132,8 +115,7 @@ class VectorCache:
         def insert(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
-            if self._max_bytes is not None:
-                _drop_oldest(connection, self._max_bytes)
+            _drop_oldest(connection)
             connection.execute("COMMIT")
 
         self._run(insert)
@@ -173,16 +155,16 @@ class VectorCache:
             yield connection
 
 
-def _drop_oldest(connection: sqlite3.Connection, limit: int) -> None:
+def _drop_oldest(connection: sqlite3.Connection) -> None:
     def number(query: str) -> int:
         return int(connection.execute(query).fetchone()[0])
 
     pages = number("PRAGMA page_count") - number("PRAGMA freelist_count")
     used = pages * number("PRAGMA page_size")
-    if used <= limit:
+    if used <= MAX_BYTES:
         return
     count = number("SELECT COUNT(*) FROM vectors")
-    left = int(count * 0.75 * limit / used)
+    left = int(count * 0.75 * MAX_BYTES / used)
     connection.execute(
         "DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors ORDER BY rowid LIMIT ?)",
         (count - left,),

@@ -98,11 +98,6 @@ class MiniLMEncoder(Encoder):
         hidden = self._session.run(
             None, {item.name: inputs[item.name] for item in self._session.get_inputs()}
         )[0]
-        if hidden.ndim != 3 or hidden.shape[2] != DIMENSION:
-            raise EncoderError(
-                f"the weights of encoder 'minilm' give an output of shape {hidden.shape}, expected "
-                f"(texts, tokens, {DIMENSION}); {_REINSTALL}"
-            )
         weights = mask[..., None].astype(np.float32)
         return length_one((hidden * weights).sum(axis=1) / weights.sum(axis=1))
 

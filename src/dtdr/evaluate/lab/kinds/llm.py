@@ -14,17 +14,19 @@ from dtdr.evaluate.lab.data import Context, TrainTest, train_test
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
 from dtdr.evaluate.lab.oracle import Oracle
 from dtdr.evaluate.lab.runs import Run
-from dtdr.evaluate.planning import (
-    PlanningLog,
+from dtdr.evaluate.planning.harness import (
     choose_plans,
     choose_steps,
-    function_selection_accuracy,
     hold_out,
     run_plans,
     run_selections,
+)
+from dtdr.evaluate.planning.planning_metrics import (
+    function_selection_accuracy,
+    is_correct,
     success_rate,
 )
-from dtdr.evaluate.planning.planning_metrics import is_correct
+from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.llm import backends
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning import Planner

@@ -104,7 +104,7 @@ class Query:
     """A query for one set of fitted blocks.
 
     Attributes:
-        features: what it says.
+        features: of its text.
         view: the tools in view.
         context: what came before it.
     """
@@ -188,9 +188,9 @@ class Block(ABC):
         """
 
     def relevance(self, query: QueryFeatures) -> Matrix | None:
-        """How much a query speaks for each tool, on the scale of a log probability.
+        """How relevant each tool is to a query, on the scale of a log probability.
 
-        What is in view among many tools is chosen by the sum over blocks; None says nothing.
+        The sum over blocks chooses which of many tools are in view. None adds nothing to it.
         """
         return None
 

@@ -21,13 +21,13 @@ from dtdr.rankers.markov import MarkovChains
 from dtdr.rankers.nn import Matrix
 
 COUNTS = "after_two"
-"""The feature that ranks where the query tells nothing."""
+"""The feature that ranks queries without a known word."""
 
 
 class Chain(Block):
     """Markov chains of the orders 0 to 2, smoothed as ``markov-2`` is, and MCP servers.
 
-    The query is not looked at.
+    This block does not read the query.
     """
 
     name = "chain"

@@ -1,4 +1,4 @@
-"""How much is known of the query and of the run: by what the ranker trusts the other blocks."""
+"""How much of the query and of the run is known; the ranker weighs the other blocks by it."""
 
 from __future__ import annotations
 

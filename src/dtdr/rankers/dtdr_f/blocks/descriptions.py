@@ -72,7 +72,7 @@ class Descriptions(Block):
         """Similarity with the query."""
         view = query.view
         out[0] = similarity = view.of(self._tools.similarity(query.features))
-        # Not above a new tool: what is said of the others must not depend on it.
+        # Relative to the best known tool: new tools must not change the features of the others.
         known = similarity[view.seen]
         np.multiply(similarity, 1 / (float(known[known.argmax()]) + 0.01), out=out[1])
         np.minimum(out[1], 2, out=out[1])  # a new tool may be the only one that is similar at all
@@ -86,7 +86,7 @@ class _DescriptionsState:
         self._alike, self._view, self._like_last = alike, view, rows[2:]
 
     def call(self, event: CallEvent) -> None:
-        if event.tool < 0:  # nothing is said after a call of an unknown tool
+        if event.tool < 0:  # after a call of an unknown tool, all are 0
             self._like_last.fill(0)
         else:
             self._like_last[:] = self._view.of(self._alike(event.tool))

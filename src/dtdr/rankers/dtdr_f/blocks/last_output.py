@@ -1,4 +1,4 @@
-"""A softmax regression on what the last calls returned, and on what was said and done before."""
+"""A softmax regression on the outputs of the last calls, earlier messages and earlier calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_COUNTED = 7
 _MOST_IN_A_ROW = 5
 # Weights of parts of a row; the rest has weight 1.
 _QUERY_WEIGHT, _EARLIER_WEIGHT, _LEFT_WEIGHT, _FACT_WEIGHT = 2.0, 0.3, 2.0, 2.0
-# What a key is about; 24 bits of each key are a tool's slot, 32 bits what else it says.
+# The kind of a key. 24 bits of a key are a tool's slot, 32 bits its other content.
 _TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _EARLIER_UNUSED, _QUERY = range(6)
 _STEPS, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(6, 13)
 _SAID, _WORD, _FACT, _PAIR = range(13, 17)
@@ -117,10 +117,9 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
 class LastOutput(Block):
     """What comes next, from the outputs of the last step, the calls and the last messages.
 
-    The first step of a turn is about what was said, the later ones about what calls returned: all
-    outputs since the agent last spoke, each with its tool, in any order. Of numbers, each threshold
-    that they reach counts, so that a rule on one can be learned from some thirty examples. Nothing
-    is said before more is known than names.
+    The first step of a turn reads the messages. Later steps read all outputs since the agent's last
+    message, each with its tool, in any order. Each threshold that a number reaches counts, so that
+    some thirty examples teach a rule on it. The features stay 0 while only names are known.
 
     Args:
         keys: shape (columns,), sorted: what the rows are about.

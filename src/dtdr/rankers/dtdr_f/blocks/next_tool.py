@@ -1,4 +1,4 @@
-"""A softmax regression on query and history that says which tool comes next."""
+"""A softmax regression on query and history that predicts the next tool."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class _Places:
         away = number[None] - number[:, None]
         clipped = np.clip(away, -_FARTHEST, _FARTHEST)
         moves = _MOVES[clipped + _FARTHEST]
-        for side in (-_FARTHEST, _FARTHEST):  # all that is so far away shares one number
+        for side in (-_FARTHEST, _FARTHEST):  # all parts this far away share one number
             alike = clipped == side
             moves /= np.where(alike, alike.sum(axis=1, keepdims=True), 1)
         windows = np.ones((parts, _WINDOWS, parts + 1))

@@ -18,7 +18,7 @@ from dtdr.rankers.nn import Indices, Matrix
 PARTS = 16
 """Parts that a query is divided into; 32 are within .006 of validation MRR on three sets."""
 _BLUR = 0.5
-"""Standard deviation, in parts, of how far what a word says reaches."""
+"""Standard deviation, in parts, of how far the weight of a word spreads."""
 _SHAPE = 4.0
 """Of the gamma distribution of how far a call moves on: 2 is within .001."""
 _FIRST = 0.6
@@ -42,12 +42,11 @@ _PRODUCTS = 6
 class Position(Block):
     """What each part of the query asks for, and the probabilities of which part is served next.
 
-    A word speaks for a tool by its weight in ``WordWeights``, and by the descriptions with its
-    stem, which count the less the more demonstrations a tool has. Words and
-    tools are aligned as in a hidden Markov model (Vogel, Ney and Tillmann, 1996): the states are
-    parts of the query and its end, a call moves on by about the length of the query over the number
-    of calls that it seems to ask for, and a part names a tool by the share of what its words say
-    that speaks for that tool.
+    A word asks for a tool by its weight in ``WordWeights``, and by the descriptions with its stem,
+    which count less the more demonstrations a tool has. A hidden Markov model aligns words and
+    tools (Vogel, Ney and Tillmann, 1996). Its states are parts of the query and its end. A call
+    moves on by about the length of the query over the number of calls that it seems to ask for. A
+    part names a tool by the share of its words' weight that is for that tool.
     """
 
     name = "position"
@@ -122,7 +121,7 @@ class Position(Block):
         return partial(_PositionState, parts, likely, view.seen, first, moves)
 
     def _read_learned(self, terms: Indices, length: int) -> Matrix:
-        """What each word, alone and with its neighbours, says; shape (words, seen)."""
+        """The weights of each word, alone and with its neighbours; shape (words, seen)."""
         cut = min(length, MAX_WORDS)
         # An unknown term is -1: the last row, which is zero.
         rows: Matrix = self._by_word[terms[:cut]]

@@ -81,7 +81,7 @@ class _RelationsState:
         self._called = 0
 
     def call(self, event: CallEvent) -> None:
-        if event.tool < 0:  # nothing is said after a call of an unknown tool
+        if event.tool < 0:  # after a call of an unknown tool, both are 0
             self._together.fill(0)
             self._uses_last.fill(0)
             return

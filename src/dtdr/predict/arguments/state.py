@@ -57,7 +57,7 @@ class PartKind(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of an earlier call that may be an argument: of its arguments, or of its output.
+    """A value that may be an argument: mostly a part of an earlier call's arguments or output.
 
     A record is an object in a list, or one under a key that is an identifier; what is outside
     of such objects, the arguments among it, is one record together.

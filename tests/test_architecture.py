@@ -16,15 +16,15 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
     "data": (1, 3000),
-    "net": (1, 1300),
+    "net": (1, 1150),
     "text": (2, 1450),
     "logs": (3, 4500),
     "rankers": (3, 9350),
-    "predict": (4, 6550),
+    "predict": (4, 6300),
     "llm": (5, 3050),
     "agents": (5, 6450),
-    "evaluate": (6, 9000),
-    "serve": (7, 6450),
+    "evaluate": (6, 8750),
+    "serve": (7, 6050),
     "cli": (8, 3600),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}

@@ -17,15 +17,15 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 PACKAGES = {
     "data": (1, 3250),
     "net": (1, 1300),
-    "text": (2, 1500),
+    "text": (2, 1450),
     "logs": (3, 4750),
-    "rankers": (3, 9500),
+    "rankers": (3, 9350),
     "predict": (4, 6550),
     "llm": (5, 3050),
-    "agents": (5, 6850),
+    "agents": (5, 6450),
     "evaluate": (6, 8750),
     "serve": (7, 6450),
-    "cli": (8, 3850),
+    "cli": (8, 3600),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}
 """The front door, above ``predict``; ``errors`` is below everything."""

@@ -54,7 +54,7 @@ def iter_rows(stream: IO[bytes], **options: Any) -> Iterator[dict[str, Any]]:
 def iter_batches(
     stream: IO[bytes],
     *,
-    known: Sequence[str],
+    known: Sequence[str] | None = None,
     needed: Sequence[str] = (),
     groups: Sequence[int] | None = None,
 ) -> Iterator[Any]:
@@ -65,7 +65,7 @@ def iter_batches(
     Args:
         stream: the file.
         known: columns to read, if they are there; ``calls.tool`` is one field of the objects in a
-            list.
+            list. None for all.
         needed: columns that must be there.
         groups: row groups to read; None for all.
 
@@ -82,7 +82,8 @@ def iter_batches(
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
         schema = [file.schema.column(number) for number in range(file.metadata.num_columns)]
-        columns = _columns_of([column.path for column in schema], known)
+        paths = [column.path for column in schema]
+        columns = paths if known is None else _columns_of(paths, known)
         _check_budget(file, stream.seek(0, os.SEEK_END), groups, columns)
         texts = [column.path for column in schema if column.physical_type == "BYTE_ARRAY"]
         compact = parquet.ParquetFile(

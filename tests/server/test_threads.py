@@ -111,7 +111,7 @@ def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path,
 def test_what_is_long_is_read_in_a_thread(planning, watch):
     loops = watch(steps, "add_calls")
     watch(actions, "add_calls")
-    watch(masks, "count_definitions")
+    watch(masks, "ToolMask")
     watch(model_routes, "_demonstration")
     path = open_session(planning, history=CALLS)
     planning.post(f"{path}/call", {"tools": CALLS})

@@ -77,7 +77,6 @@ class Counts:
     Attributes:
         size: of the sample to draw.
         seed: of the sample.
-        failures: whether to learn from failed runs.
         total: number of demonstrations.
         skipped: number of failures that are left out.
         empty: number of plans that call no tool.
@@ -90,7 +89,6 @@ class Counts:
 
     size: int
     seed: int = 0
-    failures: bool = False
     total: int = 0
     skipped: int = 0
     empty: int = 0
@@ -110,7 +108,7 @@ class Counts:
         for item in facts:
             number = number_of(item.id, self.seed)
             numbers.append(number)
-            if item.outcome == "failure" and not self.failures:
+            if item.outcome == "failure":
                 skipped += 1
                 continue
             names = set(item.tools)

@@ -253,7 +253,6 @@ def draw_sample(
     size: int,
     *,
     seed: int = 0,
-    failures: bool = False,
     bad: BadRecords | None = None,
     workers: int | None = None,
 ) -> Sample:
@@ -266,7 +265,6 @@ def draw_sample(
         paths: files of lines or Parquet, folders, patterns or URLs (``dtdr.data.shards``).
         size: of the sample.
         seed: of the sample.
-        failures: whether to learn from failed runs.
         bad: counts records and files that cannot be used, which are left out; None: an error.
         workers: number of processes for both passes; None: one per core.
 
@@ -275,7 +273,7 @@ def draw_sample(
             from, or the data changed between the passes.
     """
     parts = find_parts(paths)
-    empty = Counts(size, seed, failures)
+    empty = Counts(size, seed)
     skip_bad = bad is not None and not bad.is_strict
     whole: list[Part] = []
     numbers: list[Numbers] = []

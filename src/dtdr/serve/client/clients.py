@@ -354,8 +354,9 @@ class Client(_ClientEndpoints[RemoteSession], Blocking):
         key: an API key; ``$DTDR_API_KEY`` by default.
         model: the default model of all calls.
         timeout: seconds for one try, from connecting to the last byte.
-        retries: how often a request without an answer is repeated; one that changes something on
-            the server only if no connection was made.
+        retries: how often a request is sent again if the server is busy or does not answer. A
+            request that changes something on the server is sent again only if no connection was
+            made.
         options: of ``httpx2.AsyncClient``, such as ``verify`` or ``transport``.
 
     Raises:

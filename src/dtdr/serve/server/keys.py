@@ -138,7 +138,7 @@ def revoke_key(path: str | Path, identifier: str) -> None:
 def _lock(path: str | Path) -> Iterator[None]:
     """Let no other process change a key file between read and write.
 
-    The lock is a file of its own, since the key file is replaced.
+    Locks another file, since the key file is replaced.
     """
     lock = Path(f"{path}.lock")
     with explain_os_errors(lock):

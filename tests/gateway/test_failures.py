@@ -1,6 +1,7 @@
 import contextlib
 import gzip
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -80,7 +81,7 @@ async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(
     script = once + " ".join(
         f"'{part}'" for part in command(tools=1, pid=str(tmp_path / "pid"))[1:]
     )
-    specs = [UpstreamSpec("a", command=("sh", "-c", script), inherit_env=True)]
+    specs = [UpstreamSpec("a", command=("sh", "-c", script), env=os.environ)]
     async with gateway_client(model, specs) as (client, gateway):
         kill(tmp_path / "pid")
         await until(lambda: not gateway.upstreams["a"].is_up)
@@ -229,7 +230,7 @@ class _EndlessHandler(BaseHTTPRequestHandler):
 
 
 async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.transport.LARGEST_ANSWER", 500_000)
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.LARGEST_ANSWER", 500_000)
     with ThreadingHTTPServer(("127.0.0.1", 0), _EndlessHandler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

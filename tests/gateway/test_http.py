@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from dtdr.agents.gateway import Gateway, GatewayOptions, serve_http
-from dtdr.agents.gateway.http import LIMITS
+from dtdr.agents.gateway.serve import LIMITS
 from dtdr.net.limits import Limits
 from dtdr.net.message_limits import BodyLimits, problem_of
 from tests.gateway.helpers import few, free_port, text

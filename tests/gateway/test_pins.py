@@ -14,31 +14,19 @@ def tool(name="send", description="Sends.", **more):
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
 
 
-def test_without_a_file_a_changed_definition_is_taken_and_a_tool_without_a_name_is_not():
-    pins = Pins()
-
-    offered = [tool(), tool(""), tool("read")]
-    assert pins.accept("a", offered) == ([tool(), tool("read")], set())
-    changed = tool(description="Sends to everybody.")
-    assert pins.accept("a", [changed]) == ([changed], {"send"})
-    assert pins.refusal("a", "send") is None
-
-
 def test_a_pinned_definition_cannot_change_not_even_in_a_later_gateway(tmp_path):
     path = tmp_path / "pins.json"
     first = Pins(path)
     first.accept("a", [tool(), tool("read")])
-    first.save()
 
     later = Pins(path)
     changed = tool(description="Sends to everybody.")
     offered = [changed, tool("read"), tool("new")]
-    assert later.accept("a", offered) == ([tool("read"), tool("new")], set())
-    later.save()
+    assert later.accept("a", offered) == [tool("read"), tool("new")]
     assert sorted(Pins(path).iter_tools()) == [("a", "new"), ("a", "read"), ("a", "send")]
     assert "pinned" in (later.refusal("a", "send") or "")
     assert later.refusal("b", "send") is None
-    assert later.accept("a", [tool(_meta={"at": 7})])[0] == [tool(_meta={"at": 7})]
+    assert later.accept("a", [tool(_meta={"at": 7})]) == [tool(_meta={"at": 7})]
     assert later.refusal("a", "send") is None, "the server took its change back"
 
 

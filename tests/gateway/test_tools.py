@@ -5,18 +5,13 @@ from itertools import pairwise
 from typing import Any
 
 import anyio
-import httpx2
 import mcp_types as types
 import pytest
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from dtdr.agents.gateway import Gateway, GatewayOptions
 from dtdr.agents.search import LIMIT
 from dtdr.logs.mcp import MCP
-from dtdr.rankers.selection import count_tokens
 from tests.gateway.helpers import NAMES, few, gateway_client, journal_of, names, stdio, text, until
-from tests.gateway.test_http import http_gateway
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -248,25 +243,3 @@ async def test_servers_that_come_one_after_another_do_not_make_a_sticky_list_lon
         await names(client)
         await until(lambda: len(gateway.catalog) == 8)
         assert await names(client) == ranked[:1]
-
-
-async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus(model, served):
-    gateway = Gateway(model, [served["known"]], GatewayOptions(policy=few()))
-    async with (
-        http_gateway(model, [], gateway=gateway) as port,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as prometheus,
-        Client(f"http://127.0.0.1:{port}/mcp") as client,
-    ):
-        shown = (await client.list_tools()).tools[1:]  # the first is the search
-        await client.call_tool("find_place", {"name": "Rome"})
-        counted = dict(gateway.tokens)
-        lines = (await prometheus.get("/metrics")).text.splitlines()
-        assert "# TYPE process_cpu_seconds_total counter" in lines
-        assert (await prometheus.post("/metrics")).status_code == 405
-        offered = list(gateway.catalog.values())
-    definitions = {tool.name: count_tokens(tool.definition) for tool in offered}
-    assert len(shown) < len(definitions)
-    assert counted["shown"] == sum(definitions[tool.name] for tool in shown)
-    assert counted["hidden"] == sum(definitions.values()) - counted["shown"] > 0
-    assert f"dtdr_hidden_definition_tokens_total {float(counted['hidden'])}" in lines
-    assert f"dtdr_shown_definition_tokens_total {float(counted['shown'])}" in lines

@@ -35,7 +35,8 @@ RUN_GAP = 300.0
 IDLE_SECONDS = 1800.0
 """How long a client without requests is remembered."""
 
-MAX_CLIENTS = 10_000
+MAX_CLIENTS = 1_000
+"""The one that was silent for the longest time is forgotten first."""
 
 MAX_TEXT = 10_000
 """Characters kept of an intent and of a search."""
@@ -45,13 +46,10 @@ MAX_SEARCHES = 20
 
 MAX_CALLS = 1_000
 MAX_CALL_CHARACTERS = 16_000
-MAX_RUN_CHARACTERS = 2_000_000
+MAX_RUN_CHARACTERS = 1_000_000
 """What is kept of a run; a longer one is cut into two, so that a client that never pauses takes
 bounded memory. ``MAX_CALL_CHARACTERS`` are for the arguments and again for the output of a call:
 ranking reads 2,000 characters of an output."""
-
-MAX_ALL_CHARACTERS = 50_000_000
-"""What is kept of all runs together; beyond it, the runs of the most idle clients end early."""
 
 STDIO = "stdio"
 """Key of the client over standard input and output that names no conversation."""
@@ -70,7 +68,7 @@ class ClientState:
         called: names of the tools called in this conversation, each once.
         searched: names of the tools that searches of this run found, latest first.
         shown: names of the tools in the list that the client has, or can ask for.
-        notified: the list of the last notice or answer to the client; None before the first.
+        notified: definitions of the last notice or answer to the client; None before the first.
         kept: model names that a sticky policy continues from.
         characters: kept in ``calls``.
         running: calls in progress, and open streams of changes.
@@ -87,7 +85,7 @@ class ClientState:
     called: dict[str, None] = field(default_factory=dict)
     searched: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
-    notified: tuple[str, ...] | None = None
+    notified: list[Mapping[str, Any]] | None = None
     kept: tuple[str, ...] = ()
     characters: int = 0
     wire: ServerSession | None = None
@@ -183,7 +181,6 @@ class Clients:
     def __init__(self, ended: Callable[[ClientState], None]) -> None:
         self._states: dict[str, ClientState] = {}
         self._ended = ended
-        self._requests = 0
 
     def __iter__(self) -> Iterator[ClientState]:
         return iter(tuple(self._states.values()))
@@ -191,9 +188,6 @@ class Clients:
     def of(self, context: Context) -> ClientState:
         """The state of the client that sent a request."""
         state = self.at(client_key(context))
-        self._requests += 1
-        if self._requests % 50 == 0:  # which add 2 million characters at most
-            self._bound()
         state.wire = context.session
         state.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return state
@@ -209,14 +203,6 @@ class Clients:
         self._states[key] = state  # put last: the first is the one untouched for the longest time
         state.touched = time.monotonic()
         return state
-
-    def _bound(self) -> None:
-        total = sum(state.characters for state in self)
-        for state in self:
-            if total <= MAX_ALL_CHARACTERS:
-                break
-            total -= state.characters
-            self._ended(state)
 
     def forget_idle(self) -> None:
         """Forget the clients that have been silent for too long."""

@@ -35,9 +35,7 @@ class UpstreamSpec:
         name: letters, digits, ``-`` and single ``_``; prefixes the names of tools that collide.
         command: the program and its arguments; empty for a URL.
         url: where the server listens; empty for a command.
-        env: environment variables added for the command.
-        inherit_env: give the command the gateway's whole environment, not only ``PATH``, ``HOME``
-            and the like.
+        env: environment variables of the command, besides ``PATH``, ``HOME`` and the like.
         cwd: the command's working folder.
         headers: HTTP headers sent with every request.
         prefetch: the server's names of tools that may be called early; None asks its
@@ -50,10 +48,9 @@ class UpstreamSpec:
     name: str
     command: tuple[str, ...] = ()
     url: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    inherit_env: bool = False
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     prefetch: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -132,7 +129,7 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
                 specs.append(UpstreamSpec(name, url=word))
         else:
             name = _unused_name(_command_name(first, rest), specs)
-            specs.append(UpstreamSpec(name, command=(first, *rest), inherit_env=True))
+            specs.append(UpstreamSpec(name, command=(first, *rest), env=os.environ))
     return specs
 
 

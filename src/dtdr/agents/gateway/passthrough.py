@@ -24,9 +24,6 @@ RESOURCE_NOT_FOUND = -32002
 MAX_SUBSCRIPTIONS = 1_000
 """Of one client."""
 
-MAX_OWNERS = 10_000
-"""URIs of resources whose server is remembered."""
-
 _NOT_MINE = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS, types.METHOD_NOT_FOUND})
 
 
@@ -61,15 +58,11 @@ class PassThrough:
         problem: MCPError | None = None
         for upstream in self._readers(params.uri):
             try:
-                result = await upstream.forward(context)
+                return await upstream.forward(context)
             except MCPError as error:
                 problem = problem or error
                 if error.code not in _NOT_MINE:
                     raise
-            else:
-                if len(self._uri_owners) < MAX_OWNERS:
-                    self._uri_owners[params.uri] = upstream.name
-                return result
         raise problem or MCPError(RESOURCE_NOT_FOUND, f"Resource not found: {params.uri}")
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> RawResult:

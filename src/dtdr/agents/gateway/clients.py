@@ -69,7 +69,7 @@ class ClientState:
         searched: names of the tools that searches of this run found, latest first.
         shown: names of the tools in the list that the client has, or can ask for.
         notified: definitions of the last notice or answer to the client; None before the first.
-        kept: model names that a sticky policy continues from.
+        kept, kept_before: model names that a sticky policy continues from, now and before ``step``.
         characters: kept in ``calls``.
         running: calls in progress, and open streams of changes.
         awaited: set when the client has listed again after the latest notice of a change.
@@ -87,6 +87,8 @@ class ClientState:
     shown: tuple[str, ...] = ()
     notified: list[Mapping[str, Any]] | None = None
     kept: tuple[str, ...] = ()
+    kept_before: tuple[str, ...] = ()
+    step: tuple[str, list[str]] | None = None
     characters: int = 0
     wire: ServerSession | None = None
     is_modern: bool = False
@@ -100,8 +102,6 @@ class ClientState:
     awaited: anyio.Event | None = None
     lists_again: bool = True
     _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
-    _step: tuple[str, list[str]] | None = None
-    _kept_before: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.listen = ListenHandler(self.bus)
@@ -120,6 +120,11 @@ class ClientState:
     def is_full(self) -> bool:
         """Whether the run must be cut here."""
         return len(self.calls) >= MAX_CALLS or self.characters > MAX_RUN_CHARACTERS
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether the run had no call for ``RUN_GAP``."""
+        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > RUN_GAP
 
     def keep(self, value: Any) -> Any:
         """A call's arguments or output, cut to ``MAX_CALL_CHARACTERS``."""
@@ -146,29 +151,11 @@ class ClientState:
         call.ended = None
         self._read.pop(call.id, None)
 
-    @property
-    def has_paused(self) -> bool:
-        """Whether the run had no call for ``RUN_GAP``."""
-        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > RUN_GAP
-
-    def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
-        """What was kept at the step before; ranking the same step again does not change it.
-
-        A step is ranked again when a server comes or goes. Another query begins another set,
-        unless what was kept ``lasts``.
-        """
-        step = self.query, self.history
-        if step != self._step:
-            is_same_query = self._step is not None and self._step[0] == self.query
-            self._kept_before = self.kept if lasts or is_same_query else ()
-            self._step = step
-        return self._kept_before
-
     def start_over(self) -> list[TracedCall]:
         """Begin another run and return the calls of the one that ended."""
         ended, self.calls, self.searches, self.characters = self.calls, [], [], 0
         self.searched = self.kept = ()
-        self._read, self._step = {}, None
+        self._read, self.step = {}, None
         return ended
 
 
@@ -240,8 +227,7 @@ def client_key(context: Context) -> str:
     sessionless HTTP of 2026-07-28, the credential, address and name of the client together. Over
     stdio there is one client.
     """
-    meta: Mapping[str, Any] = context.meta or {}
-    named = meta.get(SESSION_KEY)
+    named = (context.meta or {}).get(SESSION_KEY)
     request: Any = context.request
     headers = getattr(request, "headers", None)
     if headers is None:

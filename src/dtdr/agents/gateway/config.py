@@ -20,7 +20,7 @@ from dtdr.errors import InputError
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
-_VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([^}]+?)(?::-([^}]*))?\}")
 # Words before the one that says what a command runs.
 _LAUNCHERS = re.compile(
     r"-.*|npx|npm|bunx|node|deno|uvx?|pipx|python[\d.]*|docker|run|exec|tool|x", re.DOTALL
@@ -183,15 +183,6 @@ class _Entry(msgspec.Struct):
     prefetch: tuple[str, ...] | None = None
 
 
-_EXPECTED = {
-    "args": "a list of texts",
-    "env": "an object of texts",
-    "headers": "an object of texts",
-    "prefetch": "a list of its tools",
-}
-"""What an entry's key must be, if it is not a text."""
-
-
 def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
     if not isinstance(value, dict):
         raise InputError(f"{path}: server {name!r} must be a JSON object")
@@ -202,9 +193,7 @@ def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
     try:
         entry = msgspec.convert(known, _Entry)
     except msgspec.ValidationError as error:
-        key = re.split(r"\W+", str(error).partition("$.")[2])[0]  # such as "… - at `$.args[0]`"
-        expected = _EXPECTED.get(key, "a text")
-        raise InputError(f"{path}: {key!r} of server {name!r} must be {expected}") from error
+        raise InputError(f"{path}: server {name!r} cannot be read: {error}") from error
     rest = msgspec.structs.asdict(entry)
     command = (rest.pop("command"), *rest.pop("args"))
     return UpstreamSpec(_clean(name), command if entry.command else (), **rest)
@@ -216,7 +205,7 @@ def _expand(path: str | Path, value: Any) -> Any:
     def variable(match: re.Match[str]) -> str:
         text = os.environ.get(match[1], match[2])
         if text is None:
-            raise InputError(f"{path} uses ${{{match[1]}}}, which is not set in the environment")
+            raise InputError(f"{path} uses {match[0]}, which is not set in the environment")
         return text
 
     if isinstance(value, dict):
@@ -225,11 +214,6 @@ def _expand(path: str | Path, value: Any) -> Any:
         return [_expand(path, item) for item in value]
     if not isinstance(value, str):
         return value
-    if "${input:" in value:
-        raise InputError(
-            f"{path} asks for {value!r}, which only an editor can; write ${{NAME}} and set NAME in "
-            "the environment"
-        )
     return _VARIABLE.sub(variable, value.replace("${workspaceFolder}", os.getcwd()))
 
 

@@ -27,11 +27,6 @@ from dtdr.predict.session import NO_ARGUMENTS
 
 logger = logging.getLogger("dtdr.mcp")
 
-HEAD_START = 0.02
-"""Seconds that a call has before the model ranks for the next one, unless it is answered sooner.
-Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
-is answered after the new list is ready."""
-
 LISTING_SECONDS = 2.0
 """How long an answer waits for a client to list again after the notice of a change. The gateway
 does not wait again for a client that did not."""
@@ -183,8 +178,14 @@ class Gateway:
         few, whole_run = self.options.policy.top_k, self.options.whole_run
         if few is not None and len(self.catalog) <= few:
             return tuple(self.catalog)
-        names = self.catalog.model_names()
-        kept = state.kept_before(lasts=whole_run)
+        # A step is ranked again when a server comes or goes, and continues from what was kept
+        # before it. Another query begins another set, unless the set is for the whole run.
+        step = state.query, state.history
+        if step != state.step:
+            lasts = whole_run or (state.step is not None and state.step[0] == state.query)
+            state.kept_before = state.kept if lasts else ()
+            state.step = step
+        names, kept = self.catalog.model_names(), state.kept_before
         if whole_run:
             # What was called or found is listed in any case, and may be the next tool as well.
             listed = (*state.called, *state.searched)
@@ -197,10 +198,10 @@ class Gateway:
             return tuple(self.catalog)
         return [name for item in selected for name in self.catalog.of_model_name(item)]
 
-    def schedule_refresh(self, state: ClientState, delay: float = 0.0) -> None:
+    def schedule_refresh(self, state: ClientState) -> None:
         """Bring a client's list up to date in the background and tell the client of changes."""
         if self._tasks is not None:
-            self._tasks.start_soon(self._refresh_and_notify, state, delay)
+            self._tasks.start_soon(self._refresh_and_notify, state)
 
     def schedule_prefetch(self, state: ClientState) -> None:
         """Make a client's next calls early, in the background, if that is an option."""
@@ -214,15 +215,14 @@ class Gateway:
         """
         if not self.options.whole_run:
             return
-        await self._refresh_and_notify(state, 0.0)
+        await self._refresh_and_notify(state)
         if state.awaited is not None and state.lists_again:
             with anyio.move_on_after(LISTING_SECONDS) as scope:
                 await state.awaited.wait()
             state.lists_again = not scope.cancelled_caught
 
-    async def _refresh_and_notify(self, state: ClientState, delay: float) -> None:
+    async def _refresh_and_notify(self, state: ClientState) -> None:
         try:
-            await anyio.sleep(delay)
             await self.refresh(state)
             shown = self.shown_tools(state)
             if state.notified is not None and state.notified != shown:

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
-from dtdr.agents.gateway.gateway import HEAD_START, Gateway
+from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.passthrough import PassThrough
 from dtdr.agents.gateway.questions import RawResult, select_params
 from dtdr.agents.gateway.upstream import UnavailableError
@@ -129,7 +129,6 @@ class GatewayServer(Server[Any]):
         if refusal := gateway.pins.refusal(*owner):
             return _problem(refusal)
         call = self._begin(state, gateway.catalog.name_of(*owner), params)
-        gateway.schedule_refresh(state, HEAD_START)
         state.running += 1
         try:
             result = await self._forward(context, state, owner)
@@ -230,9 +229,16 @@ class GatewayServer(Server[Any]):
 
 
 async def _complete(handler: Any, context: Context, params: Any) -> Any:
-    """A handler's result as 2026-07-28 wants it; the SDK writes those of earlier protocols."""
+    """A handler's result as 2026-07-28 wants it; the SDK writes those of earlier protocols.
+
+    The SDK puts the gateway's name where the upstream's was.
+    """
     result = await handler(context, params)
-    return {"resultType": "complete", **result} if isinstance(result, dict) else result
+    if not isinstance(result, dict):
+        return result
+    if isinstance(meta := result.get("_meta"), dict):
+        meta.pop(types.SERVER_INFO_META_KEY, None)
+    return {"resultType": "complete", **result}
 
 
 async def _read_output(result: RawResult) -> Any:

@@ -33,9 +33,7 @@ from dtdr.agents.gateway.questions import (
     RawResult,
     answer_inputs,
     forward_question,
-    progress_to,
     select_params,
-    without_server_stamp,
 )
 from dtdr.net.http_requests import LARGEST_ANSWER
 
@@ -266,7 +264,8 @@ class Upstream:
         """
         is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         sent = {**select_params(context), **(changed or {})}
-        progress = progress_to(context)
+        is_asked = "progressToken" in ((context.params or {}).get("_meta") or {})
+        progress = context.session.report_progress if is_asked else None
 
         async def send(added: Mapping[str, Any]) -> RawResult:
             return await self.request(context.method, {**sent, **added}, progress)
@@ -282,7 +281,7 @@ class Upstream:
                 result = await answer_inputs(context, result, send)
         finally:
             self._callers.remove(caller)
-        return without_server_stamp(result)
+        return result
 
     async def _ready(self) -> _Connection:
         """The living connection, for which a request waits a moment."""

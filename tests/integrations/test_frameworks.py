@@ -84,11 +84,10 @@ def test_the_messages_of_an_agent_are_read_as_its_transcript(way):
     assert outline(outcome.read()) == [(QUERY, STEPS)]
 
 
-@pytest.mark.parametrize("form", ["hint", "hint-weighted"])
 @pytest.mark.parametrize("way", ["langchain", "openai-agents"])
-def test_a_hint_keeps_every_tool_and_the_conversation(way, form):
+def test_a_hint_keeps_every_tool_and_the_conversation(way):
     script = Script(STEPS)
-    outcome = FRAMEWORKS[way](script, mask(), form=form)
+    outcome = FRAMEWORKS[way](script, mask(), form="hint")
 
     assert set(script.seen[0]) == {*NAMES, NEW}
     for heard in script.heard:

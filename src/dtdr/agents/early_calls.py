@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dtdr.data.calls import END, ToolCall, is_reference
 from dtdr.data.outputs import resolve_pointer
@@ -26,7 +26,7 @@ class PrefetchBounds:
         min_probability: of a call (its tool and all its arguments), to be made early.
         budget: dropped early calls after which a run makes no more.
         concurrency: early calls in progress at a time.
-        max_age: seconds after which an unused early call is dropped.
+        max_age: seconds after which a result is no longer used.
 
     Raises:
         InputError: a number is out of range.
@@ -70,13 +70,11 @@ class PrefetchCounts:
         )
 
 
-@dataclass(slots=True, eq=False)
-class _EarlyCall:
+class _EarlyCall(NamedTuple):
     key: str
     tool: str
     task: asyncio.Task[tuple[Any, float]]
     started: float
-    timer: asyncio.TimerHandle
 
 
 class EarlyCalls:
@@ -138,7 +136,11 @@ class EarlyCalls:
             if is_full or len(self._dropped) + len(self._calls) >= self.bounds.budget:
                 break
             if key not in self._calls and key not in self._dropped:
-                self._make(key, tool, arguments)
+                task = asyncio.get_running_loop().create_task(self._run(tool, arguments))
+                # So that an error in a call that is never used leaves no warning.
+                task.add_done_callback(lambda task: task.cancelled() or task.exception())
+                self._calls[key] = _EarlyCall(key, tool, task, time.monotonic())
+                self.counts.started += 1
 
     async def take(self, tool: str, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
         """Whether exactly this call was made early, and its output, waited for.
@@ -150,8 +152,10 @@ class EarlyCalls:
         call = self._calls.pop(_key(tool, arguments), None)
         if call is None:
             return False, None
-        call.timer.cancel()
         asked = time.monotonic()
+        if call.task.done() and asked - call.started > self.bounds.max_age:
+            self._drop(call)
+            return False, None
         try:
             output, ended = await call.task
         except Exception as error:  # noqa: BLE001  # the caller makes the call again
@@ -171,21 +175,11 @@ class EarlyCalls:
             if are_stale(call.tool):
                 self._drop(call)
 
-    def _make(self, key: str, tool: str, arguments: Mapping[str, Any]) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._run(tool, arguments))
-        # So that an error in a call that is never used leaves no warning.
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        timer = loop.call_later(self.bounds.max_age, lambda: self._drop(self._calls[key]))
-        self._calls[key] = _EarlyCall(key, tool, task, time.monotonic(), timer)
-        self.counts.started += 1
-
     async def _run(self, tool: str, arguments: Mapping[str, Any]) -> tuple[Any, float]:
         return await self._execute(tool, arguments), time.monotonic()
 
     def _drop(self, call: _EarlyCall) -> None:
         self._calls.pop(call.key, None)
-        call.timer.cancel()
         call.task.cancel()
         self._dropped.add(call.key)
         self.counts.wasted += 1

@@ -204,7 +204,10 @@ class Upstream:
         await self._set_connection(connection)
         self.tried.set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._listen if connection.is_modern else self._restore, connection)
+            if connection.is_modern:
+                tasks.start_soon(self._listen, connection)
+            else:
+                tasks.start_soon(self._subscribe, connection, *self._uris)
             while not connection.closed.is_set():
                 with anyio.move_on_after(PROBE_SECONDS if self.spec.url else None):
                     await connection.closed.wait()
@@ -320,8 +323,12 @@ class Upstream:
         return result
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
-        """Every page of a list, such as ``resources/list``; empty while it is disconnected."""
-        return await self._list(self._connection, method, key) if self._connection else []
+        """Every page of a list, such as ``resources/list``; empty if the server does not answer."""
+        try:
+            return await self._list(self._connection, method, key) if self._connection else []
+        except MCPError as error:
+            logger.info("upstream %r: %s", self.name, error)
+            return []
 
     async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -391,15 +398,14 @@ class Upstream:
         if is_new and self._listening is not None:
             self._listening.cancel()
         elif is_new and self._connection is not None:
-            await self._send(self._connection, "resources/subscribe", {"uri": uri})
+            await self._subscribe(self._connection, uri)
 
-    async def _restore(self, connection: _Connection) -> None:
-        """Subscribe again on a new connection of a handshake protocol."""
+    async def _subscribe(self, connection: _Connection, *uris: str) -> None:
         try:
-            for uri in tuple(self._uris):
+            for uri in uris:
                 await self._send(connection, "resources/subscribe", {"uri": uri})
         except MCPError as error:
-            logger.debug("upstream %r: %s", self.name, error)
+            logger.info("upstream %r: %s", self.name, error)
 
     async def _listen(self, connection: _Connection) -> None:
         """Receive changes from a 2026-07-28 server, which reports them only to listeners."""

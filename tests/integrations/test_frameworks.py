@@ -107,6 +107,7 @@ REFUSING = {
     "responses": HIDDEN,
     "anthropic": HIDDEN,
     "langchain": HIDDEN,
+    "langchain-async": HIDDEN,
     "pydantic-ai": HIDDEN,
     # These execute every tool that the agent has, so only unknown names are refused.
     "openai-agents": "no_such_tool",
@@ -114,7 +115,7 @@ REFUSING = {
 }
 """The tool whose calls each framework refuses."""
 
-GUARDED = ("chat", "responses", "anthropic", "langchain")
+GUARDED = ("chat", "responses", "anthropic", "langchain", "langchain-async")
 """Where a guard of ours refuses."""
 
 

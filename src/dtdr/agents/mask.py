@@ -161,17 +161,6 @@ class ToolMask:
         matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in matches)
 
-    def confidence(self, transcript: Conversation) -> float:
-        """The probability that the best tool is right after a conversation.
-
-        0 if ranking fails; then the logger ``dtdr.agents`` warns.
-        """
-        try:
-            return self.retriever.rank(self._run_of(transcript)).confidence
-        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
-            logger.warning("no confidence: %s", _reason(error))
-            return 0.0
-
     def _run_of(self, transcript: Conversation) -> Run:
         read = transcript if isinstance(transcript, Transcript) else transcript()
         return self._read(read).run()

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
-import anyio
 import mcp_types as types
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions, Server
@@ -28,9 +27,6 @@ from dtdr.logs.log_format import TracedCall
 from dtdr.logs.messages import output_of
 from dtdr.logs.turns import MAX_DECODED
 from dtdr.net import VERSION
-
-SHORT_TEXT = 20_000
-"""Characters of JSON that are read on the event loop, within 0.2 ms."""
 
 UNAVAILABLE_KEY = "dtdr/unavailable"
 """``_meta`` key of a result that replaces the answer of a disconnected server."""
@@ -134,7 +130,9 @@ class GatewayServer(Server[Any]):
             result = await self._forward(context, state, owner)
             call.failed = result.get("isError") is True
             if gateway.keeps_calls and result.get("resultType") != "input_required":
-                call.output = state.keep(await _read_output(result))
+                output = output_of(result)
+                is_long = isinstance(output, str) and len(output) > MAX_DECODED
+                call.output = state.keep(output if is_long else parse_output(output))
         except BaseException:
             call.failed = True
             raise
@@ -239,16 +237,6 @@ async def _complete(handler: Any, context: Context, params: Any) -> Any:
     if isinstance(meta := result.get("_meta"), dict):
         meta.pop(types.SERVER_INFO_META_KEY, None)
     return {"resultType": "complete", **result}
-
-
-async def _read_output(result: RawResult) -> Any:
-    """A call's output; a long text of JSON is read in a worker thread."""
-    output = output_of(result)
-    if not isinstance(output, str) or len(output) > MAX_DECODED:
-        return output
-    if len(output) <= SHORT_TEXT:
-        return parse_output(output)
-    return await anyio.to_thread.run_sync(parse_output, output)
 
 
 def _problem(text: str) -> RawResult:

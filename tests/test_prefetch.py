@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dtdr.agents import Prefetch, PrefetchBounds
-from dtdr.agents.early_calls import EarlyCalls
+from dtdr.agents.prefetch import EarlyCalls
 from dtdr.data.calls import ToolCall
 from dtdr.errors import InputError
 from dtdr.predict import create

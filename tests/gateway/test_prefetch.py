@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 import dtdr
-from dtdr.agents.early_calls import PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway import Gateway, GatewayOptions, UpstreamSpec
+from dtdr.agents.prefetch import PrefetchBounds, PrefetchCounts
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.policy import ToolPolicy
+from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.errors import InputError
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.

@@ -235,7 +235,6 @@ def _clean(name: str) -> str:
 
 
 def _unused_name(name: str, specs: Sequence[UpstreamSpec]) -> str:
-    """The name, with ``-2``, ``-3`` … at its end if another upstream has it."""
-    taken = {spec.name for spec in specs}
-    numbered = (f"{name[:28]}-{number}" for number in range(2, len(specs) + 3))
-    return next(item for item in (name, *numbered) if item not in taken)
+    """The name, with a number at its end if another upstream has it."""
+    is_taken = any(spec.name == name for spec in specs)
+    return f"{name[:28]}-{len(specs) + 1}" if is_taken else name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -200,13 +200,16 @@ class Gateway:
 
     def schedule_refresh(self, state: ClientState) -> None:
         """Bring a client's list up to date in the background and tell the client of changes."""
-        if self._tasks is not None:
-            self._tasks.start_soon(self._refresh_and_notify, state)
+        self._schedule(self._refresh_and_notify, state)
 
     def schedule_prefetch(self, state: ClientState) -> None:
         """Make a client's next calls early, in the background, if that is an option."""
-        if self._tasks is not None and self.prefetcher is not None and not state.running:
-            self._tasks.start_soon(self.prefetcher.start, state)
+        if self.prefetcher is not None and not state.running:
+            self._schedule(self.prefetcher.start, state)
+
+    def _schedule(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(work, *arguments)
 
     async def await_listing(self, state: ClientState) -> None:
         """Wait until a client has the new list, if it is one for the whole run.
@@ -265,8 +268,7 @@ class Gateway:
             self.prefetcher.end(state)
         if calls and self._recorder is not None:
             self._recorder.add(texts, calls)
-            if self._tasks is not None:
-                self._tasks.start_soon(self._recorder.work)
+            self._schedule(self._recorder.work)
 
     async def _clean_up(self) -> None:
         while True:
@@ -283,8 +285,8 @@ class Gateway:
         self._definitions[upstream.name] = self.pins.accept(upstream.name, upstream.tools)
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
-        if self._has_started and self._tasks is not None:
-            self._tasks.start_soon(self._register_tools)
+        if self._has_started:
+            self._schedule(self._register_tools)
 
     async def _register_tools(self) -> None:
         if await self.ranker.register(self.catalog.unknown()):

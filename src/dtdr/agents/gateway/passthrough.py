@@ -119,7 +119,7 @@ class PassThrough:
             owner = next((name for text, name in self._templates.items() if _fits(text, uri)), None)
         if owner is not None:
             return [self._upstreams[owner]]
-        return [item for item in self._upstreams.values() if item.capabilities.resources]
+        return [item for item in self._upstreams.values() if item.has_resources]
 
     # -- prompts and completions ---------------------------------------------------------------
 

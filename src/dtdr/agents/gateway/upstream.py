@@ -91,9 +91,8 @@ class _Connection(NamedTuple):
     def is_modern(self) -> bool:
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    @property
-    def capabilities(self) -> types.ServerCapabilities:
-        return self.session.server_capabilities or types.ServerCapabilities()
+    def has(self, capability: str) -> bool:
+        return getattr(self.session.server_capabilities, capability, None) is not None
 
 
 class Upstream:
@@ -140,14 +139,9 @@ class Upstream:
         return self._connection is not None
 
     @property
-    def is_modern(self) -> bool:
-        """Whether it is connected by protocol 2026-07-28."""
-        return self._connection is not None and self._connection.is_modern
-
-    @property
-    def capabilities(self) -> types.ServerCapabilities:
-        """The server's capabilities; none while it is disconnected."""
-        return self._connection.capabilities if self._connection else types.ServerCapabilities()
+    def has_resources(self) -> bool:
+        """Whether the server that is connected has resources."""
+        return self._connection is not None and self._connection.has("resources")
 
     @property
     def instructions(self) -> str:
@@ -274,7 +268,8 @@ class Upstream:
             return await self.request(context.method, {**sent, **added}, progress)
 
         call: OpenCall | None = None
-        if is_modern and not self.is_modern and context.method in ASKING:
+        is_handshake = self._connection is None or not self._connection.is_modern
+        if is_modern and is_handshake and context.method in ASKING:
             call = OpenCall.resume(self.open_calls, context, sent) or OpenCall(send({}))
         caller = (context, call)
         self._callers.append(caller)
@@ -333,7 +328,7 @@ class Upstream:
     async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         cursor: str | None = None
-        if getattr(connection.capabilities, method.partition("/")[0]) is None:
+        if not connection.has(method.partition("/")[0]):
             return items
         for _ in range(MAX_PAGES):
             if key == "tools":

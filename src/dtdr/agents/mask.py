@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
+from dtdr.agents.prefetch import add_call
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript
 from dtdr.data.calls import Status
@@ -224,11 +225,7 @@ class ToolRun:
             return self
         self.history = (*self.history, tool)
         if not self._failure:
-            try:
-                self._session.call(tool, arguments, output=output, status=status, step=step, id=id)
-            except InputError as error:  # which must not stop an agent
-                logger.warning("of a call of %r the name counts alone: %s", tool, error)
-                self._session.call(tool)
+            add_call(self._session, tool, arguments, output=output, status=status, step=step, id=id)
         return self
 
     def select(

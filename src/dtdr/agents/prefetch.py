@@ -227,6 +227,17 @@ Execute = Callable[[str, Mapping[str, Any]], Any]
 """Calls a tool with arguments and returns its output; several threads may use it."""
 
 
+def add_call(
+    session: Session, tool: str, arguments: Mapping[str, Any] | None, **about: Any
+) -> None:
+    """Add a call to a session; one that is not JSON is added by its name."""
+    try:
+        session.call(tool, arguments, **about)
+    except InputError as error:  # which must not stop an agent
+        logger.warning("of a call of %r the name counts alone: %s", tool, error)
+        session.call(tool)
+
+
 class Prefetch:
     """The calls of an agent's run, the next of them made while the LLM is thinking.
 
@@ -286,9 +297,9 @@ class Prefetch:
             if not is_made:
                 output = self._execute(tool, arguments)
         except Exception as error:
-            self._tell(tool, arguments, output=str(error), status="error")
+            add_call(self.session, tool, arguments, output=str(error), status="error")
             raise
-        self._tell(tool, arguments, output=output)
+        add_call(self.session, tool, arguments, output=output)
         return output
 
     def close(self) -> None:
@@ -327,11 +338,3 @@ class Prefetch:
 
     async def _call_early(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         return await asyncio.to_thread(self._execute, tool, arguments)
-
-    def _tell(self, tool: str, arguments: Mapping[str, Any], **result: Any) -> None:
-        """Add a call to the session; one that is not JSON is added by its name."""
-        try:
-            self.session.call(tool, arguments, **result)
-        except InputError as error:  # which must not stop an agent
-            logger.warning("of a call of %r the name counts alone: %s", tool, error)
-            self.session.call(tool)

@@ -74,7 +74,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
 
 async def explain(
-    call: Call, step: AskedStep, body: schemas.ExplainRequest
+    call: Call, step: AskedStep, body: schemas.ExplainBounds
 ) -> schemas.ExplainResponse:
     """Explain the probability of a tool: what sets it apart from the next best."""
 
@@ -87,11 +87,10 @@ async def explain(
 
 async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> schemas.SearchResponse:
     """Search tools by an agent's words, and by what comes next in its run."""
-    call.service.check_step(body.text, ())
-    has_run = not isinstance(body, schemas.SearchRequest) or body.query is not None
+    call.service.check_step(body.text)
 
     def answer(snapshot: Snapshot) -> schemas.SearchResponse:
-        run = step.read() if has_run else None
+        run = step.read() if step.query else None
         tools = snapshot.retriever.search(body.text, run, body.top_k, among=body.among)
         return schemas.SearchResponse(
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
@@ -140,7 +139,7 @@ async def predict_plans(
 
 
 async def create_session(
-    call: Call, step: AskedStep, body: schemas.SessionRequest
+    call: Call, step: AskedStep, body: schemas.SessionBounds
 ) -> schemas.SessionResponse:
     """Open a session."""
 

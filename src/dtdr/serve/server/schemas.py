@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 from dtdr.data.calls import Status
 from dtdr.predict.arguments.prediction import CallPrediction
@@ -78,10 +78,21 @@ class Step(Request, kw_only=True):
     before: Before = []
 
 
-class StepRequest(Step, kw_only=True):
-    """A step that a model is asked about."""
-
-    model: ModelName = None
+def with_step(name: str, bounds: type[Request]) -> type[Struct]:
+    """The request that has the fields of a step in addition to others."""
+    return defstruct(
+        name,
+        [
+            ("query", Query),
+            ("history", History, []),
+            ("before", Before, []),
+            ("model", ModelName, None),
+        ],
+        bases=(bounds,),
+        namespace={"__doc__": f"{bounds.__doc__} And a step."},
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
 
 
 class ModelAnswer(Response, kw_only=True):
@@ -106,15 +117,6 @@ class Selection(Request, kw_only=True):
     token_budget: Annotated[TokenBudget, says("As many tools as fit into this many tokens.")] = None
     fallback: Fallback = True
     offered: Annotated[list[ToolName] | None, says("Tools to rank among; default: all.")] = None
-
-
-class RankRequest(Selection, kw_only=True):
-    """One step to rank."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
 
 
 class RankedTool(Response, kw_only=True):
@@ -147,8 +149,8 @@ class BatchResponse(Response, kw_only=True):
     rankings: list[RankResponse]
 
 
-class ExplainRequest(StepRequest, kw_only=True):
-    """One step, and the tool that is explained."""
+class ExplainBounds(Request, kw_only=True):
+    """The tool that is explained."""
 
     tool: Annotated[ToolName | None, says("Default: the best.")] = None
     against: Annotated[ToolName | None, says("Default: the best other one.")] = None
@@ -206,15 +208,6 @@ class CallBounds(Request, kw_only=True):
     tool: Annotated[ToolName | None, says("Predict the call of this tool only.")] = None
 
 
-class CallsRequest(CallBounds, kw_only=True):
-    """One step whose calls are predicted."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
-
-
 class CallsResponse(ModelAnswer, kw_only=True):
     """The next calls, in the order of their tools' probabilities."""
 
@@ -230,15 +223,6 @@ class PlanBounds(Request, kw_only=True):
     """How many plans to predict."""
 
     top_k: Annotated[int, Meta(ge=1, le=MAX_PLANS)] = 5
-
-
-class PlansRequest(PlanBounds, kw_only=True):
-    """A step whose plans are predicted."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
 
 
 class PredictedPlan(Response, kw_only=True):
@@ -261,8 +245,8 @@ class PlansResponse(ModelAnswer, kw_only=True):
 RankToo = Annotated[Selection | None, says("Return a ranking, too.")]
 
 
-class SessionRequest(StepRequest, kw_only=True):
-    """The beginning of a session."""
+class SessionBounds(Request, kw_only=True):
+    """Of the beginning of a session."""
 
     rank: RankToo = None
 

@@ -52,7 +52,7 @@ class Service:
             model.workers.stop()
 
     def check_step(
-        self, query: str, history: Sequence[object], before: Sequence[object] = ()
+        self, query: str, history: Sequence[object] = (), before: Sequence[object] = ()
     ) -> None:
         """Check the lengths of a step.
 

@@ -326,7 +326,6 @@ class ModelResponse(Response, kw_only=True):
     demonstrations: int
     can_learn: bool
     unsaved: Annotated[int, says("Demonstrations that it learned, but are not in its folder.")]
-    loaded_at: str
     reload_error: Annotated[str | None, says("Why the folder cannot be loaded now.")] = None
 
 

@@ -46,7 +46,6 @@ class Snapshot:
     name: str
     retriever: Model
     generation: int
-    loaded_at: str
     workers: Workers
     _prepare: Callable[[str], Prepared]
 

@@ -210,31 +210,6 @@ def test_misuse_is_one_sentence_that_names_the_remedy(command, said, folder, cli
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("command", ["inspect", "rank"])
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda model: (model / "config.json").write_text("{", encoding="utf-8"), "damaged"),
-        (lambda model: (model / "config.json").unlink(), "no readable config.json"),
-        (lambda model: (model / "model.safetensors").unlink(), "missing or cannot be read"),
-        (lambda model: (model / "model.safetensors").write_bytes(b"\x08"), "not a safetensors"),
-        (lambda model: change_config(model, format_version=99), "format version 99"),
-        (lambda model: change_config(model, retriever="dtdr-x"), "unknown retriever 'dtdr-x'"),
-    ],
-    ids=["broken config", "no config", "no weights", "other weights", "version", "retriever"],
-)
-def test_a_damaged_model_is_one_sentence_that_names_what_is_wrong(
-    tmp_path, cli, command, damage, said
-):
-    data = small_data.write(tmp_path)
-    cli("fit", data, "-o", tmp_path / "model", "--retriever", "random", "--no-plans")
-    damage(tmp_path / "model")
-    shown = cli(command, tmp_path / "model", *(["mail Ann"] if command == "rank" else []))
-    assert shown.code in (1, 2)
-    assert is_one_sentence(shown.err)
-    assert said in shown.err
-
-
 @pytest.mark.parametrize(
     "command",
     ["rank none q", "predict none q", "inspect none", "inspect .", "advise none x", "serve none"],

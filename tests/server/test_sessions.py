@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import Any
 
 import dtdr
 from tests.server import serving
@@ -95,7 +96,7 @@ def test_sessions_and_queries_go_on_with_the_reloaded_model_and_keep_no_former_o
     with serving.serve(serving.settings(model)) as served:
         path = open_session(served, rank={})
         served.post(f"{path}/call", {"tools": ["read_file"]})
-        asked = (f"{path}/rank", {}), ("/v1/rank", {"query": QUERY, "history": ["read_file"]})
+        asked: Any = (f"{path}/rank", {}), ("/v1/rank", {"query": QUERY, "history": ["read_file"]})
         before = [served.post(*request).json() for request in asked]
         former = weakref.ref(served.service.models["mail"].current.retriever)
         serving.fit(model, size=4, retriever="dr")

@@ -68,7 +68,8 @@ class Run:
     def from_dict(cls, record: object) -> Run:
         """A run from a JSON object with the keys of a demonstration: query, before, calls, offered.
 
-        A call is an object or the name of its tool; one without an id gets a number that is free.
+        A call is an object or the name of its tool; one without an id gets its position, or the
+        next free number.
 
         Raises:
             InputError: a key is missing or of another type, or two calls share an id.
@@ -114,7 +115,7 @@ class Run:
             run.calls = [ToolCall(str(at), name) for at, name in enumerate(names, start=1)]
             run._ids = {call.id for call in run.calls}
             return run
-        for item in number_calls(calls, run._ids):
+        for item in number_calls(calls, run._ids, len(run.calls) + 1):
             if not isinstance(item, (ToolCall, Mapping)):
                 raise InputError(
                     "a history has names of tools, calls and their JSON objects, not "

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TypeVar
 
 from msgspec.structs import asdict
 
-from dtdr.data.run import NO_CALLS, Run, as_run
+from dtdr.data.run import Run, as_run
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.schemas import CallMade, Object
@@ -88,16 +87,4 @@ def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
     Raises:
         InputError: something is not a call, or two calls share an id.
     """
-    records = [
-        {"tool": item} if isinstance(item, str) else record_of(item)
-        for item in calls
-        if item not in NO_CALLS
-    ]
-    taken = {call.id for call in (*run.earlier, *run.calls)}
-    taken.update(record["id"] for record in records if "id" in record)
-    for position, record in enumerate(records, start=len(run.calls) + 1):
-        if "id" not in record:
-            free = map(str, count(position))
-            record["id"] = next(identifier for identifier in free if identifier not in taken)
-            taken.add(record["id"])
-    return run.with_calls(records)
+    return run.with_calls(item if isinstance(item, str) else record_of(item) for item in calls)

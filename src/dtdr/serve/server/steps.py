@@ -46,9 +46,10 @@ class AskedStep:
             HTTPException: it took too long.
         """
         snapshot = self.model.current
-        is_plain = ranks and not self.has_details
-        size = len(self.query) + sum(map(len, self.history)) if is_plain else None
-        return await snapshot.run(answer, snapshot, size=size)
+        size = len(self.query) + sum(map(len, self.history))
+        if ranks and not self.has_details and snapshot.is_quick(size):
+            return answer(snapshot)
+        return await snapshot.run(answer, snapshot)
 
 
 def are_names(calls: Sequence[CallMade | str]) -> bool:

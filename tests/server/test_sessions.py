@@ -9,12 +9,6 @@ from tests.server import serving
 from tests.server.serving import QUERY
 
 
-def open_session(served, **given):
-    answer = served.post("/v1/sessions", {"query": QUERY, **given})
-    assert answer.status_code == 201, answer.text
-    return f"/v1/sessions/{answer.json()['session']}"
-
-
 def test_several_models_are_told_apart_by_name(fitted, tmp_path):
     other = serving.fit(tmp_path / "other", retriever="dr")
     with serving.serve(serving.settings(models={"mail": fitted, "chain": other})) as served:
@@ -61,7 +55,7 @@ def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
     now = [0.0]
     with serving.serve(serving.settings(fitted, session_seconds=60)) as served:
         served.service.sessions._clock = lambda: now[0]
-        used, idle = open_session(served), open_session(served)
+        used, idle = served.open_session(), served.open_session()
         for now[0] in (59.0, 61.0):
             assert served.post(f"{used}/rank", {}).status_code == 200
         gone = served.post(f"{idle}/rank", {})
@@ -74,7 +68,7 @@ def test_sessions_are_limited_in_number_bytes_and_calls(fitted):
     history = ["\N{ROLLING ON THE FLOOR LAUGHING}" * 500] * 100
     limits = {"sessions": 2, "session_bytes": 1_000_000, "history": 250}
     with serving.serve(serving.settings(fitted, **limits)) as served:
-        path, other = open_session(served, history=history), open_session(served)
+        path, other = served.open_session(history=history), served.open_session()
         for full, body, status in (
             ("/v1/sessions", {"query": QUERY}, 429),
             (f"{path}/call", {"tools": ["a"] * 151}, 422),
@@ -89,12 +83,12 @@ def test_sessions_are_limited_in_number_bytes_and_calls(fitted):
         assert heavy.status_code == 429
         assert "bytes" in heavy.json()["error"]["message"]
         assert served.http.delete(path).status_code == 204
-        open_session(served, history=history)
+        served.open_session(history=history)
 
 
 def test_sessions_and_queries_go_on_with_the_reloaded_model_and_keep_no_former_one(model):
     with serving.serve(serving.settings(model)) as served:
-        path = open_session(served, rank={})
+        path = served.open_session(rank={})
         served.post(f"{path}/call", {"tools": ["read_file"]})
         asked: Any = (f"{path}/rank", {}), ("/v1/rank", {"query": QUERY, "history": ["read_file"]})
         before = [served.post(*request).json() for request in asked]

@@ -48,14 +48,8 @@ def watch(monkeypatch):
     return watch
 
 
-def open_session(served, **given):
-    answer = served.post("/v1/sessions", {"query": QUERY, **given})
-    assert answer.status_code == 201
-    return f"/v1/sessions/{answer.json()['session']}"
-
-
 def test_a_short_step_is_ranked_at_once(planning, watch):
-    session = open_session(planning)
+    session = planning.open_session()
     loops = watch(Ranking, "__init__")
     for path, body in (
         ("/v1/rank", {"query": QUERY}),
@@ -91,7 +85,7 @@ def test_a_short_step_is_ranked_at_once(planning, watch):
     ],
 )
 def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path, body, owner, name):
-    path = path.replace("session", open_session(planning)) if path[0] != "/" else path
+    path = path.replace("session", planning.open_session()) if path[0] != "/" else path
     loops = watch(owner, name)
     assert planning.post(path, body).is_success
     assert loops

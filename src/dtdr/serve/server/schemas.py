@@ -54,6 +54,9 @@ class CallMade(Request, kw_only=True):
     step: Annotated[
         Annotated[int, Meta(ge=0)] | None, says("Number of the agent's message that made the call.")
     ] = None
+    output_length: Annotated[
+        Annotated[int, Meta(ge=0)] | None, says("Characters of the whole output, if it was cut.")
+    ] = None
 
 
 History = Annotated[
@@ -272,19 +275,12 @@ class SessionResponse(Response, kw_only=True):
     ranking: RankResponse | None = None
 
 
-class CallOfPlan(CallMade, kw_only=True):
-    """One call of a demonstration."""
-
-    id: CallId
-    output_length: Annotated[int, Meta(ge=0)] | None = None
-
-
 class FeedbackDemonstration(Request, kw_only=True):
     """A query and the calls that answered it, as in ``demonstrations.jsonl``."""
 
     query: Query
     calls: Annotated[
-        list[CallOfPlan | ToolName], says("In order; a name is a call with unknown arguments.")
+        list[CallMade | ToolName], says("In order; a name is a call with unknown arguments.")
     ]
     id: Annotated[str, Meta(max_length=256)] = ""
     links: list[Annotated[list[str], Meta(min_length=2, max_length=2)]] = []

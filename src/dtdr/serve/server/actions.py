@@ -31,6 +31,9 @@ from dtdr.serve.server.tracing import note_ranking, ranking_span
 _ATTEMPTS = 8
 """To add calls to a session, while others add some at the same moment."""
 
+_TOP_K = 10
+"""Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
+
 
 async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
     """Rank the tools for the next step."""
@@ -252,5 +255,5 @@ def _size(ranking: Ranking, selection: schemas.Selection) -> int:
     """
     bounds = {field.name: getattr(selection, field.name) for field in fields(Selection)}
     if bounds["threshold"] is bounds["coverage"] is bounds["token_budget"] is None:
-        return selection.top_k or schemas.DEFAULT_TOP_K
+        return selection.top_k or _TOP_K
     return len(Selection(**bounds).positions(ranking))

@@ -29,9 +29,6 @@ TopK = Annotated[int, Meta(ge=1, le=1_000_000)] | None
 Threshold = Annotated[float, Meta(ge=0, lt=1)] | None
 Coverage = Annotated[float, Meta(gt=0, lt=1)] | None
 TokenBudget = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
-Fallback = Annotated[
-    bool, says("For a query unlike the demonstrations, ignore threshold and coverage.")
-]
 Generation = Annotated[int, says("Grows by one whenever the model is reloaded or learns.")]
 
 
@@ -105,20 +102,23 @@ class ModelAnswer(Response, kw_only=True):
     generation: Generation
 
 
-DEFAULT_TOP_K = 10
-"""Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
+class Bounds(Request, kw_only=True):
+    """How many of the best tools to take; see ``dtdr.rankers.selection.Selection``."""
 
-
-class Selection(Request, kw_only=True):
-    """Which tools of a ranking to return; the best one always is."""
-
-    top_k: Annotated[TopK, says(f"At most this many; {DEFAULT_TOP_K} without other bounds.")] = None
+    top_k: Annotated[TopK, says("At most this many.")] = None
     threshold: Annotated[Threshold, says("Only tools above this probability.")] = None
     coverage: Annotated[
         Coverage, says("The fewest tools that include an acceptable one this often (dtdr-f only).")
     ] = None
     token_budget: Annotated[TokenBudget, says("As many tools as fit into this many tokens.")] = None
-    fallback: Fallback = True
+    fallback: Annotated[
+        bool, says("For a query unlike the demonstrations, ignore threshold and coverage.")
+    ] = True
+
+
+class Selection(Bounds, kw_only=True):
+    """Which tools of a ranking to return: without bounds, ten. The best one always is."""
+
     offered: Annotated[list[ToolName] | None, says("Tools to rank among; default: all.")] = None
 
 

@@ -65,15 +65,6 @@ class KeyFile:
                 match = key
         return match
 
-    def refresh(self) -> bool:
-        """Read the file again; returns whether its keys have changed.
-
-        Raises:
-            InputError: it is missing or damaged; the keys stay as they were.
-        """
-        former, self.keys = self.keys, read_keys(self.path)
-        return self.keys != former
-
 
 def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
     """The keys of a file.

@@ -61,7 +61,6 @@ class Metrics:
         text = "1 where a folder, the keys or the sessions could not be looked after the last time."
         self.failing = show("dtdr_failing", text, "task")
         self.sessions = show("dtdr_sessions_open", "Open sessions.")
-        self.expired = count("dtdr_sessions_expired", "Sessions expired.")
         self.refused_keys = count("dtdr_refused_keys", "Requests without a valid key.")
         text = "Connections that were refused or ended before a request."
         self.refused_connections = count("dtdr_refused_connections", text, "reason")

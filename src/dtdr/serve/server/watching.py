@@ -29,7 +29,7 @@ async def watch(service: Service) -> None:
         def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
             tasks.create_task(_repeat(service, task, pause, work))
 
-        repeat("sessions", _SECONDS, partial(_expire_sessions, service))
+        repeat("sessions", _SECONDS, service.sessions.expire)
         if service.keys is not None:
             repeat("keys", min(seconds or _SECONDS, _SECONDS), partial(_refresh_keys, service.keys))
         for model in service.models.values() if seconds else ():
@@ -66,7 +66,3 @@ async def _refresh_keys(file: KeyFile) -> None:
     former, file.keys = file.keys, read_keys(file.path)
     if file.keys != former:
         log("keys changed", keys=len(file.keys))
-
-
-async def _expire_sessions(service: Service) -> None:
-    service.metrics.expired.inc(await service.sessions.expire())

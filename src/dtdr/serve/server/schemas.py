@@ -79,7 +79,7 @@ class Step(Request, kw_only=True):
 
 
 def with_step(name: str, bounds: type[Request]) -> type[Struct]:
-    """The request that has the fields of a step in addition to others."""
+    """The request with the fields of a step in addition to these."""
     return defstruct(
         name,
         [
@@ -89,7 +89,7 @@ def with_step(name: str, bounds: type[Request]) -> type[Struct]:
             ("model", ModelName, None),
         ],
         bases=(bounds,),
-        namespace={"__doc__": f"{bounds.__doc__} And a step."},
+        namespace={"__doc__": f"A step. {bounds.__doc__}"},
         kw_only=True,
         forbid_unknown_fields=True,
     )
@@ -153,7 +153,7 @@ class BatchResponse(Response, kw_only=True):
 
 
 class ExplainBounds(Request, kw_only=True):
-    """The tool that is explained."""
+    """The tool to explain."""
 
     tool: Annotated[ToolName | None, says("Default: the best.")] = None
     against: Annotated[ToolName | None, says("Default: the best other one.")] = None
@@ -249,7 +249,7 @@ RankToo = Annotated[Selection | None, says("Return a ranking, too.")]
 
 
 class SessionBounds(Request, kw_only=True):
-    """Of the beginning of a session."""
+    """Whether to return a ranking, too."""
 
     rank: RankToo = None
 

@@ -7,18 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
 
 from dtdr.cli import run as command
 from dtdr.errors import InputError
 from dtdr.evaluate import run
-from dtdr.evaluate.reliability import (
-    BINS,
-    confidence_bins,
-    expected_calibration_error,
-    reliability_of,
-)
+from dtdr.evaluate.reliability import BINS, calibration_error, reliability_of
 from dtdr.evaluate.run_log import COVERAGES
 from dtdr.evaluate.run_log_file import read_run_log
 from dtdr.predict.model import Model
@@ -29,7 +23,6 @@ from tests import small_data
 from tests.runs import make_log, make_step
 
 probabilities = st.floats(0, 1)
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def believed(count, seed, sharpness=1.0):
@@ -68,17 +61,6 @@ def test_isotonic_regression_agrees_with_scikit_learn(count, decimals):
     assert np.interp(said, *points).mean() == pytest.approx(came_true.mean())
 
 
-@pytest.mark.parametrize("bins", [1, 5, BINS, 40])
-@pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0])
-def test_bins_agree_with_scikit_learn(bins, sharpness):
-    said, right = believed(3_000, 0, sharpness)
-    accuracy, confidence = calibration_curve(right, said, n_bins=bins, strategy="uniform")
-    found = confidence_bins(said, right, bins)
-    np.testing.assert_allclose([item.accuracy for item in found], accuracy)
-    np.testing.assert_allclose([item.confidence for item in found], confidence)
-    assert sum(item.steps for item in found) == 3_000
-
-
 @given(st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=60))
 def test_calibration_error_agrees_with_its_definition(pairs):
     total = 0.0
@@ -93,12 +75,11 @@ def test_calibration_error_agrees_with_its_definition(pairs):
             accuracy = np.mean([right for _, right in here])
             total += len(here) / len(pairs) * abs(accuracy - np.mean([said for said, _ in here]))
     said, right = zip(*pairs, strict=True)
-    found = expected_calibration_error(confidence_bins(said, right))
-    assert found == pytest.approx(total, abs=1e-12)
+    assert calibration_error(said, right) == pytest.approx(total, abs=1e-12)
 
 
 def test_no_steps_have_no_calibration_error():
-    assert math.isnan(expected_calibration_error(confidence_bins([], [])))
+    assert math.isnan(calibration_error([], []))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +93,7 @@ def test_no_steps_have_no_calibration_error():
 )
 def test_what_is_no_confidence_is_refused(arguments, said):
     with pytest.raises(InputError, match=said):
-        confidence_bins(*arguments)
+        calibration_error(*arguments)
 
 
 def world(count, draw, tools=8):
@@ -186,9 +167,9 @@ def test_coverage_from_the_log_is_that_of_the_rankings(calibrated, place, percen
         chosen = ranking.select(coverage=percent / 100, fallback=False)
         sizes.append(len(chosen))
         hits.append(bool(set(chosen.tools) & set(step.acceptable)))
-    found = reliability_of(log).coverages[place]
-    assert found.target == percent / 100
-    assert found.hits == pytest.approx(np.mean(hits))
+    found = reliability_of(log).coverage[place]
+    assert found.asked == percent / 100
+    assert found.found == pytest.approx(np.mean(hits))
     assert found.tools == pytest.approx(np.mean(sizes))
 
 
@@ -215,7 +196,7 @@ def test_reliability_of_a_handmade_log_is_counted_by_hand():
     found = reliability_of(log)
     # Two bins of two steps: .9 said and .5 right, .5 said and .5 right.
     assert found.ece == pytest.approx(0.2)
-    assert [(item.target, item.hits, item.tools) for item in found.coverages] == [
+    assert [(item.asked, item.found, item.tools) for item in found.coverage] == [
         (0.8, 1.0, 2.25),
         (0.9, 1.0, 2.25),
         (0.95, 1.0, 2.25),
@@ -225,19 +206,19 @@ def test_reliability_of_a_handmade_log_is_counted_by_hand():
 
 def test_a_retriever_without_calibration_has_no_coverage():
     found = reliability_of(logged([([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.6)]))
-    assert found.coverages == ()
+    assert found.coverage == ()
     assert found.ece == pytest.approx(0.4)
 
 
 def test_the_set_is_never_empty():
     log = logged([([0.2] * 5, ["end"], 0.2)], coverage_cuts=(0.9,) * 3)
-    found = reliability_of(log).coverages[0]
-    assert (found.hits, found.tools) == (0.0, 1.0)
+    found = reliability_of(log).coverage[0]
+    assert (found.found, found.tools) == (0.0, 1.0)
 
 
 def test_a_log_without_confidence_has_no_reliability():
     found = reliability_of(make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    assert (found.ece, found.coverages, found.bins) == (None, (), ())
+    assert (found.ece, found.coverage) == (None, ())
 
 
 @pytest.fixture

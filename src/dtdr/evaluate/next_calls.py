@@ -12,7 +12,7 @@ import numpy as np
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.metrics import mean, mean_score
-from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
+from dtdr.evaluate.reliability import calibration_error
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Record, over_splits
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, numeric
@@ -63,7 +63,7 @@ def score_next_calls(log: RunLog) -> NextCalls:
         mean_score(log, "tool_top1"),
         mean_score(log, "tool_recall@5"),
         float(roc_auc_score(ends, log.end_probability)) if is_mixed else None,
-        expected_calibration_error(confidence_bins(log.end_probability, ends)),
+        calibration_error(log.end_probability, ends),
         {cause: found[cause] / max(1, len(log)) for cause in CAUSES},
     )
 

@@ -15,7 +15,7 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.errors import InputError
-from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
+from dtdr.evaluate.reliability import calibration_error
 from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion, rounded
 from dtdr.evaluate.tables import Cell, Column, Table, numeric, p_value
 from dtdr.predict.model import Model
@@ -100,10 +100,9 @@ class PlanScores:
     def ece(self) -> float:
         """Expected calibration error of the first plans' probabilities; NaN without any plan."""
         first = [result for result in self.results if result.probabilities]
-        bins = confidence_bins(
+        return calibration_error(
             [result.probabilities[0] for result in first], [result.rank == 1 for result in first]
         )
-        return expected_calibration_error(bins)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""

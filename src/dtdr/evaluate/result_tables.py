@@ -76,8 +76,8 @@ def reliability_table(
             "encoder": result["encoder"],
             "ece": item.ece,
         }
-        for one in item.coverages:
-            row |= {f"hits@{one.target}": one.hits, f"tools@{one.target}": one.tools}
+        for one in item.coverage:
+            row |= {f"hits@{one.asked}": one.found, f"tools@{one.asked}": one.tools}
         rows.append(row)
     columns = [
         Column("Retriever", "retriever"),

@@ -244,17 +244,6 @@ def test_a_download_that_fails_leaves_nothing(nothing_here, files, said):
     assert [path for path in (nothing_here / "cache").rglob("*") if path.is_file()] == []
 
 
-def test_set_that_the_hub_keeps_as_parquet_only_is_downloaded_as_that(nothing_here, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet.write_table(pyarrow.Table.from_pylist([HUB]), tmp_path / "set")
-    data = (tmp_path / "set").read_bytes()
-    hub = Hub({"data.json": EntryNotFoundError(), "data.parquet": data})
-    download(MULTIMEDIA, fetch=hub)
-    assert hub.asked == ["data.json", "data.parquet", "tool_desc.json"]
-    assert datasets.load("taskbench_multimedia").demonstrations[0].plan.tools == ("a",)
-
-
 def test_download_without_a_network_is_one_sentence(nothing_here, monkeypatch):
     pytest.importorskip("huggingface_hub", reason="the extra dtdr[hub] is not installed")
 

@@ -92,13 +92,6 @@ def _write_taskbench(folder: Path, domain: str, rng: random.Random, count: int) 
     ]  # fmt: skip
     (folder / "tool_desc.json").write_text(json.dumps({"nodes": tools}))
     rows = [_taskbench_record(str(number), names, is_daily, rng) for number in range(count)]
-    if domain == "multimedia":
-        # This domain has its records as Parquet only, as newer copies have.
-        import pyarrow
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "data.parquet")
-        return
     lines = [json.dumps(row) for row in rows]
     lines.append(json.dumps({"id": "odd", "user_request": "no nodes"}))
     (folder / "data.json").write_text("\n".join(lines) + "\n")

@@ -28,12 +28,12 @@ class Statistics:
         remarks: what was left out or repaired while reading.
     """
 
-    name: str
-    title: str
     plans: int
     tools: int
     calls: tuple[float, float]
     dependencies: tuple[float, float]
+    name: str = ""
+    title: str = ""
     note: str = ""
     published: Published | None = None
     remarks: tuple[str, ...] = ()
@@ -79,16 +79,9 @@ def figures(of: Statistics | Published) -> dict[str, Any]:
 
 
 def measure(
-    demonstrations: Iterable[Demonstration],
-    tools: Iterable[Tool] = (),
-    *,
-    name: str = "",
-    title: str = "",
-    note: str = "",
-    published: Published | None = None,
-    remarks: Iterable[str] = (),
+    demonstrations: Iterable[Demonstration], tools: Iterable[Tool] = (), **about: Any
 ) -> Statistics:
-    """Statistics of a stream of demonstrations, read once.
+    """Statistics of a stream of demonstrations, read once; ``about`` has further attributes.
 
     Raises:
         InputError: there are no demonstrations.
@@ -102,14 +95,5 @@ def measure(
     if not sizes:
         raise InputError("there are no demonstrations to count")
     means, deviations = np.mean(sizes, axis=0).tolist(), np.std(sizes, axis=0).tolist()
-    return Statistics(
-        name,
-        title,
-        len(sizes),
-        len(names) + 1,
-        (means[0], deviations[0]),
-        (means[1], deviations[1]),
-        note,
-        published,
-        tuple(remarks),
-    )
+    calls, dependencies = zip(means, deviations, strict=True)
+    return Statistics(len(sizes), len(names) + 1, calls, dependencies, **about)

@@ -103,10 +103,10 @@ def run(
             recall@5=0.9.
         dry: Only print the number of runs and their expected time.
     """
+    from dtdr.evaluate.charts import check_installed
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
     from dtdr.evaluate.lab.report import build_report, write_report
-    from dtdr.evaluate.lab.report.page import check_installed
     from dtdr.evaluate.lab.resolve import Options, own_name
     from dtdr.evaluate.lab.store import Store
 

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dtdr.data.calls import END, ToolCall
@@ -79,7 +80,7 @@ def run(
         if is_one:
             tools, cuts = retriever.vocabulary, _coverage_cuts(retriever)
         builder = builder or RunLogBuilder(tools, cuts)
-        _log_steps(retriever, test, builder, tools, tools_called(train))
+        _log_steps(retriever, test, builder, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
             plan_scores.append(score_plans(retriever, test))
@@ -126,21 +127,19 @@ def score_model(
             f"the model knows none of the tools that {dataset.name} calls; give runs "
             "of the agent that it learned from"
         )
+    learned: Collection[str] = retriever.vocabulary
     if train is not None:
         learned = tools_called(train)
     elif (plans := retriever.demonstrated_plans()) is not None:
         learned = {tool for plan in plans for tool in plan.tools}
-    else:
-        learned = set(retriever.vocabulary)
     about = {
         "name": "all",
         "sha256": split_sha256(train or (), test),
         "train": retriever.training_.demonstrations if train is None else len(train),
         "test": len(test),
     }
-    tools = retriever.vocabulary
-    builder = RunLogBuilder(tools, _coverage_cuts(retriever))
-    _log_steps(retriever, test, builder, tools, learned, report, history)
+    builder = RunLogBuilder(retriever.vocabulary, _coverage_cuts(retriever))
+    _log_steps(retriever, test, builder, learned, report, history)
     median = rank_microseconds_median(retriever, test)
     return builder.build(_header(retriever, dataset, about, 0.0, median))
 
@@ -244,43 +243,29 @@ def rank_after_calls(
 def rank_steps(
     retriever: Model, demonstrations: Iterable[Demonstration], history: int | None = None
 ) -> Iterator[tuple[Demonstration, int, Ranking]]:
-    """Every teacher-forced step, the ends of plans included: its plan, the calls made, the ranking.
-
-    Steps of a plan are in one batch, so that a query is encoded once.
-    """
-    batch: list[Step] = []
-    for item in demonstrations:
-        batch += [(item, done) for done in range(len(item.plan) + 1)]
-        if len(batch) >= STEPS_AT_ONCE:
-            yield from _rank_batch(retriever, batch, history)
-            batch = []
-    yield from _rank_batch(retriever, batch, history)
-
-
-def _rank_batch(
-    retriever: Model, steps: Sequence[Step], history: int | None
-) -> Iterator[tuple[Demonstration, int, Ranking]]:
-    rankings = rank_after_calls(retriever, steps, history) if steps else ()
-    for (item, done), ranking in zip(steps, rankings, strict=True):
-        yield item, done, ranking
+    """Every teacher-forced step, ends of plans included: the plan, the calls made, the ranking."""
+    steps = ((item, done) for item in demonstrations for done in range(len(item.plan) + 1))
+    while batch := list(islice(steps, STEPS_AT_ONCE)):
+        rankings = rank_after_calls(retriever, batch, history)
+        for (item, done), ranking in zip(batch, rankings, strict=True):
+            yield item, done, ranking
 
 
 def _log_steps(
     retriever: Model,
     test: Sequence[Demonstration],
     builder: RunLogBuilder,
-    tools: Sequence[str],
     learned: Collection[str],
     report: Callable[[int], None] | None = None,
     history: int | None = None,
 ) -> None:
-    """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
-    place = {name: index for index, name in enumerate(tools)}
+    """Rank every step; ``learned`` are the tools that training runs call."""
+    place = {name: index for index, name in enumerate(builder.tools)}
     known = {*learned, END}
     items = track(test, f"ranking with {retriever.name}", len(test))
     for count, (item, done, ranking) in enumerate(rank_steps(retriever, items, history), start=1):
         called = (*item.plan.tools, END)[done]
-        is_same = ranking.vocabulary == tools
+        is_same = ranking.vocabulary == builder.tools
         builder.add(
             plan=item.id,
             step=done,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.errors import InputError, check_at_least
-from dtdr.evaluate.metrics import top1
+from dtdr.evaluate.metrics import hit_at
 from dtdr.evaluate.run_log import COVERAGES, RunLog
 from dtdr.evaluate.statistics import Record
 
@@ -85,7 +85,7 @@ class Reliability(Record):
 def reliability_of(log: RunLog) -> Reliability:
     """The reliability of a run, from its log."""
     is_known = ~np.isnan(log.confidence)
-    error = calibration_error(log.confidence[is_known], top1(log)[is_known])
+    error = calibration_error(log.confidence[is_known], hit_at(1)(log)[is_known])
     coverage = []
     for percent, sizes in zip(COVERAGES, log.set_sizes.T, strict=False):
         shown = np.maximum(1, sizes)

@@ -211,6 +211,7 @@ class RunLogBuilder:
     """
 
     def __init__(self, tools: Sequence[str], coverage_cuts: Sequence[float] | None = None) -> None:
+        self.tools = tuple(tools)
         self._names = {name: index for index, name in enumerate(tools)}
         # Probabilities fall along a ranking; searchsorted needs them to rise.
         self._cuts = -np.asarray(() if coverage_cuts is None else coverage_cuts, np.float64)

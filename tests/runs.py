@@ -57,7 +57,7 @@ def make_log(steps: Sequence[Step], *, tools: Sequence[str] = TOOLS, **header) -
         "rank_microseconds_median": 12.5,
     }
     values.update(header)
-    builder = RunLogBuilder(tools, values.get("coverage_cuts"))
+    builder = RunLogBuilder(tools)
     for step in steps:
         builder.add(**step)
     return builder.build(RunHeader(tools=tuple(tools), **values))

@@ -18,7 +18,7 @@ from dtdr.data.progress import track
 from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
-from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
+from dtdr.evaluate.run_log import RunHeader, RunLog, RunLogBuilder
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import versions
 from dtdr.rankers.ranking import Ranking
@@ -52,8 +52,7 @@ def run(
     are not tested either.
 
     Of several splits, such as folds, the log has the steps of all test sides, which must not share
-    a demonstration. The time of fitting is the sum; coverage cuts differ between
-    splits, so a log of several has none.
+    a demonstration. The time of fitting is the sum.
 
     Args:
         retriever: fitted again for each split.
@@ -70,7 +69,6 @@ def run(
     has_plans = plan_scores is not None
     known = {tool.name for tool in dataset.tools} | tools_called(dataset.demonstrations)
     tools: tuple[str, ...] = (*sorted(known - {END}), END)
-    cuts: tuple[float, ...] | None = None
     builder: RunLogBuilder | None = None
     seconds, times = 0.0, []
     for train, test in sides:
@@ -78,8 +76,8 @@ def run(
         retriever.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
         seconds += time.perf_counter() - started
         if is_one:
-            tools, cuts = retriever.vocabulary, _coverage_cuts(retriever)
-        builder = builder or RunLogBuilder(tools, cuts)
+            tools = retriever.vocabulary
+        builder = builder or RunLogBuilder(tools)
         _log_steps(retriever, test, builder, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
@@ -93,9 +91,7 @@ def run(
         "test": sum(len(test) for _, test in sides),
     }
     header = _header(retriever, dataset, about, seconds, statistics.median(times))
-    if not is_one:
-        header = replace(header, tools=tools, coverage_cuts=None)
-    return builder.build(header)
+    return builder.build(replace(header, tools=tools))
 
 
 def score_model(
@@ -138,7 +134,7 @@ def score_model(
         "train": retriever.training_.demonstrations if train is None else len(train),
         "test": len(test),
     }
-    builder = RunLogBuilder(retriever.vocabulary, _coverage_cuts(retriever))
+    builder = RunLogBuilder(retriever.vocabulary)
     _log_steps(retriever, test, builder, learned, report, history)
     median = rank_microseconds_median(retriever, test)
     return builder.build(_header(retriever, dataset, about, 0.0, median))
@@ -178,7 +174,6 @@ def _header(
         tools=retriever.vocabulary,
         fit_seconds=fit_seconds,
         rank_microseconds_median=median,
-        coverage_cuts=_coverage_cuts(retriever),
     )
 
 
@@ -280,11 +275,3 @@ def _log_steps(
         )
         if report is not None:
             report(count)
-
-
-def _coverage_cuts(retriever: Model) -> tuple[float, ...] | None:
-    calibration = retriever.calibration_
-    if calibration.held_out is None or not len(calibration.held_out):
-        return None
-    # Rounded as the probabilities are, so that the log cuts where the ranking does.
-    return tuple(round(calibration.probability_for(percent / 100), DIGITS) for percent in COVERAGES)

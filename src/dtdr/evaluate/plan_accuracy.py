@@ -15,8 +15,13 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.errors import InputError
-from dtdr.evaluate.reliability import calibration_error
-from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion, rounded
+from dtdr.evaluate.statistics import (
+    Proportion,
+    calibration_error,
+    permutation_p_value,
+    proportion,
+    rounded,
+)
 from dtdr.evaluate.tables import Cell, Column, Table, numeric, p_value
 from dtdr.predict.model import Model
 from dtdr.predict.plans.best_first import MOST_CALLS

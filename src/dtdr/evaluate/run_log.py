@@ -1,7 +1,6 @@
 """The run log: every teacher-forced step of one run as arrays, from which all metrics are computed.
 
-It keeps the ranks and probabilities of the acceptable tools, the head of each ranking and the sizes
-of the prediction sets.
+It keeps the ranks and probabilities of the acceptable tools, and the head of each ranking.
 """
 
 from __future__ import annotations
@@ -29,9 +28,6 @@ HEAD = 3
 LOWEST = 0.05
 """Tools above this probability are kept too; there are at most 19 of them."""
 
-COVERAGES = (80, 90, 95)
-"""Per cent: a log has the sizes of the prediction sets for these coverages."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
@@ -53,8 +49,6 @@ class RunHeader:
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
             already encoded.
-        coverage_cuts: for each of ``COVERAGES``, the probability from which on tools are in the
-            set that ``Ranking.select`` shows; None where the retriever is not calibrated.
         details: what the program that made the run adds, such as a lab its description of the run.
     """
 
@@ -70,7 +64,6 @@ class RunHeader:
     tools: tuple[str, ...]
     fit_seconds: float
     rank_microseconds_median: float
-    coverage_cuts: tuple[float, ...] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -94,8 +87,6 @@ class RunLog:
         head: shape (n, h): positions in the vocabulary, best first, then -1: the first three tools
             and all with a probability above .05.
         head_probabilities: shape (n, h): of each of them, then 0.
-        set_sizes: shape (n, 3): tools in the set for each of ``COVERAGES``; (n, 0) where the
-            retriever is not calibrated.
         confidence: shape (n,): ``Ranking.confidence``; NaN where it is not known.
         end_rank: shape (n,): rank of the end of plan; 0 where it is not ranked.
         end_probability: shape (n,): of the end of plan.
@@ -115,7 +106,6 @@ class RunLog:
     in_log: Ints
     head: Ints
     head_probabilities: Floats
-    set_sizes: Ints
     confidence: Floats
     end_rank: Ints
     end_probability: Floats
@@ -193,7 +183,6 @@ COLUMNS = (
     Column("in_log", "u1", 2),
     Column("head", "<i4", 2, fill=-1),
     Column("head_probabilities", "<u4", 2, is_probability=True),
-    Column("set_sizes", "<u2", 2),
     Column("confidence", "<f8"),
     Column("end_rank", "<i4"),
     Column("end_probability", "<u4", is_probability=True),
@@ -207,14 +196,11 @@ class RunLogBuilder:
 
     Args:
         tools: the tool vocabulary of the retriever.
-        coverage_cuts: see ``RunHeader``.
     """
 
-    def __init__(self, tools: Sequence[str], coverage_cuts: Sequence[float] | None = None) -> None:
+    def __init__(self, tools: Sequence[str]) -> None:
         self.tools = tuple(tools)
         self._names = {name: index for index, name in enumerate(tools)}
-        # Probabilities fall along a ranking; searchsorted needs them to rise.
-        self._cuts = -np.asarray(() if coverage_cuts is None else coverage_cuts, np.float64)
         self._plans: dict[str, int] = {}
         self._rows: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
 
@@ -268,7 +254,6 @@ class RunLogBuilder:
             "in_log": [int(name in in_log) for name in allowed],
             "head": order[:head],
             "head_probabilities": rounded[:head],
-            "set_sizes": np.searchsorted(-rounded, self._cuts, side="right"),
             "confidence": math.nan if confidence is None else round(confidence, DIGITS),
             "end_rank": end,
             "end_probability": float(rounded[end - 1]) if end else 0.0,

@@ -127,7 +127,7 @@ def test_confidence_in_the_log_is_the_rankings_own():
     is_familiar = ["weather" not in queries[log.plan_ids[plan]] for plan in log.plan]
     familiar = np.where(is_familiar, 1.0, 0.2 / 0.5)
     assert familiar.min() < 1
-    expected = (0.1 + 0.7 * log.head_probabilities[:, 0]) * familiar
+    expected = (0.1 + 0.7 * log.best_probability) * familiar
     np.testing.assert_allclose(log.confidence, expected, atol=2e-6)
 
 

@@ -61,8 +61,8 @@ def test_everything_that_a_log_holds_comes_back(log, path):
             "ranks": [2, 1],
             "probabilities": [0.266667, 0.333333],
             "next_in_log": ["alpha"],
-            "head": ["gamma", "alpha", "beta", "end", "delta"],
-            "head_probabilities": [0.333333, 0.266667, 0.2, 0.133333, 0.066667],
+            "best": "gamma",
+            "best_probability": 0.333333,
             "confidence": 0.5,
         },
         {
@@ -74,19 +74,11 @@ def test_everything_that_a_log_holds_comes_back(log, path):
             "ranks": [1, None],
             "probabilities": [0.333333, 0.0],
             "next_in_log": ["end"],
-            "head": ["end", "alpha", "beta", "gamma", "delta"],
-            "head_probabilities": [0.333333, 0.266667, 0.2, 0.133333, 0.066667],
+            "best": "end",
+            "best_probability": 0.333333,
             "confidence": None,
         },
     ]
-
-
-def test_the_head_of_a_long_ranking_is_kept_and_not_its_tail():
-    tools = [f"t{number}" for number in range(400)]
-    falling = 0.5 ** np.arange(1, 401)
-    log = make_log([make_step(range(400), ["t7"], probabilities=falling)], tools=tools)
-    assert log.head.tolist() == [[0, 1, 2, 3]]  # 1/2 to 1/16; 1/32 is below .05
-    assert (log.ranks.tolist(), log.probabilities.tolist()) == ([[8]], [[0.003906]])
 
 
 def test_the_same_log_is_the_same_bytes(log, path, tmp_path):
@@ -183,7 +175,7 @@ def test_header_of_other_types_is_refused(path, change):
         ({"ranks": np.array([[2, 1]], "<i4")}, "columns differ"),
         ({"ranks": np.array([[2.0, 1.0], [1.0, 0.0]])}, "damaged"),
         ({"ranks": None}, "damaged"),
-        ({"head": np.full((2, 5), 9, "<i4")}, "'head' is out of range"),
+        ({"best": np.array([0, 9], "<i4")}, "'best' is out of range"),
         ({"in_log": np.full((2, 2), 2, "u1")}, "'in_log' is out of range"),
         ({"in_log": np.ones((2, 3), "u1")}, "columns differ"),
         ({"acceptable": np.full((2, 2), -1, "<i4")}, "'acceptable' must name a tool"),

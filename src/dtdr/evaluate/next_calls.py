@@ -79,7 +79,7 @@ def find_causes(log: RunLog) -> list[str]:
     ):
         calls[plan].append((step, called))
     causes = []
-    for number, best in enumerate(log.head[:, 0].tolist()):
+    for number, best in enumerate(log.best.tolist()):
         made = calls[int(log.plan[number])]
         now = int(log.step[number])
         if log.log_rank[number] == 1:
@@ -260,7 +260,7 @@ def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) 
         k: how many at most.
     """
     by_id = {item.id: item for item in demonstrations}
-    probability = log.head_probabilities[:, 0]
+    probability = log.best_probability
     confidence = np.where(np.isnan(log.confidence), probability, log.confidence)
     wrong = np.flatnonzero(log.first_rank > 1)
     order = wrong[np.lexsort((-probability[wrong], -confidence[wrong]))][:k]
@@ -273,7 +273,7 @@ def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) 
                 item.id,
                 item.query,
                 item.plan.tools[: int(log.step[step])],
-                log.names[log.head[step, 0]],
+                log.names[log.best[step]],
                 float(probability[step]),
                 float(confidence[step]),
                 log.names[log.called[step]],

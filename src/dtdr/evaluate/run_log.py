@@ -1,6 +1,6 @@
 """The run log: every teacher-forced step of one run as arrays, from which all metrics are computed.
 
-It keeps the ranks and probabilities of the acceptable tools, and the head of each ranking.
+It keeps the ranks and probabilities of the acceptable tools, and the best of each ranking.
 """
 
 from __future__ import annotations
@@ -22,12 +22,6 @@ Ints = npt.NDArray[np.int64]
 DIGITS = 6
 """Decimals of a logged probability: enough for fifteen bins of calibration."""
 
-HEAD = 3
-"""Tools of the head of a ranking that are kept whatever their probability."""
-
-LOWEST = 0.05
-"""Tools above this probability are kept too; there are at most 19 of them."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
@@ -44,7 +38,7 @@ class RunHeader:
         seed: its seed.
         training_data: ``{"demonstrations", "skipped_failures", "sha256"}`` of what it learned from.
         versions: of Python and of the packages that a result depends on.
-        tools: the tool vocabulary; ``RunLog.head`` has positions in it.
+        tools: the tool vocabulary; ``RunLog.best`` has positions in it.
         fit_seconds: wall-clock time of fitting, encoding included; texts whose vectors are in
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
@@ -84,9 +78,8 @@ class RunLog:
         ranks: shape (n, a): rank of each of them from 1; 0 where it is not ranked.
         probabilities: shape (n, a): probability of each of them; 0 where it is not ranked.
         in_log: shape (n, a): 1 for those that the log called next (``Plan.next_in_log``), else 0.
-        head: shape (n, h): positions in the vocabulary, best first, then -1: the first three tools
-            and all with a probability above .05.
-        head_probabilities: shape (n, h): of each of them, then 0.
+        best: shape (n,): position in the vocabulary of the tool that is ranked first.
+        best_probability: shape (n,): of that tool.
         confidence: shape (n,): ``Ranking.confidence``; NaN where it is not known.
         end_rank: shape (n,): rank of the end of plan; 0 where it is not ranked.
         end_probability: shape (n,): of the end of plan.
@@ -104,8 +97,8 @@ class RunLog:
     ranks: Ints
     probabilities: Floats
     in_log: Ints
-    head: Ints
-    head_probabilities: Floats
+    best: Ints
+    best_probability: Floats
     confidence: Floats
     end_rank: Ints
     end_probability: Floats
@@ -181,8 +174,8 @@ COLUMNS = (
     Column("ranks", "<i4", 2),
     Column("probabilities", "<u4", 2, is_probability=True),
     Column("in_log", "u1", 2),
-    Column("head", "<i4", 2, fill=-1),
-    Column("head_probabilities", "<u4", 2, is_probability=True),
+    Column("best", "<i4"),
+    Column("best_probability", "<u4", is_probability=True),
     Column("confidence", "<f8"),
     Column("end_rank", "<i4"),
     Column("end_probability", "<u4", is_probability=True),
@@ -241,7 +234,6 @@ class RunLogBuilder:
         rank_of = np.zeros(len(self._names), np.int64)
         rank_of[order] = np.arange(1, len(order) + 1)
         ranks = rank_of[places]
-        head = max(HEAD, int((rounded > LOWEST).sum()))
         end = int(rank_of[self._names[END]]) if END in self._names else 0
         row = {
             "plan": self._plans.setdefault(plan, len(self._plans)),
@@ -252,8 +244,8 @@ class RunLogBuilder:
             "ranks": ranks,
             "probabilities": np.where(ranks > 0, rounded[ranks - 1], 0.0),
             "in_log": [int(name in in_log) for name in allowed],
-            "head": order[:head],
-            "head_probabilities": rounded[:head],
+            "best": int(order[0]),
+            "best_probability": float(rounded[0]),
             "confidence": math.nan if confidence is None else round(confidence, DIGITS),
             "end_rank": end,
             "end_probability": float(rounded[end - 1]) if end else 0.0,

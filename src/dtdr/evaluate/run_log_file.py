@@ -126,11 +126,9 @@ def _check(log: RunLog) -> None:
     """Refuse arrays that do not fit together, or positions and numbers out of range."""
     count, tools, names = len(log), len(log.header.tools), len(log.names)
     shapes = {array.shape for array in (log.ranks, log.probabilities, log.in_log)}
-    if (
-        any(len(getattr(log, column.name)) != count for column in COLUMNS)
-        or shapes != {log.acceptable.shape}
-        or log.head.shape != log.head_probabilities.shape
-    ):
+    if any(len(getattr(log, column.name)) != count for column in COLUMNS) or shapes != {
+        log.acceptable.shape
+    }:
         raise _DamageError("columns differ in length")
     limits: dict[str, tuple[float, float]] = {
         "plan": (0, len(log.plan_ids) - 1),
@@ -139,7 +137,7 @@ def _check(log: RunLog) -> None:
         "acceptable": (-1, names - 1),
         "ranks": (0, tools),
         "in_log": (0, 1),
-        "head": (-1, tools - 1),
+        "best": (0, tools - 1),
         "end_rank": (0, tools),
         "confidence": (0, 1),
         **{column.name: (0, 1) for column in COLUMNS if column.is_probability},

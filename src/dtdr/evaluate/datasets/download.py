@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
 from dtdr.evaluate.datasets.source import Source, download_folder
@@ -65,19 +62,9 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
 
 def _hub_download() -> Fetch:
     try:
-        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub import hf_hub_download
     except ImportError as error:
         raise MissingExtraError("dtdr data download", "hub", "huggingface_hub") from error
-    host = urlsplit(constants.ENDPOINT).hostname
-    if not getproxies():
-        # Without a network the hub's own client tries for half a minute before it gives up.
-        try:
-            socket.getaddrinfo(host, 443)
-        except OSError as error:
-            raise DtdrError(
-                f"cannot download: {host} cannot be reached ({error.strerror or error}); check the "
-                f"network, or put the files below {download_folder()} yourself"
-            ) from error
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     fetch: Fetch = hf_hub_download
     return fetch

@@ -38,20 +38,6 @@ class Statistics:
     published: Published | None = None
     remarks: tuple[str, ...] = ()
 
-    @property
-    def difference(self) -> dict[str, str] | None:
-        """How far each figure is from the published one, as text; None without one."""
-        there = self.published
-        if there is None:
-            return None
-        plans = self.plans - there.plans
-        return {
-            "plans": f"{plans:+,} ({100 * plans / there.plans:+.0f} %)",
-            "tools": f"{self.tools - there.tools:+,}",
-            "calls_per_plan": f"{self.calls[0] - there.calls[0]:+.1f}",
-            "dependencies_per_plan": f"{self.dependencies[0] - there.dependencies[0]:+.1f}",
-        }
-
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         return {
@@ -60,7 +46,6 @@ class Statistics:
             **figures(self),
             "note": self.note,
             "published": None if self.published is None else figures(self.published),
-            "difference": self.difference,
             "remarks": list(self.remarks),
         }
 

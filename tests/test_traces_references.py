@@ -122,7 +122,6 @@ json_values = st.recursive(
 def test_any_arguments_and_outputs_give_a_plan_that_json_holds(pairs):
     cutter = Cutter(CutOptions(empty=True), None, "test")
     (demonstration,) = cutter.cut(Trace("t", [UserMessage("go"), *in_turn(*pairs)]))
-
     assert len(demonstration.plan) == len(pairs)
     json.dumps(demonstration.to_dict(), allow_nan=False)
 
@@ -232,7 +231,6 @@ def test_of_a_long_conversation_the_latest_outputs_stand_before_a_query():
         events.append(TracedCall("t", {}, 2 * turn, 2 * turn + 1, output=f"rec-{turn:06d}"))
     events += [UserMessage("last"), TracedCall("u", {"id": "rec-000003"}, 200)]
     *_, last = Cutter(CutOptions(), None, "test").cut(Trace("t", events))
-
     assert len(last.before) == 120
     assert [call.output for call in last.plan.earlier].count(None) == 40
     assert last.plan.earlier[0].output_length == 10

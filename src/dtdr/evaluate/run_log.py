@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, cast
 
@@ -61,6 +61,38 @@ class RunHeader:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One array of a log: how it is stored, its dimensions, and what fills up short rows."""
+
+    name: str
+    stored: str
+    dimensions: int = 1
+    fill: int = 0
+    is_probability: bool = False
+
+    @property
+    def dtype(self) -> type[np.int64] | type[np.float64]:
+        """In memory."""
+        is_real = self.is_probability or "f" in self.stored
+        return np.float64 if is_real else np.int64
+
+    def array(self, rows: Sequence[Any]) -> npt.NDArray[Any]:
+        """The rows of all steps as one array."""
+        if self.dimensions == 1:
+            return np.array(rows, self.dtype)
+        lengths = np.array([len(row) for row in rows], np.int64)
+        array = np.full((len(rows), int(lengths.max(initial=0))), self.fill, self.dtype)
+        if array.size:
+            array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+        return array
+
+
+_INT, _INTS = {"stored": "<i4"}, {"stored": "<i4", "dimensions": 2}
+_FLAG, _FLAGS = {"stored": "u1"}, {"stored": "u1", "dimensions": 2}
+_SHARE = {"stored": "<u4", "is_probability": True}
+
+
 @dataclass(frozen=True, eq=False)
 class RunLog:
     """A run as arrays over its n steps.
@@ -89,20 +121,20 @@ class RunLog:
     header: RunHeader
     plan_ids: tuple[str, ...]
     names: tuple[str, ...]
-    plan: Ints
-    step: Ints
-    plan_length: Ints
-    called: Ints
-    acceptable: Ints
-    ranks: Ints
-    probabilities: Floats
-    in_log: Ints
-    best: Ints
-    best_probability: Floats
-    confidence: Floats
-    end_rank: Ints
-    end_probability: Floats
-    is_new: Ints
+    plan: Ints = field(metadata=_INT)
+    step: Ints = field(metadata=_INT)
+    plan_length: Ints = field(metadata=_INT)
+    called: Ints = field(metadata=_INT)
+    acceptable: Ints = field(metadata={**_INTS, "fill": -1})
+    ranks: Ints = field(metadata=_INTS)
+    probabilities: Floats = field(metadata={**_SHARE, "dimensions": 2})
+    in_log: Ints = field(metadata=_FLAGS)
+    best: Ints = field(metadata=_INT)
+    best_probability: Floats = field(metadata=_SHARE)
+    confidence: Floats = field(metadata={"stored": "<f8"})
+    end_rank: Ints = field(metadata=_INT)
+    end_probability: Floats = field(metadata=_SHARE)
+    is_new: Ints = field(metadata=_FLAG)
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -138,49 +170,7 @@ class RunLog:
         return cast(Floats, ranks.min(axis=1, initial=np.inf))
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One array of a log: how it is stored, its dimensions, and what fills up short rows."""
-
-    name: str
-    stored: str
-    dimensions: int = 1
-    fill: int = 0
-    is_probability: bool = False
-
-    @property
-    def dtype(self) -> type[np.int64] | type[np.float64]:
-        """In memory."""
-        is_real = self.is_probability or "f" in self.stored
-        return np.float64 if is_real else np.int64
-
-    def array(self, rows: Sequence[Any]) -> npt.NDArray[Any]:
-        """The rows of all steps as one array."""
-        if self.dimensions == 1:
-            return np.array(rows, self.dtype)
-        lengths = np.array([len(row) for row in rows], np.int64)
-        array = np.full((len(rows), int(lengths.max(initial=0))), self.fill, self.dtype)
-        if array.size:
-            array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(rows)
-        return array
-
-
-COLUMNS = (
-    Column("plan", "<i4"),
-    Column("step", "<i4"),
-    Column("plan_length", "<i4"),
-    Column("called", "<i4"),
-    Column("acceptable", "<i4", 2, fill=-1),
-    Column("ranks", "<i4", 2),
-    Column("probabilities", "<u4", 2, is_probability=True),
-    Column("in_log", "u1", 2),
-    Column("best", "<i4"),
-    Column("best_probability", "<u4", is_probability=True),
-    Column("confidence", "<f8"),
-    Column("end_rank", "<i4"),
-    Column("end_probability", "<u4", is_probability=True),
-    Column("is_new", "u1"),
-)
+COLUMNS = tuple(Column(item.name, **item.metadata) for item in fields(RunLog) if item.metadata)
 """The arrays of ``RunLog``."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -51,17 +52,13 @@ def read_split(path: str | Path, *, records: int | None = None) -> Split:
         size = value.get("records", records)
         if records is not None and size != records:
             raise InputError(f"it splits {size} records, but there are {records}")
-        limit = "" if size is None else f" below {size}"
-        for side, name in zip(sides, ("train", "test"), strict=True):
-            if not side:
-                raise InputError(f"its list {name!r} is empty")
-            for index in side:
-                if type(index) is not int or index < 0 or (limit and index >= size):
-                    raise InputError(f"{name!r} has {index!r}, which is not a position{limit}")
-            if len(set(side)) < len(side):
-                raise InputError(f"{name!r} has a position twice")
-        if both := set(sides[0]) & set(sides[1]):
-            raise InputError(f"position {min(both)} is both in 'train' and in 'test'")
+        positions = [index for side in sides for index in side]
+        limit = math.inf if size is None else size
+        for index in positions:
+            if type(index) is not int or not 0 <= index < limit:
+                raise InputError(f"{index!r} is not a position from 0 to below {limit}")
+        if not all(sides) or len(set(positions)) < len(positions):
+            raise InputError("a side is empty, or a position is there twice")
     except InputError as error:
         raise InputError(f"{path} is not a usable split: {error}") from error
     return _split(path.stem, *sides)

@@ -124,7 +124,7 @@ class DataLibrary:
 @cache
 def set_name(name: str) -> str:
     """A set's name as runs have it; those of other packages as they are."""
-    return name if datasets.has_plugin(name) else canonical_name(name)
+    return name if datasets.find_own(name) else canonical_name(name)
 
 
 def own_name(file: Path) -> str:

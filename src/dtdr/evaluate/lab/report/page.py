@@ -42,14 +42,8 @@ class Figure:
     values: Table | None = None
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Figures side by side where there is room, with one legend."""
-
-    figures: Sequence[Figure]
-
-
-Block: TypeAlias = Text | Table | Figures
+Block: TypeAlias = Text | Table | Sequence[Figure]
+"""Figures stand side by side where there is room, with one legend."""
 
 
 @dataclass
@@ -128,7 +122,7 @@ def tables_of(block: Block) -> list[Table]:
     """The tables of a block, those of the values of figures included."""
     if isinstance(block, Table):
         return [block]
-    figures = block.figures if isinstance(block, Figures) else ()
+    figures = () if isinstance(block, Text) else block
     return [figure.values for figure in figures if figure.values is not None]
 
 

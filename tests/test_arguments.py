@@ -24,7 +24,7 @@ from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
 from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact
 from dtdr.predict.arguments.texts import tokenize
@@ -128,8 +128,8 @@ def test_a_model_says_how_sure_a_call_has_to_be(model):
     assert calibrated.config()["thresholds"][0]["probability"] == pytest.approx(least, abs=1e-4)
     with pytest.raises(InputError, match="share"):
         calibrated.threshold(95)
-    with pytest.raises(InputError, match="min_runs is -1"):
-        ArgumentOptions(min_runs=-1)
+    with pytest.raises(InputError, match="value_runs is -1"):
+        ArgumentModel.fit([], value_runs=-1)
     sure = model.fill("find_user", Run('Look up Bo and send them a mail with the subject "Yoga"'))
     strange = model.fill("find_user", Run("what is it then"))
     assert 0 <= strange.probability < 0.8 < sure.probability <= 1
@@ -331,7 +331,7 @@ def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     updated = loaded.update(runs_with(["red", "green"], ["other", "other"]))
     assert updated.constants.slot(*key).values == (("red", "red"),)
     assert loaded.constants.slot(*key).values == ()
-    none = ArgumentModel.fit(runs_with(["red"] * 4), options=ArgumentOptions(min_runs=0))
+    none = ArgumentModel.fit(runs_with(["red"] * 4), value_runs=0)
     assert none.update(runs_with(["red"] * 4, list("abcd"))).constants.slot(*key).values == ()
     assert not len(none.arrays()["seen"])
 
@@ -410,7 +410,7 @@ def test_demonstrations_decide_where_the_schema_contradicts_them(written, declar
             ToolCall("1", "book", {"people": written(n % 9 + 1)}),
         )
     )
-    model = ArgumentModel.fit(runs, tools, ArgumentOptions(min_runs=0))
+    model = ArgumentModel.fit(runs, tools, value_runs=0)
     assert model.fill("book", Run("Book a table for 7 people")).arguments == {"people": written(7)}
 
 
@@ -477,7 +477,7 @@ def test_a_part_of_an_output_that_is_not_known_yet_is_a_reference_with_its_path(
 def test_paths_of_outputs_are_kept_as_constants_are():
     one = [item for item in DEMONSTRATIONS if item.plan.calls[0].tool == "find_user"][:2]
     assert ArgumentModel.fit(one, TOOLS).constants.slot("find_user", "").fields == ()
-    private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, ArgumentOptions(min_runs=0))
+    private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, value_runs=0)
     assert private.constants.slot("find_user", "").fields == ()
     assert "Outbox" not in json.dumps(private.config())
     every = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)

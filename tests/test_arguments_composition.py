@@ -9,7 +9,7 @@ from dtdr.cli import run as run_command
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.values import says
 from tests.whole_calls import NAMES, NOUNS, demonstrations, pick
 
@@ -60,7 +60,7 @@ def test_names_of_fields_are_kept_as_constants_are():
     every = Constants.fit(demonstrations(book))
     assert every.slot("book", "trip").fields == ("city", "stay")
     assert every.without(["book"]).slots == {}
-    none = ArgumentModel.fit(demonstrations(book), options=ArgumentOptions(min_runs=0))
+    none = ArgumentModel.fit(demonstrations(book), value_runs=0)
     assert none.fill("book", Run("Book a trip to Paris for Wanda")).unknown == ("guests", "trip")
     assert "double" not in json.dumps(none.config())
 

@@ -21,7 +21,6 @@ from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
 from dtdr.logs.left_out import blame, explain_failures
-from dtdr.predict.arguments.model import ArgumentOptions
 from dtdr.predict.counting import SAMPLE, Sample, draw_sample, rows_of
 from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT
@@ -94,8 +93,13 @@ def fit(
     if split is not None:
         demonstrations = choose_split(source, split, seed=seed).training(demonstrations)
     started = time.perf_counter()
-    learned = arguments and ArgumentOptions(min_runs=own.value_runs)
-    chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
+    chosen.fit(
+        demonstrations,
+        source.tools or None,
+        arguments=arguments,
+        plans=plans,
+        value_runs=own.value_runs,
+    )
     if drawn is not None:
         counts = drawn.counts
         chosen.record_counts(counts.describe_training(chosen.training_), counts.phrases)

@@ -236,7 +236,7 @@ class CallCandidates:
         self.state = state
         self.tool = tool
         self.spans: list[tuple[int, int]] = []
-        self._constants = constants
+        self.constants = constants
         self._labels: list[str] = []
         self._values: list[tuple[str, int, str]] = []
 
@@ -253,7 +253,7 @@ class CallCandidates:
     def find(self, slot: str, number: int = 0) -> Candidates:
         """The candidates of a slot, which may be, or be in, an item of a list of this number."""
         state, texts = self.state, self.state.texts
-        key = (self._constants, self.tool, slot)
+        key = (self.constants, self.tool, slot)
         if key not in state.step_memo:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
@@ -281,7 +281,7 @@ class CallCandidates:
 
     def _find(self, slot: str) -> Candidates:
         """The candidates of a slot, with the features that no decision changes."""
-        tool, texts, about = self.tool, self.state.texts, self._constants.slot(self.tool, slot)
+        tool, texts, about = self.tool, self.state.texts, self.constants.slot(self.tool, slot)
         spans = len(texts.first) if about.has_texts else 0
         result = Candidates(
             slot,
@@ -306,7 +306,7 @@ class CallCandidates:
 
     def _add_plain(self, found: Candidates) -> None:
         """What is no value, and what is put together part by part."""
-        about = self._constants.slot(self.tool, found.slot)
+        about = self.constants.slot(self.tool, found.slot)
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]
         kinds = [option.form[1:] for option in options]
@@ -314,10 +314,10 @@ class CallCandidates:
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
-        own = self._constants.slot(self.tool, found.slot).values
+        own = self.constants.slot(self.tool, found.slot).values
         known = {form for form, _ in own}
         name = found.slot.removesuffix("/*").rpartition("/")[2]
-        shared = self._constants.slot(ANY_TOOL, name).values
+        shared = self.constants.slot(ANY_TOOL, name).values
         items = [*own, *(item for item in shared if item[0] not in known)][:MAX_CONSTANTS]
         if not items:
             return
@@ -345,7 +345,7 @@ class CallCandidates:
         kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
         found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
-        if self._constants.slot(self.tool, found.slot).is_composed:
+        if self.constants.slot(self.tool, found.slot).is_composed:
             is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
             whole = np.flatnonzero(is_whole)
             parts = [known.parts[place] for place in whole.tolist()]
@@ -391,9 +391,9 @@ class CallCandidates:
     @cached_property
     def _known(self) -> _Known:
         memo = self.state.step_memo
-        key = (_Known, self._constants)
+        key = (_Known, self.constants)
         if key not in memo:
-            memo[key] = _Known(self.state, self._constants)
+            memo[key] = _Known(self.state, self.constants)
         known: _Known = memo[key]
         return known
 

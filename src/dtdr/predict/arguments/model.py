@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants, SeenValues
-from dtdr.predict.arguments.filling import CallFiller, iter_examples
+from dtdr.predict.arguments.filling import fill_slot, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
@@ -33,24 +33,6 @@ _DAMAGED = "its part about arguments is damaged, or of another version; fit it a
 _BROKEN = (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError)
 _HELD_OUT = 5
 """Every fifth run is held out to calibrate on, and learned afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentOptions:
-    """How arguments are learned.
-
-    Attributes:
-        min_runs: runs of at least two groups that a value must occur in to be kept as a constant;
-            0 keeps none.
-
-    Raises:
-        InputError: it is negative.
-    """
-
-    min_runs: int = 3
-
-    def __post_init__(self) -> None:
-        check_at_least(0, min_runs=self.min_runs)
 
 
 class ArgumentModel:
@@ -92,8 +74,8 @@ class ArgumentModel:
         cls,
         demonstrations: Sequence[Demonstration],
         tools: Sequence[Tool] = (),
-        options: ArgumentOptions | None = None,
         *,
+        value_runs: int = 3,
         seed: int = 0,
     ) -> ArgumentModel:
         """Learn from demonstrations with arguments.
@@ -101,11 +83,15 @@ class ArgumentModel:
         Args:
             demonstrations: of any version; outputs and earlier turns are used where there are any.
             tools: for the parameters of tools that no demonstration calls.
-            options: which values are kept as constants.
+            value_runs: runs of at least two groups that a value must occur in to be kept as a
+                constant; 0 keeps none.
             seed: of the order of examples.
+
+        Raises:
+            InputError: ``value_runs`` is negative.
         """
-        options = options or ArgumentOptions()
-        constants = Constants.fit(demonstrations, min_runs=options.min_runs)
+        check_at_least(0, value_runs=value_runs)
+        constants = Constants.fit(demonstrations, min_runs=value_runs)
         model = cls(constants, CandidateRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
@@ -173,7 +159,7 @@ class ArgumentModel:
         for state, call in iter_calls(demonstrations):
             candidates = CallCandidates(state, call.tool, self.constants)
             parameters = self._parameters(call.tool, call.arguments)
-            examples += iter_examples(candidates, self.constants, call, parameters)
+            examples += iter_examples(candidates, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
                 self.ranker.train(examples, EPOCHS, seed)
                 examples.clear()
@@ -238,11 +224,10 @@ class ArgumentModel:
         unknown: list[str] = []
         shares: dict[str, float] = {}
         candidates = CallCandidates(state, tool, self.constants)
-        filler = CallFiller(self.ranker, candidates, self.constants)
         seen, declared = self.constants.parameters.get(tool, ()), self._declared(tool)
         product = 1.0
         for parameter in self._parameters(tool):
-            choice = filler.fill(parameter)
+            choice = fill_slot(self.ranker, candidates, parameter)
             product *= choice.probability
             about = declared.get(parameter)
             if choice.form == OMITTED:

@@ -109,8 +109,7 @@ class OpenAIServer(LLM):
                     if _says_nothing(error):
                         raise
                     properties = {}
-                native = "default_generation_settings" in properties
-                self._dialect = self.counts_exactly = native
+                self._dialect = "default_generation_settings" in properties
             return self._dialect
 
     def _native(self, text: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtdr.data.calls import END, ToolCall, renumber_calls
@@ -20,12 +20,7 @@ from dtdr.llm.planning.results import PlannedStep, PlanResult, Stopped
 from dtdr.llm.planning.selector import DEFAULT as DEFAULT_SELECT
 from dtdr.llm.planning.selector import Selected, Selector
 from dtdr.llm.prompting import DEFAULT as DEFAULT_ICL
-from dtdr.llm.prompting import (
-    LAYOUTS,
-    Examples,
-    FillingPrompts,
-    SelectionPrompts,
-)
+from dtdr.llm.prompting import LAYOUTS, Examples, FillingPrompts, SelectionPrompts
 from dtdr.predict.model import Model
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.session import NO_PLANS, Session
@@ -111,24 +106,17 @@ class Planner:
         )
         self._constant_tokens: dict[str, int] = {}
 
-    def plan(self, query: str | Run, *, cancelled: Callable[[], bool] | None = None) -> PlanResult:
+    def plan(self, query: str | Run) -> PlanResult:
         """Plan until the end of plan, or until something else stops it; see ``PlanResult``.
 
         Args:
             query: what the user asked for, or a run to continue: its calls are the first of the
                 plan.
-            cancelled: called before each step; True stops with the plan so far.
 
         Raises:
             LLMError: the LLM could not be asked; callers of ``iter_steps`` keep the steps so far.
         """
-        run = _Run(self, query)
-        while not run.stopped:
-            if cancelled is not None and cancelled():
-                run.stopped = "cancelled"
-                break
-            self._step(run)
-        return run.result()
+        return self._finish(_Run(self, query))
 
     def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
         """Like ``plan``, but every step continues after the gold calls, not after its own.
@@ -144,7 +132,9 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked.
         """
-        run = _GoldRun(self, query, gold=renumber_calls(calls))
+        return self._finish(_GoldRun(self, query, gold=renumber_calls(calls)))
+
+    def _finish(self, run: _Run) -> PlanResult:
         while not run.stopped:
             self._step(run)
         return run.result()
@@ -157,10 +147,8 @@ class Planner:
 
     async def aplan(self, query: str | Run) -> PlanResult:
         """Like ``plan``, without blocking the event loop; cancel the task to stop."""
-        run = _Run(self, query)
-        while not run.stopped:
-            await asyncio.to_thread(self._step, run)
-        return run.result()
+        steps = [step async for step in self.aiter_steps(query)]
+        return self.result_of(query, steps)
 
     async def aiter_steps(self, query: str | Run) -> AsyncIterator[PlannedStep]:
         """Like ``iter_steps``, without blocking the event loop."""

@@ -107,7 +107,6 @@ def test_a_threshold_says_from_where_on_calls_are_exact():
         sure = [confidence.probability(number / 400) >= least for number in range(400)]
         chosen = list(itertools.compress(exact, sure))
         assert sum(chosen) / len(chosen) >= share
-        assert confidence.coverage(least) == pytest.approx(len(chosen) / 400)
     assert confidence_of([False] * 400).threshold(0.5) is None
     assert confidence_of([True] * 19).threshold(0.5) is None  # too few to tell
     assert confidence_of([number > 25 for number in range(30)]).threshold(0.95) is None
@@ -118,16 +117,16 @@ def test_a_threshold_says_from_where_on_calls_are_exact():
 
 
 def test_a_model_says_how_sure_a_call_has_to_be(model):
-    assert model.threshold() is None  # it has too few groups to hold some out
+    assert model.confidence.threshold() is None  # it has too few groups to hold some out
     assert model.config()["thresholds"] == []
     alone = [replace(item, group="") for item in DEMONSTRATIONS]
     calibrated = ArgumentModel.fit(alone, TOOLS)
-    least = calibrated.threshold(0.9)
+    least = calibrated.confidence.threshold(0.9)
     assert least is not None
     assert 0 < least <= 1
     assert calibrated.config()["thresholds"][0]["probability"] == pytest.approx(least, abs=1e-4)
     with pytest.raises(InputError, match="share"):
-        calibrated.threshold(95)
+        calibrated.confidence.threshold(95)
     with pytest.raises(InputError, match="value_runs is -1"):
         ArgumentModel.fit([], value_runs=-1)
     sure = model.fill("find_user", Run('Look up Bo and send them a mail with the subject "Yoga"'))

@@ -11,11 +11,10 @@ from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
-from dtdr.predict.session import NO_ARGUMENTS, Session
+from dtdr.predict.session import Session
 from dtdr.predict.steps import Prepared, RunRanker
 from dtdr.rankers.base import UNKNOWN, Ranker
 from dtdr.rankers.calibration import Calibration
@@ -220,14 +219,13 @@ class Predictor:
 
     # -- whole calls ---------------------------------------------------------------------------
 
-    def fill(self, tool: str, run: Run | RunState) -> CallPrediction:
+    def fill(self, tool: str, run: Run) -> CallPrediction:
         """The most probable arguments of a tool, each with its source.
 
         Args:
             tool: its name; an unknown tool is filled from earlier calls alone.
             run: the query, what came before it, and the calls made so far with their arguments and
-                outputs. A ``RunState`` is faster, since it keeps what was computed from the query;
-                copy it where runs branch.
+                outputs.
 
         Returns:
             The call; its probability is that of the arguments, given the tool.
@@ -236,12 +234,7 @@ class Predictor:
             InputError: the model was fitted without arguments.
             DtdrError: the model is not fitted.
         """
-        model = self._snapshot()
-        if isinstance(run, Run):
-            return model.session(run).fill(tool)
-        if model.arguments_ is None:
-            raise InputError(NO_ARGUMENTS)
-        return model.arguments_.fill(tool, run)
+        return self.session(run).fill(tool)
 
     def next_calls(self, run: Run, k: int = 3) -> list[CallPrediction]:
         """The next calls: the k most probable tools, each with its arguments.

@@ -14,10 +14,10 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
-from dtdr.errors import InputError, ModelError, check_at_least
+from dtdr.errors import ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence
-from dtdr.predict.arguments.constants import Constants, SeenValues
+from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.filling import fill_slot, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
@@ -190,23 +190,6 @@ class ArgumentModel:
         state = state.with_names(self.names)
         return replace(self._fill(self.names.get(tool, tool), state)[0], tool=tool)
 
-    def threshold(self, exact: float = 0.95) -> float | None:
-        """The least probability at which calls are exactly right this often.
-
-        Args:
-            exact: a share of the held-out calls, above 0 and at most 1.
-
-        Returns:
-            What ``CallPrediction.probability`` has to reach, the right tool given; None where no
-            probability is enough, or where too few demonstrations were there to tell.
-
-        Raises:
-            InputError: the share is not one.
-        """
-        if not 0 < exact <= 1:
-            raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
-        return self.confidence.threshold(exact)
-
     def _declared(self, tool: str) -> dict[str, Parameter]:
         declared = self.tools[tool].parameters if tool in self.tools else ()
         return {item.name: item for item in declared}
@@ -254,12 +237,11 @@ class ArgumentModel:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         buckets, weights = self.ranker.arrays()
-        seen = self.constants.seen or SeenValues(0)
         return {
             "buckets": buckets,
             "weights": weights.astype(np.float16),
             "confidence": self.confidence.curve,
-            "seen": seen.array(),
+            "seen": self.constants.seen.array(),
         }
 
     def config(self) -> dict[str, Any]:

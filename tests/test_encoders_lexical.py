@@ -68,12 +68,6 @@ def test_words_of_many_scripts(text, expected):
     assert words(text) == expected
 
 
-def test_chinese_text_shares_pairs_of_characters():
-    encoder = LexicalEncoder(min_df=1).fit(["今天天气怎么样"])
-    assert "天 气" in encoder.vocabulary_
-    assert encoder.encode(["查询天气"]).nnz > 0
-
-
 def test_min_df_falls_back_to_1_when_nothing_is_left():
     assert set(LexicalEncoder().fit(["one two"]).vocabulary_) == {"one", "two", "one two"}
 
@@ -82,11 +76,6 @@ def test_texts_without_any_word_give_rows_of_zeros():
     encoder = LexicalEncoder().fit(["", " "])
     assert encoder.encode(["anything", ""]).shape == (2, 1)
     assert encoder.encode(["anything", ""]).nnz == 0
-
-
-def test_fitting_again_forgets_what_was_learned_before():
-    encoder = LexicalEncoder(min_df=1).fit(["one"]).fit(["two"])
-    assert list(encoder.vocabulary_) == ["two"]
 
 
 def test_encoding_before_fitting_says_what_to_do():

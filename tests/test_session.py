@@ -165,11 +165,7 @@ def test_a_session_keeps_its_calls_however_they_were_told(names_only):
     ("call", "words"),
     [
         ({"tool": 3}, "name of a tool, not int"),
-        ({"tool": "log", "arguments": []}, "must be a JSON object"),
-        ({"tool": "log", "status": "fine"}, "choose one of ok, error"),
-        ({"tool": "log", "output": {1j}}, "cannot be written as JSON"),
         ({"tool": "log", "id": "e1"}, "share the id"),
-        ({"tool": "\ud800"}, "surrogate"),
         ({"tool": "", "output": 1}, "name of a tool"),
     ],
 )

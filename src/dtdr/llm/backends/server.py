@@ -84,7 +84,7 @@ class OpenAIServer(LLM):
         if not self.is_llama_cpp:
             return count_tokens(text)
         options = {"content": text, "add_special": False, "parse_special": False}
-        tokens = self._post_root("/tokenize", options).get("tokens")
+        tokens = self._client.ask(f"{self._root}/tokenize", options).get("tokens")
         if not isinstance(tokens, list):
             raise LLMError(f"the server at {self._client.host} could not count tokens")
         return len(tokens)
@@ -104,7 +104,7 @@ class OpenAIServer(LLM):
         with self._dialect_lock:
             if self._dialect is None:
                 try:
-                    properties = self._client.get(f"{self._root}/props")
+                    properties = self._client.ask(f"{self._root}/props")
                 except LLMError as error:
                     if _says_nothing(error):
                         raise
@@ -115,8 +115,8 @@ class OpenAIServer(LLM):
     def _native(self, text: str, body: dict[str, Any]) -> dict[str, Any]:
         reuse, self._reuse = self._reuse, True
         with self._turns:
-            return self._post_root(
-                "/completion",
+            return self._client.ask(
+                f"{self._root}/completion",
                 {"prompt": text, "temperature": 0, "cache_prompt": reuse, **body},
             )
 
@@ -124,8 +124,8 @@ class OpenAIServer(LLM):
         """The prompt in the model's own chat template; plain text for a model without one."""
         try:
             # No thinking, which models such as Qwen3 do first: an answer is one name.
-            answer = self._post_root(
-                "/apply-template",
+            answer = self._client.ask(
+                f"{self._root}/apply-template",
                 {
                     "messages": prompt.messages,
                     "chat_template_kwargs": {"enable_thinking": False},
@@ -136,9 +136,6 @@ class OpenAIServer(LLM):
                 raise
             return prompt.text
         return _text(answer.get("prompt")) or prompt.text
-
-    def _post_root(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self._client.post(self._root + path, body)
 
     def _chat(self, prompt: Prompt, decoding: Decoding) -> Completion:
         body: dict[str, Any] = {
@@ -183,13 +180,13 @@ class OpenAIServer(LLM):
         with self._turns:
             if not self._may_think:
                 try:
-                    return self._client.post(
+                    return self._client.ask(
                         address, {**body, "chat_template_kwargs": {"enable_thinking": False}}
                     )
                 except RefusedError as error:
                     if error.status not in (400, 422):
                         raise
-            answer = self._client.post(address, body)
+            answer = self._client.ask(address, body)
             self._may_think = True  # the server refused the field
             return answer
 

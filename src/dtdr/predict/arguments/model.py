@@ -96,19 +96,17 @@ class ArgumentModel:
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
             demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
-        numbers: dict[str, int] = {}
-        groups = [
-            numbers.setdefault(item.group or f"\x00{place}", len(numbers))
-            for place, item in enumerate(demonstrations)
-        ]
-        pairs = list(zip(demonstrations, groups, strict=True))
-        held = [pair for pair in pairs if pair[1] % _HELD_OUT == 0]
-        if len(numbers) < 2 * _HELD_OUT:
-            held = []
-        model._train([item for item, group in pairs if not held or group % _HELD_OUT], seed)
-        if held:
-            model._calibrate([item for item, _ in held])
-            model._train([item for item, _ in held], seed + 1)
+        groups: dict[str, int] = {}
+        learned, held = list[Demonstration](), list[Demonstration]()
+        for place, item in enumerate(demonstrations):
+            group = groups.setdefault(item.group or f"\x00{place}", len(groups))
+            (learned if group % _HELD_OUT else held).append(item)
+        if len(groups) < 2 * _HELD_OUT:
+            model._train(demonstrations, seed)
+        else:
+            model._train(learned, seed)
+            model._calibrate(held)
+            model._train(held, seed + 1)
         model.ranker.finish()
         return model
 

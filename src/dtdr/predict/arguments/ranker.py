@@ -303,14 +303,10 @@ class _Batch:
         local[self.columns] = np.arange(len(self.columns), dtype=np.int32)
         self._features = _matrix(rows, local[places], (len(self.lengths), len(self.columns)))
 
-    def scores(self, weights: Floats) -> Floats:
-        """Of each candidate, with the weights of ``columns``."""
-        result: Floats = self._rows @ (self._features @ weights)
-        return result
-
     def gradient(self, weights: Floats) -> Floats:
         """The derivative of the loss by the weights; shape (w,)."""
-        raised = np.exp(np.minimum(self.scores(weights).astype(np.float64), _HIGHEST))
+        scores = (self._rows @ (self._features @ weights)).astype(np.float64)
+        raised = np.exp(np.minimum(scores, _HIGHEST))
         wanted = np.where(self._is_target, raised, 0.0)
         count, owner = self._count, self.owner
         errors = raised / np.bincount(owner, raised, count)[owner]

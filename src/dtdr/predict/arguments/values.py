@@ -62,7 +62,7 @@ def _number(text: str) -> str:
 def type_of(value: Any) -> str:
     """The JSON-schema type of a value; ``date`` for a text that is one."""
     if isinstance(value, str):
-        return "date" if is_date(value) else "string"
+        return "date" if _ISO.fullmatch(value) else "string"
     return _TYPES.get(type(value), "null")
 
 
@@ -147,11 +147,6 @@ _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?", re.IGNORECASE)
 _YEAR = re.compile(r"\d{4}")
 
 
-def is_date(value: str) -> bool:
-    """Whether a text is a date as parameters take it."""
-    return _ISO.fullmatch(value) is not None
-
-
 @lru_cache(maxsize=1024)
 def read_date(text: str) -> str | None:
     """A date with a day, a month as a word, and a year, as ``2024-05-20``.
@@ -182,13 +177,7 @@ def _parser() -> Any:
 def read_dates(
     values: Sequence[str], first: Sequence[int], last: Sequence[int]
 ) -> Mapping[int, str]:
-    """The spans that say a date and nothing else, and the date.
-
-    Args:
-        values: of the spans.
-        first: token of each.
-        last: token of each.
-    """
+    """The spans that say a date and nothing else, by their first and last tokens, and the date."""
     dates: dict[int, str] = {}
     for place, value in enumerate(values):
         if len(value) < _MOST_CHARACTERS and (date := read_date(value)):

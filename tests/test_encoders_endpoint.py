@@ -281,13 +281,7 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(url):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"batch_size": 0},
-        {"dimension": 0},
-        {"timeout": 0},
-        {"retries": -1},
-    ],
+    "options", [{"batch_size": 0}, {"dimension": 0}, {"timeout": 0}, {"retries": -1}]
 )
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(InputError):

@@ -91,10 +91,7 @@ def test_a_state_is_told_what_a_session_is_told(reader):
     (state,) = reader.ranker.started
     assert (state.query, state.before) == (QUERY, BEFORE)
     assert state.calls == [
-        (
-            reader.index("read_file"),
-            ToolCall("a", "read_file", {"path": "q3.pdf"}, "", "empty", 2),
-        ),
+        (reader.index("read_file"), ToolCall("a", "read_file", {"path": "q3.pdf"}, "", "empty", 2)),
         (reader.index("summarize"), ToolCall("2", "summarize")),
         (UNKNOWN, ToolCall("3", "never_seen", status="error")),
     ]

@@ -52,10 +52,7 @@ class Model(Predictor):
     """
 
     def __init__(
-        self,
-        ranker: Ranker,
-        arguments: ArgumentModel | None = None,
-        plans: PlanModel | None = None,
+        self, ranker: Ranker, arguments: ArgumentModel | None = None, plans: PlanModel | None = None
     ) -> None:
         self.ranker = ranker
         self.arguments_ = arguments
@@ -381,11 +378,7 @@ class Model(Predictor):
             "tools": [tool.to_dict() for tool in model.tools_],
             "training_data": vars(model.training_),
         }
-        parts = {
-            "encoder": model.encoder,
-            "arguments": model.arguments_,
-            "plans": model.plans_,
-        }
+        parts = {"encoder": model.encoder, "arguments": model.arguments_, "plans": model.plans_}
         model_folder.write(folder, config, model.ranker.arrays(), parts, force=force)
 
     def restore(self, tools: Iterable[Tool], training: TrainingData, arrays: Arrays) -> Self:

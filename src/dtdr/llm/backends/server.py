@@ -126,10 +126,7 @@ class OpenAIServer(LLM):
             # No thinking, which models such as Qwen3 do first: an answer is one name.
             answer = self._client.ask(
                 f"{self._root}/apply-template",
-                {
-                    "messages": prompt.messages,
-                    "chat_template_kwargs": {"enable_thinking": False},
-                },
+                {"messages": prompt.messages, "chat_template_kwargs": {"enable_thinking": False}},
             )
         except RefusedError as error:
             if not 400 <= error.status < 500:
@@ -233,10 +230,7 @@ def choice_schema(choices: Sequence[str]) -> dict[str, Any]:
 
 def json_schema(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The ``response_format`` of a JSON schema."""
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": name, "strict": True, "schema": schema},
-    }
+    return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
 
 
 def chosen_name(text: str) -> str:

@@ -75,13 +75,7 @@ def constant_features(said: str, rank: int, is_own: bool, given: int) -> Hashes:
         given: how often this parameter took it in this run, at most 2.
     """
     return features(
-        [
-            "c",
-            f"c0 {is_own} {rank}",
-            f"c1 {said} {is_own}",
-            f"c4 {said}",
-            f"c5 {given} {said}",
-        ]
+        ["c", f"c0 {is_own} {rank}", f"c1 {said} {is_own}", f"c4 {said}", f"c5 {given} {said}"]
     )
 
 

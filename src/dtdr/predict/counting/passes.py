@@ -91,10 +91,7 @@ def _iter_batches(part: Part, columns: Sequence[str]) -> Iterator[Any]:
     try:
         with shard.open() as stream:
             yield from parquet.iter_batches(
-                stream,
-                needed=parquet.NEEDED,
-                known=columns,
-                groups=part.groups,
+                stream, needed=parquet.NEEDED, known=columns, groups=part.groups
             )
     except InputError as error:
         raise InputError(f"{shard.name}: {error}") from error

@@ -93,12 +93,7 @@ class PlanModel:
         )
 
     def predict(
-        self,
-        run: Run,
-        state: StepState,
-        steps: RunRanker,
-        k: int,
-        arguments: ArgumentModel | None,
+        self, run: Run, state: StepState, steps: RunRanker, k: int, arguments: ArgumentModel | None
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none if no plan ends.
 

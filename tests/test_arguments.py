@@ -400,24 +400,6 @@ def test_demonstrations_decide_where_the_schema_contradicts_them(written, declar
 # -- how values are compared -------------------------------------------------------------------
 
 
-def test_which_of_two_equal_places_a_reference_names_does_not_decide_what_is_learned():
-    """Mostly the guest pays; the reference then names the guest, the first of both places."""
-
-    def booking(number):
-        guest, path = f"G-{number:04}", "/payer" if number >= 24 else "/guest"
-        payer = f"P-{number:04}" if number >= 24 else guest
-        found = ToolCall("1", "find_booking", {}, {"guest": guest, "payer": payer})
-        charge = ToolCall("2", "charge", {"account": {"$ref": "1", "path": path}})
-        return "Settle the bill", found, charge
-
-    model = ArgumentModel.fit(demonstrations(booking, 30))
-    run = Run("Settle the bill")
-    run.call("find_booking", output={"guest": "G-7777", "payer": "P-8888"})
-    call = model.fill("charge", run)
-    assert call.arguments == {"account": "P-8888"}
-    assert call.sources["account"][0].path == "/payer"
-
-
 @pytest.mark.parametrize(
     ("left", "right", "is_same"),
     [

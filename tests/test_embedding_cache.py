@@ -108,15 +108,6 @@ def test_only_encoders_with_the_same_fingerprint_share_vectors(folder):
     assert second.encoded == ["one"]
 
 
-def test_more_texts_than_one_lookup_and_one_block():
-    texts = [f"text {number}" for number in range(1_300)]
-    encoder = cached(Counting())
-    vectors = encoder.encode(texts)
-    np.testing.assert_array_equal(vectors, Counting().encode(texts))
-    np.testing.assert_array_equal(encoder.encode(texts), vectors)
-    assert len(encoder.encoded) == 1_300
-
-
 def test_what_was_encoded_before_an_interruption_is_kept():
     class Interrupted(Counting):
         def _encode(self, texts):

@@ -68,14 +68,6 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(server, monkeyp
     assert server.headers[-1] is None
 
 
-@pytest.mark.parametrize("key", ["s3cret”", "s3cret\nkey", "s3cret\x7f"])
-def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(server, monkeypatch, key):
-    monkeypatch.setenv("DTDR_LLM_API_KEY", key)
-    with pytest.raises(InputError, match="DTDR_LLM_API_KEY") as raised:
-        connect(server)
-    assert "s3cret" not in str(raised.value)
-
-
 @pytest.mark.parametrize("status", [401, 429, 503])
 def test_a_server_that_does_not_say_what_it_is_yet_is_asked_again_later(server, status):
     llm = connect(server, tries=1)

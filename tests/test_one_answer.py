@@ -280,17 +280,6 @@ def test_the_server_and_its_client_have_one_answer(served, model, answers):
             assert dict(session.rank(**top)) == among
 
 
-def test_the_studio_shows_what_masks_show(served, model):
-    query, calls = RUNS[-1]
-    body = {"query": query, "history": calls, "policy": {"top_k": 3}}
-    shown = served.post("/v1/studio/shown", body).json()["shown"]
-    run = ToolMask(model, ToolPolicy(top_k=3)).run(query)
-    for item in calls:
-        run.call(**item)
-    expected = run.select([tool.name for tool in model.tools_[:-1]]).shown
-    assert sorted(item["tool"] for item in shown) == sorted(expected)
-
-
 def test_the_gateway_has_one_answer(model, answers):
     pytest.importorskip("mcp", reason="the gateway needs the extra 'mcp'")
     from dtdr.agents.gateway.clients import ClientState

@@ -21,11 +21,10 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
-from dtdr.predict.plans.features import describe_plans, find_plans
 from dtdr.predict.plans.held_out import Check, HeldOutPlan
 from dtdr.predict.plans.model import form_chains
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.predict.plans.ranker import PlanRanker
+from dtdr.predict.plans.ranker import PlanRanker, describe_plans, find_plans
 from dtdr.predict.plans.spans import MAX_SPANS, read_spans
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config

@@ -109,7 +109,7 @@ def fit(
     summary: dict[str, Any] = {
         "model": str(output),
         "retriever": retriever,
-        "encoder": None if chosen.encoder is None else chosen.encoder.name,
+        "encoder": None if chosen.ranker.encoder is None else chosen.ranker.encoder.name,
         "dataset": source.name,
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,

@@ -128,7 +128,7 @@ def score_model(
         )
     if train is not None:
         learned = tools_called(train)
-    elif (plans := retriever.demonstrated_plans()) is not None:
+    elif (plans := retriever.ranker.demonstrated_plans()) is not None:
         learned = {tool for plan in plans for tool in plan.tools}
     else:
         learned = set(retriever.vocabulary)
@@ -171,7 +171,7 @@ def _header(
         synthetic=dataset.synthetic,
         split=split,
         retriever=retriever.name,
-        encoder=None if retriever.encoder is None else retriever.encoder.config(),
+        encoder=None if retriever.ranker.encoder is None else retriever.ranker.encoder.config(),
         parameters=retriever.parameters(),
         seed=retriever.seed,
         training_data=vars(retriever.training_),

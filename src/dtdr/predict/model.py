@@ -378,7 +378,11 @@ class Model(Predictor):
             "tools": [tool.to_dict() for tool in model.tools_],
             "training_data": vars(model.training_),
         }
-        parts = {"encoder": model.encoder, "arguments": model.arguments_, "plans": model.plans_}
+        parts = {
+            "encoder": model.ranker.encoder,
+            "arguments": model.arguments_,
+            "plans": model.plans_,
+        }
         model_folder.write(folder, config, model.ranker.arrays(), parts, force=force)
 
     def restore(self, tools: Iterable[Tool], training: TrainingData, arrays: Arrays) -> Self:

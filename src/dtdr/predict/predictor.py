@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
-from dtdr.data.plan import Plan
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError, InputError
@@ -20,7 +19,6 @@ from dtdr.rankers.base import UNKNOWN, Ranker
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.training import TrainingData
-from dtdr.text.encoders.base import Encoder
 
 
 class Predictor:
@@ -58,19 +56,9 @@ class Predictor:
         return self.ranker.uses_calls
 
     @property
-    def encoder(self) -> Encoder | None:
-        """The encoder of texts; None if there is none."""
-        return self.ranker.encoder
-
-    @property
     def calibration_(self) -> Calibration:
         """The calibration of its rankings, from held-out plans."""
         return self.ranker.calibration_
-
-    @property
-    def cut(self) -> float | None:
-        """The threshold of ``Ranking.select()`` without arguments; None if there is none."""
-        return self.ranker.cut
 
     @property
     def may_end_at_once(self) -> bool:
@@ -276,7 +264,3 @@ class Predictor:
             DtdrError: the model is not fitted.
         """
         return self.session(query, before=before).plans(k)
-
-    def demonstrated_plans(self) -> list[Plan] | None:
-        """The demonstrated plans, by names alone; None if the ranker does not keep them."""
-        return self._snapshot().ranker.demonstrated_plans()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,8 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import RunTexts, name_stems, telling_words
-from dtdr.predict.arguments.values import canonical, read_dates
+from dtdr.predict.arguments.texts import RunTexts, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
@@ -139,11 +139,6 @@ class Candidates:
         kinds = features([f"kind {name}" for name in self.kinds])
         crossed = Rows.of_table(kinds[:, None] ^ context, KIND_LEVELS)
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
-
-
-@lru_cache(maxsize=64)
-def _dates_of(texts: RunTexts) -> Mapping[int, str]:
-    return read_dates(texts.values, texts.first.tolist(), texts.last.tolist())
 
 
 def _find_mention(texts: RunTexts, form: str) -> str:
@@ -289,7 +284,7 @@ class CallCandidates:
             parameter_keys(tool, slot),
             about.type,
             spans,
-            _dates_of(texts) if spans and about.type == "date" else {},
+            read_dates(texts) if spans and about.type == "date" else {},
             ["span", "message span"][: len(texts.parts)],
             np.minimum(texts.span_part[:spans], 1),
         )

@@ -19,12 +19,14 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import READ_LENGTH
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
-from dtdr.predict.arguments.values import canonical
+from dtdr.predict.arguments.values import canonical, read_date
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
 MAX_SPAN = 9
 """Tokens of a span that is not a whole quotation."""
+_LONGEST_DATE = 40
+"""Characters."""
 
 _TOKEN = re.compile(
     r"(?:[/~#](?=\w)|(?<![\w)])-(?=\d))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S"
@@ -384,3 +386,23 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         features([f"w {word}" for word in words]),
         frozenset(stem(word) for part in parts for word in part.lower),
     )
+
+
+@lru_cache(maxsize=64)
+def read_dates(texts: RunTexts) -> Mapping[int, str]:
+    """The spans that say a date in words and nothing else, and the date."""
+    dates: dict[int, str] = {}
+    for place, value in enumerate(texts.values):
+        if len(value) < _LONGEST_DATE and (date := read_date(value)):
+            dates[place] = date
+
+    def contains(place: int, other: int) -> bool:
+        is_same = dates[other] == dates[place] and other != place
+        (first, last), (start, end) = texts.span(place), texts.span(other)
+        return is_same and first <= start and end <= last
+
+    return {
+        place: date
+        for place, date in dates.items()
+        if not any(contains(place, other) for other in dates)
+    }

@@ -254,9 +254,8 @@ class CallCandidates:
         found: Candidates = state.step_memo[key]
         last = self.spans[-1][1] if self.spans else state.last_token
         blocks: list[Block] = []
-        has_free_quotation = False
         if found.spans:
-            usage, has_free_quotation = span_usage(state, self.tool, slot, self.spans)
+            usage = span_usage(state, self.tool, slot, self.spans)
             own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
             origins = own[-1][1] if own else -1, last
             distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
@@ -268,7 +267,6 @@ class CallCandidates:
                 blocks.append(Block(rows, found.parts, codes))
         more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
         more.append(f"decided last {self._labels[-1] if self._labels else ''}")
-        more.append(f"free quotation {has_free_quotation}")
         if slot.endswith(ITEM):
             following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]

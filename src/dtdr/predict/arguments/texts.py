@@ -54,7 +54,6 @@ class TokenizedText:
         text: as it was given.
         lower: the n tokens in lower case.
         starts, ends: first and last (exclusive) character of each token.
-        is_quoted: whether each token is between quotation marks; shape (n,).
         rows: features of tokens as the first of a span, as the last of one, and of types of spans.
         spans: first and last token and type of each of the m spans, rows there; shape (3, m).
         values: the spans as written.
@@ -67,7 +66,6 @@ class TokenizedText:
     lower: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
-    is_quoted: npt.NDArray[np.bool_]
     rows: tuple[Rows, ...]
     spans: npt.NDArray[np.int64]
     values: tuple[str, ...]
@@ -98,7 +96,6 @@ def tokenize(text: str) -> TokenizedText:
         lower,
         starts,
         ends,
-        np.array([number >= 0 for number in quotation], np.bool_),
         tuple(map(Rows.of_table, (first_features, last_features, of_types.reshape(-1, 3)))),
         np.array(columns, np.int64).reshape(-1, 3).T,
         values,
@@ -293,7 +290,6 @@ class RunTexts:
         parts: the texts; those of earlier messages are newest first.
         offsets: the first token of each part; shape (parts,).
         lower: all tokens in lower case, with ``$`` after those of each part.
-        is_quoted: whether each token is between quotation marks.
         values, forms: the spans as written and as they are compared.
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
@@ -308,7 +304,6 @@ class RunTexts:
     parts: tuple[TokenizedText, ...]
     offsets: tuple[int, ...]
     lower: tuple[str, ...]
-    is_quoted: npt.NDArray[np.bool_]
     values: tuple[str, ...]
     forms: tuple[str, ...]
     places: Mapping[str, Sequence[int]]
@@ -378,7 +373,6 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         parts,
         tuple(offsets.tolist()),
         tuple(word for part in parts for word in (*part.lower, "$")),
-        np.concatenate([np.append(part.is_quoted, False) for part in parts]),
         tuple(values),
         tuple(forms),
         dict(places),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,7 @@ class Position(Block):
         *("end_at_end", "end_best_ahead"),
     )
     text_features = ("described_here", "described_ahead")
+    shortlist: ClassVar = {"named_ahead": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
         weights = training.asked.weights[:, 0]

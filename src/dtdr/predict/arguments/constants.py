@@ -139,7 +139,7 @@ class Constants:
     kept, with the number of their runs, so that they can become constants in an update.
 
     Attributes:
-        parameters: the parameters of each tool, in the order in which calls give them.
+        parameters: the parameters of each tool, in the order in which calls first gave them.
         slots: by tool and slot; of ``ANY_TOOL`` and a name the values of all slots of this name.
         seen: how often each value occurred in which slot.
     """
@@ -164,7 +164,7 @@ class Constants:
         for item in demonstrations:
             counts.add(item)
         parameters = {
-            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.parameters(tool))))
+            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.given[tool])))
             for tool in (*self.parameters, *counts.given)
         }
         tools = Counter(name for names in parameters.values() for name in names)
@@ -263,13 +263,8 @@ class _Counts:
     def __init__(self, seen: SeenValues) -> None:
         self._seen = seen
         self._values: dict[int, None] = {}
-        self.given: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.given: dict[str, dict[str, None]] = defaultdict(dict)
         self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
-
-    def parameters(self, tool: str) -> list[str]:
-        """Names, in the order in which calls give them; a value often follows from those before."""
-        places = self.given.get(tool, {})
-        return sorted(places, key=lambda name: (sum(places[name]) / len(places[name]), name))
 
     def add(self, item: Demonstration) -> None:
         """One more run."""
@@ -280,8 +275,8 @@ class _Counts:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
                     self._note_field((tool_of[one.call], ""), one.path)
-            for place, (parameter, value) in enumerate(call.arguments.items()):
-                self.given[call.tool][parameter].append(place)
+            for parameter, value in call.arguments.items():
+                self.given[call.tool][parameter] = None
                 self._add_value((call.tool, parameter), value, content)
             content.add(call)
         self._seen.add(self._values, _hash(item.group or f"\x00{item.id}\x00{item.query}"))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtdr.cli.output import note
-from dtdr.errors import InputError, OutputError
+from dtdr.data.files import explain_os_errors
+from dtdr.errors import InputError
 
 if TYPE_CHECKING:
     from dtdr.agents.gateway import Gateway
@@ -105,11 +106,9 @@ def _set_up(client: str, *, write: bool) -> None:
         if not write:
             typer.echo(f"# {path}\n{text}")
             continue
-        try:
+        with explain_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}") from error
         note(f"wrote {path}")
 
 

@@ -33,6 +33,9 @@ does not wait again for a client that did not."""
 CLEAN_UP_SECONDS = 15.0
 """How often the gateway ends silent runs and forgets silent clients."""
 
+CLOSE_SECONDS = 5.0
+"""How long the gateway waits for its servers to end."""
+
 START_SECONDS = 15.0
 """How long clients wait for slow servers at the start. Clients commonly give a server 30 to 60 s to
 answer."""
@@ -93,9 +96,9 @@ class Gateway:
         """Keep the servers connected while the block runs; yields once each was tried."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            self._connections, self._disconnected = anyio.CancelScope(), anyio.Event()
             try:
-                for upstream in self.upstreams.values():
-                    tasks.start_soon(upstream.run)
+                tasks.start_soon(self._connect)
                 tasks.start_soon(self._clean_up)
                 await self._wait_for_servers(START_SECONDS)
                 self._has_started = True
@@ -107,16 +110,24 @@ class Gateway:
                 tasks.cancel_scope.cancel()
 
     async def close(self) -> None:
-        """End and record every run.
-
-        It does not wait until the servers are closed, which takes seconds that the process which
-        started the gateway may not give it.
-        """
+        """End and record every run, and then close the servers, which may take seconds."""
         self._tasks = None
         for state in self.clients:
             self.clients.forget(state.key)
         if self._recorder is not None:
             await self._recorder.close()
+        self._connections.cancel()
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            await self._disconnected.wait()
+
+    async def _connect(self) -> None:
+        try:
+            with self._connections:
+                async with anyio.create_task_group() as servers:
+                    for upstream in self.upstreams.values():
+                        servers.start_soon(upstream.run)
+        finally:
+            self._disconnected.set()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
         """As ``Catalog.owner``, but waits for servers that are still starting."""

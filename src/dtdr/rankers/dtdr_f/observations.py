@@ -50,8 +50,6 @@ MOST_LEFT = 3
 """Highest number of ``Outcome.left``: two values or more."""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _KEY = re.compile(r'"([^"\\]{1,40})":')
-_FIELD = re.compile(r"([A-Za-z_]\w{1,40}) ?[:=] ?(-?\d{1,9}(?:\.\d{1,9})?\b|\w{1,24}\b)")
-"""A number or a word that a text gives to a name: "approvals: 2"."""
 # Where crc32 starts: the same word hashes to another number in each of these.
 _OUTPUT, _KEYS, _SHAPE, _AGENT, _USER, _FACTS = range(1, 7)
 _MOST_FACTS, _MOST_ITEMS = 128, 8
@@ -219,17 +217,7 @@ def _read_facts(output: Any) -> Hashes:
             facts.update(_hash(f"{key} {limit}", _FACTS) for limit in (*reached, "number"))
         elif not isinstance(value, str) or len(value) <= _LONGEST_FLAG:
             facts.add(_hash(f"{key}={value}", _FACTS))
-        else:
-            fields = _FIELD.findall(value[:OUTPUT_LENGTH])[:_MOST_ITEMS]
-            pending += [(f"{key}/{name}", _to_value(text)) for name, text in fields]
     return np.array(sorted(facts), np.int32)
-
-
-def _to_value(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text.lower()
 
 
 def argument_values(call: ToolCall, outputs: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dtdr.cli import run
 from dtdr.errors import InputError
 from dtdr.evaluate import compare, mean_score, read_run_log, write_run_log
 from dtdr.evaluate.call_accuracy import score_calls
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from tests import small_data
 from tests.command_line import is_one_sentence
 from tests.helpers import sha256_of
@@ -223,7 +223,7 @@ def test_scores_are_counted_by_call_plan_and_source():
     covered, exact = scores.coverage[0.5]
     assert 0 < covered <= 1
     assert exact >= scores.exact - 0.05
-    few = ArgumentModel.fit(DEMONSTRATIONS[:2], TOOLS, ArgumentOptions(min_runs=0))
+    few = ArgumentModel.fit(DEMONSTRATIONS[:2], TOOLS, value_runs=0)
     poor = score_calls([(few, held_out)])
     assert poor.exact < scores.exact
     with pytest.raises(InputError, match="no calls"):

@@ -76,9 +76,9 @@ def mcp(
         return
     if write:
         raise InputError("--write needs --setup; give --setup CLIENT as well")
-    from dtdr.agents.early_calls import PrefetchBounds
     from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, read_config
     from dtdr.agents.policy import ToolPolicy
+    from dtdr.agents.prefetch import PrefetchBounds
     from dtdr.api import load
 
     specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest or ())]

@@ -82,7 +82,7 @@ class Snapshot:
 
 def computes(retriever: Model) -> bool:
     """Whether a model only computes; other encoders may ask a network."""
-    return retriever.encoder is None or retriever.encoder.learned
+    return retriever.ranker.encoder is None or retriever.ranker.encoder.learned
 
 
 def keep_prepared(retriever: Model) -> Callable[[str], Prepared]:

@@ -301,7 +301,7 @@ def _describe_tool(tool: Tool, graph: ToolGraph) -> dict[str, Any]:
 @lru_cache(4)
 def _read_kept_plans(model: Model) -> Runs:
     """The plans that a model kept, as runs without queries."""
-    plans = model.demonstrated_plans() or ()
+    plans = model.ranker.demonstrated_plans() or ()
     return Runs(Demonstration(str(number), "", plan) for number, plan in enumerate(plans, 1))
 
 

@@ -25,9 +25,6 @@ from dtdr.evaluate.statistics import (
 LEVEL = 0.05
 """Of significance."""
 
-UNSURE = (0.3, 0.4, 0.5)
-"""No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
-
 DEEPEST = 100
 """Recall@k is computed up to this k."""
 
@@ -49,7 +46,6 @@ class RunSummary:
         by_plan: for each metric and plan, the mean over the plan's steps.
         top1_by_length: by number of calls, top-1 accuracy and number of steps.
         recall: shape (k,): mean share of the acceptable tools among the first 1, 2, ... k.
-        unsure: by threshold, share of steps where no acceptable tool is above it.
     """
 
     header: RunHeader
@@ -58,7 +54,6 @@ class RunSummary:
     by_plan: Mapping[str, Mapping[str, float]]
     top1_by_length: Mapping[int, metrics.Mean]
     recall: Floats
-    unsure: Mapping[float, float]
 
 
 def summarize(log: RunLog) -> RunSummary:
@@ -70,7 +65,6 @@ def summarize(log: RunLog) -> RunSummary:
     if not len(log):
         raise InputError("the run log has no steps; run it again with an empty --cache")
     depth = max(1, min(DEEPEST, len(log.header.tools)))
-    best = log.probabilities.max(axis=1, initial=0.0)
     return RunSummary(
         log.header,
         len(log),
@@ -81,7 +75,6 @@ def summarize(log: RunLog) -> RunSummary:
         },
         metrics.by_plan_length(log, "top1"),
         np.array([(metrics.hits_at(log, k) / log.accepted).mean() for k in range(1, depth + 1)]),
-        {threshold: float((best <= threshold).mean()) for threshold in UNSURE},
     )
 
 

@@ -10,9 +10,11 @@ from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
 from dtdr.evaluate.lab.runs import Run
-from dtdr.evaluate.lab.summary import UNSURE
-from dtdr.evaluate.statistics import Proportion, over_splits
-from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, number, numeric, percent
+from dtdr.evaluate.statistics import Proportion
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, percent
+
+UNSURE = (0.3, 0.4, 0.5)
+"""No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
 
 READINGS = ("strict", "similar", "names")
 
@@ -148,19 +150,6 @@ def build_weights(results: Results, suite: str) -> list[Block]:
         }
         title = f"FSA in %, {results.place_title(place)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
-    shares = {
-        f"none above {level:g}": lambda splits, level=level: interval(
-            over_splits([one.unsure[level] for one in splits])
-        )
-        for level in UNSURE
-    }
-    for place, methods in results.by_place(suite).items():
-        title = f"Steps at which the retriever is unsure, {results.place_title(place)}"
-        note = (
-            "Share of all held-out steps at which no acceptable tool has a probability above the "
-            "value. Means over splits ± half of Student's 95 % interval."
-        )
-        blocks.append(method_table(methods, shares, title, note))
     return blocks
 
 

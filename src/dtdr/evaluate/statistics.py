@@ -52,24 +52,17 @@ class Proportion:
 
 
 def proportion(outcomes: Iterable[bool]) -> Proportion:
-    """The share of true outcomes."""
+    """The share of true outcomes, which are taken as independent."""
     listed = list(outcomes)
     if not listed:
         return Proportion(math.nan, math.nan, math.nan, 0)
-    value = sum(listed) / len(listed)
-    return Proportion(value, *wilson_interval(value, len(listed)), len(listed))
-
-
-def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """95 % interval of a share of ``count`` independent cases (Wilson 1927)."""
-    centre = share + _Z**2 / (2 * count)
-    spread = _Z * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    count, value = len(listed), sum(listed) / len(listed)
+    centre = value + _Z**2 / (2 * count)
+    spread = _Z * math.sqrt(value * (1 - value) / count + _Z**2 / (4 * count**2))
     scale = 1 + _Z**2 / count
     # Rounding must leave neither 0 to 1 nor the share itself outside.
-    return (
-        max(0.0, min((centre - spread) / scale, share)),
-        min(1.0, max((centre + spread) / scale, share)),
-    )
+    low = max(0.0, min((centre - spread) / scale, value))
+    return Proportion(value, low, min(1.0, max((centre + spread) / scale, value)), count)
 
 
 def over_splits(values: Sequence[float]) -> Interval:

@@ -56,6 +56,10 @@ class RunSummary:
     recall: Floats
 
 
+Summaries = Mapping[str, Sequence[RunSummary]]
+"""By method, of its splits."""
+
+
 def summarize(log: RunLog) -> RunSummary:
     """The summary of a run.
 
@@ -100,9 +104,7 @@ def plan_means(runs: Sequence[RunSummary], metric: str) -> dict[str, float]:
     return {plan: math.fsum(values) / len(values) for plan, values in by_plan.items()}
 
 
-def against_best(
-    runs: Mapping[str, Sequence[RunSummary]], metric: str
-) -> tuple[str, dict[str, float]]:
+def against_best(runs: Summaries, metric: str) -> tuple[str, dict[str, float]]:
     """The method with the highest mean, and every other's Holm-adjusted p-value against it."""
     best = max(runs, key=lambda name: metrics.mean(run.means[metric] for run in runs[name]))
     means = plan_means(runs[best], metric)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
@@ -163,12 +162,10 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
     ]
     blocks: list[Block] = []
     for place, runs in group_runs(results.runs(suite, "prompts"), lambda run: run.place).items():
-        lengths = {
-            (str(run.spec["retriever"]), str(run.spec["icl"])): _mean_lengths(
-                results.value(run)["records"]
-            )
-            for run in runs
+        values = {
+            (str(run.spec["retriever"]), str(run.spec["icl"])): results.value(run) for run in runs
         }
+        lengths = {names: value["means"] for names, value in values.items()}
         rows = []
         for (retriever, icl), mean in lengths.items():
             raw = lengths.get((retriever, "raw"), {})
@@ -185,14 +182,6 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
         title = f"Prompt tokens, {results.place_title(place)}"
         blocks.append(Table(columns, rows, title, caption))
     return blocks
-
-
-def _mean_lengths(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean tokens of both parts of a prompt, and mean tools retrieved."""
-    means = {
-        key: fmean(record[key] for record in records) for key in ("constant", "variable", "shown")
-    }
-    return {**means, "total": means["constant"] + means["variable"]}
 
 
 def _reduction(value: float, base: float | None) -> Cell:

@@ -24,7 +24,7 @@ from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
 from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact
 from dtdr.predict.arguments.texts import tokenize
@@ -107,7 +107,6 @@ def test_a_threshold_says_from_where_on_calls_are_exact():
         sure = [confidence.probability(number / 400) >= least for number in range(400)]
         chosen = list(itertools.compress(exact, sure))
         assert sum(chosen) / len(chosen) >= share
-        assert confidence.coverage(least) == pytest.approx(len(chosen) / 400)
     assert confidence_of([False] * 400).threshold(0.5) is None
     assert confidence_of([True] * 19).threshold(0.5) is None  # too few to tell
     assert confidence_of([number > 25 for number in range(30)]).threshold(0.95) is None
@@ -118,18 +117,18 @@ def test_a_threshold_says_from_where_on_calls_are_exact():
 
 
 def test_a_model_says_how_sure_a_call_has_to_be(model):
-    assert model.threshold() is None  # it has too few groups to hold some out
+    assert model.confidence.threshold() is None  # it has too few groups to hold some out
     assert model.config()["thresholds"] == []
     alone = [replace(item, group="") for item in DEMONSTRATIONS]
     calibrated = ArgumentModel.fit(alone, TOOLS)
-    least = calibrated.threshold(0.9)
+    least = calibrated.confidence.threshold(0.9)
     assert least is not None
     assert 0 < least <= 1
     assert calibrated.config()["thresholds"][0]["probability"] == pytest.approx(least, abs=1e-4)
     with pytest.raises(InputError, match="share"):
-        calibrated.threshold(95)
-    with pytest.raises(InputError, match="min_runs is -1"):
-        ArgumentOptions(min_runs=-1)
+        calibrated.confidence.threshold(95)
+    with pytest.raises(InputError, match="value_runs is -1"):
+        ArgumentModel.fit([], value_runs=-1)
     sure = model.fill("find_user", Run('Look up Bo and send them a mail with the subject "Yoga"'))
     strange = model.fill("find_user", Run("what is it then"))
     assert 0 <= strange.probability < 0.8 < sure.probability <= 1
@@ -147,16 +146,6 @@ def test_a_state_that_is_kept_and_copied_predicts_as_a_new_one(model):
         branch = branch.copy()
         branch.add(run.calls[-1])
         assert model.fill(tool, left_alone) == expected
-
-
-def test_what_is_kept_of_a_run_is_not_mixed_up_between_models(model):
-    other = ArgumentModel.fit(DEMONSTRATIONS[:20], TOOLS)
-    run = Run("Look up Wanda and send them a mail")
-    state = RunState.from_run(run)
-    for one in (model, other, model):
-        assert one.fill("find_user", state) == one.fill("find_user", run)
-    updated = model.update(DEMONSTRATIONS[:30])
-    assert updated.fill("find_user", state) == updated.fill("find_user", run)
 
 
 def test_two_fits_and_a_restored_model_predict_the_same(model):
@@ -260,12 +249,6 @@ def test_every_value_is_from_the_run_or_from_the_demonstrations(model, query, ca
     assert not set(prediction.unknown) & set(prediction.arguments)
 
 
-@given(st.text(max_size=40) | st.lists(words | st.just("-4.50"), max_size=9).map(" ".join))
-def test_spans_are_compared_as_values_are(text):
-    read = tokenize(text)
-    assert read.canonical == tuple(map(canonical, read.values))
-
-
 def test_numbers_keep_their_sign():
     values = tokenize("from (-122.40,37.7) to 53,-0.13, 8-10 days, co-op -x").values
     assert {"-122.40", "-122.40,37.7", "53,-0.13", "-0.13", "8-10", "co-op"} <= {*values}
@@ -331,7 +314,7 @@ def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     updated = loaded.update(runs_with(["red", "green"], ["other", "other"]))
     assert updated.constants.slot(*key).values == (("red", "red"),)
     assert loaded.constants.slot(*key).values == ()
-    none = ArgumentModel.fit(runs_with(["red"] * 4), options=ArgumentOptions(min_runs=0))
+    none = ArgumentModel.fit(runs_with(["red"] * 4), value_runs=0)
     assert none.update(runs_with(["red"] * 4, list("abcd"))).constants.slot(*key).values == ()
     assert not len(none.arrays()["seen"])
 
@@ -410,29 +393,11 @@ def test_demonstrations_decide_where_the_schema_contradicts_them(written, declar
             ToolCall("1", "book", {"people": written(n % 9 + 1)}),
         )
     )
-    model = ArgumentModel.fit(runs, tools, ArgumentOptions(min_runs=0))
+    model = ArgumentModel.fit(runs, tools, value_runs=0)
     assert model.fill("book", Run("Book a table for 7 people")).arguments == {"people": written(7)}
 
 
 # -- how values are compared -------------------------------------------------------------------
-
-
-def test_which_of_two_equal_places_a_reference_names_does_not_decide_what_is_learned():
-    """Mostly the guest pays; the reference then names the guest, the first of both places."""
-
-    def booking(number):
-        guest, path = f"G-{number:04}", "/payer" if number >= 24 else "/guest"
-        payer = f"P-{number:04}" if number >= 24 else guest
-        found = ToolCall("1", "find_booking", {}, {"guest": guest, "payer": payer})
-        charge = ToolCall("2", "charge", {"account": {"$ref": "1", "path": path}})
-        return "Settle the bill", found, charge
-
-    model = ArgumentModel.fit(demonstrations(booking, 30))
-    run = Run("Settle the bill")
-    run.call("find_booking", output={"guest": "G-7777", "payer": "P-8888"})
-    call = model.fill("charge", run)
-    assert call.arguments == {"account": "P-8888"}
-    assert call.sources["account"][0].path == "/payer"
 
 
 @pytest.mark.parametrize(
@@ -477,7 +442,7 @@ def test_a_part_of_an_output_that_is_not_known_yet_is_a_reference_with_its_path(
 def test_paths_of_outputs_are_kept_as_constants_are():
     one = [item for item in DEMONSTRATIONS if item.plan.calls[0].tool == "find_user"][:2]
     assert ArgumentModel.fit(one, TOOLS).constants.slot("find_user", "").fields == ()
-    private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, ArgumentOptions(min_runs=0))
+    private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, value_runs=0)
     assert private.constants.slot("find_user", "").fields == ()
     assert "Outbox" not in json.dumps(private.config())
     every = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)

@@ -9,7 +9,7 @@ from dtdr.cli import run as run_command
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.values import says
 from tests.whole_calls import NAMES, NOUNS, demonstrations, pick
 
@@ -60,56 +60,9 @@ def test_names_of_fields_are_kept_as_constants_are():
     every = Constants.fit(demonstrations(book))
     assert every.slot("book", "trip").fields == ("city", "stay")
     assert every.without(["book"]).slots == {}
-    none = ArgumentModel.fit(demonstrations(book), options=ArgumentOptions(min_runs=0))
+    none = ArgumentModel.fit(demonstrations(book), value_runs=0)
     assert none.fill("book", Run("Book a trip to Paris for Wanda")).unknown == ("guests", "trip")
     assert "double" not in json.dumps(none.config())
-
-
-# -- parts of outputs ------------------------------------------------------------------------------
-
-
-def orders(number):
-    # Identifiers that no other run has.
-    return [{"id": f"#A{97 * number + place}", "state": "open"} for place in range(2 + number % 3)]
-
-
-def test_a_list_takes_all_parts_that_belong_to_it():
-    def archive(number):
-        name, items = pick(NAMES, number), orders(number)
-        return (
-            f"Archive everything that {name} ordered",
-            ToolCall("1", "list_orders", {"user": name}, {"orders": items}),
-            ToolCall("2", "archive", {"ids": [item["id"] for item in items]}),
-        )
-
-    model = ArgumentModel.fit(demonstrations(archive))
-    run = Run("Archive everything that Wanda ordered")
-    run.call("list_orders", {"user": "Wanda"}, output={"orders": orders(5003)})
-    call = model.fill("archive", run)
-    assert call.arguments == {"ids": [item["id"] for item in orders(5003)]}
-    places = [(source.call, source.path) for source in call.sources["ids"]]
-    assert places == [("1", f"/orders/{place}/id") for place in range(len(places))]
-
-
-def test_calls_that_are_made_for_each_item_take_one_after_the_other():
-    def cancel(number):
-        name, items = pick(NAMES, number), orders(number)
-        return (
-            f"Cancel each order of {name}",
-            ToolCall("1", "list_orders", {"user": name}, {"orders": items}),
-            *(
-                ToolCall(f"c{place}", "cancel", {"order": item["id"]})
-                for place, item in enumerate(items)
-            ),
-        )
-
-    model = ArgumentModel.fit(demonstrations(cancel))
-    run = Run("Cancel each order of Wanda")
-    run.call("list_orders", {"user": "Wanda"}, output={"orders": orders(5003)})
-    for item in orders(5003):
-        call = model.fill("cancel", run)
-        assert call.arguments == {"order": item["id"]}
-        run.call("cancel", call.arguments)
 
 
 # -- values by name --------------------------------------------------------------------------------

@@ -98,28 +98,6 @@ def test_a_record_is_found_by_what_the_query_says_of_it():
     assert model.fill("cancel_table", run).arguments == {"table": "K177"}
 
 
-def test_a_record_is_found_by_what_the_texts_say_of_records_in_it():
-    def orders(number):
-        names = [NAMES[(number + 3 * at) % 20] for at in range(9)]
-        return [
-            {"id": f"W{700 + 9 * number + at}", "items": [{"for": name} for name in names[at::3]]}
-            for at in range(3)
-        ]
-
-    def send_back(number):
-        held = orders(number)
-        wanted = held[number * 7 % 3]
-        calls = [ToolCall(str(at), "get_order", {}, order) for at, order in enumerate(held)]
-        calls.append(ToolCall("9", "return", {"order": wanted["id"]}))
-        return f"Return what is for {wanted['items'][number % 3]['for']}", *calls
-
-    model = ArgumentModel.fit(demonstrations(send_back))
-    run = Run("Return what is for Wanda")
-    for at, name in enumerate(("Xenia", "Wanda", "Yves")):
-        run.call("get_order", output={"id": f"W{at}", "items": [{"for": "Zoe"}, {"for": name}]})
-    assert model.fill("return", run).arguments == {"order": "W1"}
-
-
 def test_a_call_that_failed_is_made_again_with_parts_of_its_arguments():
     def retry(number):
         guests = [

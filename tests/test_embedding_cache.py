@@ -3,7 +3,6 @@ import os
 import shutil
 import sqlite3
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -18,6 +17,9 @@ from dtdr.text.encoders.base import Encoder, length_one
 from dtdr.text.encoders.cache import CacheWarning, VectorCache
 
 TEXTS = ["one", "two", "", "Köln 🙂", "half \ud800", "x" * 100_000]
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 class Counting(Encoder):
@@ -106,15 +108,6 @@ def test_only_encoders_with_the_same_fingerprint_share_vectors(folder):
     assert second.encoded == ["one"]
 
 
-def test_more_texts_than_one_lookup_and_one_block():
-    texts = [f"text {number}" for number in range(1_300)]
-    encoder = cached(Counting())
-    vectors = encoder.encode(texts)
-    np.testing.assert_array_equal(vectors, Counting().encode(texts))
-    np.testing.assert_array_equal(encoder.encode(texts), vectors)
-    assert len(encoder.encoded) == 1_300
-
-
 def test_what_was_encoded_before_an_interruption_is_kept():
     class Interrupted(Counting):
         def _encode(self, texts):
@@ -143,6 +136,8 @@ def test_values_that_are_no_numbers_are_not_cached(folder):
 @pytest.mark.parametrize(
     "damage",
     [
+        0.5,
+        0.0,
         "UPDATE vectors SET vector = zeroblob(20) WHERE rowid = 1",
         "UPDATE vectors SET vector = x'00' WHERE rowid = 1",
         "UPDATE vectors SET vector = x'' WHERE rowid = 1",
@@ -151,11 +146,16 @@ def test_values_that_are_no_numbers_are_not_cached(folder):
         "DROP TABLE vectors; CREATE TABLE vectors (other)",
     ],
 )
-def test_a_damaged_entry_has_the_cache_started_anew_with_one_warning(folder, damage):
+def test_a_damaged_cache_is_started_again_with_one_warning(folder, damage):
     plain = cached(Counting()).encode(TEXTS)
-    connection = sqlite3.connect(database(folder))
-    connection.executescript(damage)
-    connection.close()
+    path = database(folder)
+    if isinstance(damage, str):
+        connection = sqlite3.connect(path)
+        connection.executescript(damage)
+        connection.close()
+    else:  # the share of the file that is left
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * damage)] + b"no database" * 400)
     encoder = cached(Counting())
     with pytest.warns(CacheWarning, match="is damaged") as caught:
         np.testing.assert_array_equal(encoder.encode(TEXTS), plain)
@@ -165,24 +165,6 @@ def test_a_damaged_entry_has_the_cache_started_anew_with_one_warning(folder, dam
         again = cached(Counting())
         np.testing.assert_array_equal(again.encode(TEXTS), plain)
     assert again.encoded == []
-
-
-@pytest.mark.parametrize("keep", [0.5, 0.0])
-def test_a_damaged_file_is_reported_and_started_anew(folder, keep):
-    texts = [f"text {number}" for number in range(400)]
-    cached(Counting()).encode(texts)
-    path = database(folder)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * keep)] + b"no database" * 400)
-    encoder = cached(Counting())
-    with pytest.warns(CacheWarning, match="is damaged") as caught:
-        vectors = encoder.encode(texts)
-    assert len(caught) == 1
-    np.testing.assert_array_equal(vectors, Counting().encode(texts))
-    encoder.encode(texts)
-    last = cached(Counting())
-    last.encode(texts)
-    assert last.encoded == []
 
 
 def test_a_cache_that_cannot_be_written_is_passed_over(folder):
@@ -254,25 +236,7 @@ def test_the_default_folder_is_in_the_home_folder(monkeypatch, folder):
     assert cache_folder() == Path.home() / ".cache" / "dtdr"
 
 
-def test_threads_share_one_encoder():
-    encoder = cached(Counting())
-    texts = [f"text {number}" for number in range(60)]
-    results = {}
-
-    def work(start):
-        results[start] = [encoder.encode([text])[0] for text in texts[start:] + texts[:start]]
-
-    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 20, 40)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    plain = Counting().encode(texts)
-    for start, rows in results.items():
-        np.testing.assert_array_equal(rows, np.roll(plain, -start, axis=0))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@needs_fork
 def test_a_forked_process_opens_the_cache_for_itself(folder):
     encoder = cached(Counting())
     encoder.encode(["one"])
@@ -301,9 +265,6 @@ def start_writer(start, end, begin=None):
     process = context.Process(target=write)
     process.start()
     return process
-
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 @needs_fork

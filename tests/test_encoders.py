@@ -12,10 +12,9 @@ import pytest
 
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.text import encoders
-from dtdr.text.encoders import base
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
-from dtdr.text.encoders.minilm import _PACKAGED, MiniLMEncoder, _batches
+from dtdr.text.encoders.minilm import _PACKAGED, MiniLMEncoder
 from dtdr.text.encoders.sentence_transformers import SentenceTransformersEncoder
 
 TEXTS = [
@@ -207,19 +206,6 @@ def test_what_is_not_one_finite_vector_a_text_is_refused(vectors, message):
         Broken(np.array(vectors)).encode(["text"])
 
 
-@pytest.mark.parametrize(("count", "shown"), [(2_000, False), (2_001, True)])
-def test_long_lists_show_progress(library, monkeypatch, count, shown):
-    labels = []
-
-    def track(items, label, total):
-        labels.append((label, total))
-        return items
-
-    monkeypatch.setattr(base, "track", track)
-    SentenceTransformersEncoder(batch_size=100).encode(["text"] * count)
-    assert labels == ([("encoding (sentence-transformers)", 21)] if shown else [])
-
-
 def test_unknown_names_and_options_are_refused():
     with pytest.raises(InputError, match="choose one of endpoint, lexical, minilm"):
         encoders.create("bert")
@@ -244,15 +230,6 @@ def test_minilm_gives_the_published_similarity():
         ["The weather is lovely today.", "It's so sunny outside!"]
     )
     assert first @ second == pytest.approx(0.6660, abs=0.01)
-
-
-def test_batches_hold_every_text_once_and_bound_the_tokens():
-    lengths = [256, 3, 3, 200, 7] * 40
-    batches = list(_batches(lengths))
-    assert sorted(index for batch in batches for index in batch) == list(range(200))
-    assert all(len(batch) * max(lengths[i] for i in batch) <= 2_048 for batch in batches)
-    assert max(map(len, batches)) == 64
-    assert list(_batches([])) == []
 
 
 @needs_minilm

@@ -7,41 +7,18 @@ from dtdr.errors import EncoderError, InputError, ModelError
 from dtdr.text import encoders
 from dtdr.text.encoders.lexical import TOKEN_PATTERN, LexicalEncoder, normalise, words
 
-TEXTS = [
-    "Mail Ann the summary of q3.pdf, please!",
-    "Mail Bob the report. Mail it today, today, today.",
-    "Open q3.pdf and summarise it for Ann?",
-    "Wie ist das Wetter in Köln? Straße gesperrt!",
-    "今天天气怎么样？请查询天气。",
-    "मौसम कैसा है? मौसम बताओ",
-    "",
-    "   \n\t ",
-    "🙂🙂 send 🙂",
-]
-
-
-def reference(texts, **options):
-    text_module = pytest.importorskip("sklearn.feature_extraction.text")
-    vectorizer = text_module.TfidfVectorizer(
-        preprocessor=normalise, token_pattern=TOKEN_PATTERN, sublinear_tf=True, **options
-    )
-    return vectorizer, vectorizer.fit_transform(texts)
-
-
-@pytest.mark.parametrize("min_df", [1, 2])
-def test_vectors_equal_those_of_scikit_learn(min_df):
-    vectorizer, expected = reference(TEXTS, ngram_range=(1, 2), min_df=min_df)
-    encoder = LexicalEncoder(min_df=min_df).fit(TEXTS)
-    assert list(encoder.vocabulary_) == list(vectorizer.get_feature_names_out())
-    unseen = ["Mail Ann tomorrow, Bob!", "天气 in Köln"]
-    for texts, rows in ((TEXTS, expected), (unseen, vectorizer.transform(unseen))):
-        np.testing.assert_allclose(encoder.encode(texts).toarray(), rows.toarray(), atol=1e-6)
-
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8))
 def test_any_text_is_weighted_as_scikit_learn_does(texts):
     texts = [*texts, "one two", "one two"]
-    _, expected = reference(texts, ngram_range=(1, 2), min_df=2)
+    vectorizer = pytest.importorskip("sklearn.feature_extraction.text").TfidfVectorizer(
+        preprocessor=normalise,
+        token_pattern=TOKEN_PATTERN,
+        sublinear_tf=True,
+        ngram_range=(1, 2),
+        min_df=2,
+    )
+    expected = vectorizer.fit_transform(texts)
     encoder = LexicalEncoder().fit(texts)
     np.testing.assert_allclose(encoder.encode(texts).toarray(), expected.toarray(), atol=1e-6)
     restored = encoders.restore(encoder.config(), encoder.arrays())
@@ -68,12 +45,6 @@ def test_words_of_many_scripts(text, expected):
     assert words(text) == expected
 
 
-def test_chinese_text_shares_pairs_of_characters():
-    encoder = LexicalEncoder(min_df=1).fit(["今天天气怎么样"])
-    assert "天 气" in encoder.vocabulary_
-    assert encoder.encode(["查询天气"]).nnz > 0
-
-
 def test_min_df_falls_back_to_1_when_nothing_is_left():
     assert set(LexicalEncoder().fit(["one two"]).vocabulary_) == {"one", "two", "one two"}
 
@@ -82,11 +53,6 @@ def test_texts_without_any_word_give_rows_of_zeros():
     encoder = LexicalEncoder().fit(["", " "])
     assert encoder.encode(["anything", ""]).shape == (2, 1)
     assert encoder.encode(["anything", ""]).nnz == 0
-
-
-def test_fitting_again_forgets_what_was_learned_before():
-    encoder = LexicalEncoder(min_df=1).fit(["one"]).fit(["two"])
-    assert list(encoder.vocabulary_) == ["two"]
 
 
 def test_encoding_before_fitting_says_what_to_do():

@@ -1,5 +1,6 @@
 """Filling parameters: with what was learned, with an LLM, and with both."""
 
+import functools
 import json
 from dataclasses import replace
 from typing import ClassVar
@@ -12,8 +13,10 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.llm.backends.server import OpenAIServer, json_schema
-from dtdr.llm.planning import Planner, fill
+from dtdr.llm.planning import Filler, Planner, fill
 from dtdr.llm.prompting import FillingPrompts, filling_form
+from dtdr.predict import create
+from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests import whole_calls
@@ -55,6 +58,7 @@ class Mails(InOrder):
     plan = ("find_user", "send_mail")
 
 
+@functools.cache
 def fitted(kind=InOrder, tools=(), **options):
     demonstrations = whole_calls.DEMONSTRATIONS
     if tools:
@@ -84,7 +88,7 @@ def test_a_plan_without_an_llm_holds_learned_arguments_and_their_sources(learned
 
 
 def test_what_cannot_be_known_is_named_and_stands_in_no_argument():
-    result = Planner(fitted(Mails, [MAIL], arguments=True)).plan("Look up Rosa and send a mail")
+    result = Planner(fitted(Mails, (MAIL,), arguments=True)).plan("Look up Rosa and send a mail")
     second = result.steps[1]
     assert "body" in second.filled.unknown
     assert not set(second.filled.unknown) & set(result.plan.calls[1].arguments)
@@ -92,7 +96,7 @@ def test_what_cannot_be_known_is_named_and_stands_in_no_argument():
 
 
 def test_the_llm_is_asked_for_unknown_parameters_alone_and_reads_the_known_ones():
-    retriever = fitted(Mails, [MAIL], arguments=True)
+    retriever = fitted(Mails, (MAIL,), arguments=True)
     query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
     llm = ScriptedLLM(arguments=["body='See you there'"])
     examples = map(with_body, whole_calls.DEMONSTRATIONS)
@@ -123,21 +127,6 @@ def test_a_sure_call_asks_nothing(learned):
     assert asked.variable.endswith("Its other parameters:\n- subject (any type, required)")
 
 
-def test_values_below_the_bound_are_asked_for_and_stand_in_for_bad_answers(learned):
-    llm = ScriptedLLM(arguments=["name='Kim'", *["nothing"] * 2])
-    planner = Planner(learned, llm, select="retriever", min_probability=1.0)
-    result = planner.plan(QUERY)
-    assert "Already filled" not in llm.prompts[0].variable
-    assert dict(result.plan.calls[0].arguments) == {"name": "Kim"}
-    assert result.steps[0].filled.sources == {}
-    second = result.steps[1].filled
-    assert second.problems
-    assert second.arguments["name"] in ("Rosa", "Kim")
-    assert "name" in second.sources
-    with pytest.raises(InputError, match="between 0 and 1"):
-        Planner(learned, llm, min_probability=2)
-
-
 def test_the_paper_s_prompts_stay_as_they_were_whatever_was_learned(learned):
     """Recorded answers are found by their prompts, which rankings by names decide too."""
     seen = []
@@ -150,17 +139,6 @@ def test_the_paper_s_prompts_stay_as_they_were_whatever_was_learned(learned):
     assert seen[0] == seen[1]
 
 
-def test_a_plan_goes_on_after_a_run_whose_outputs_are_known():
-    run = Run('Look up Rosa and send them a mail with the subject "Final Demo"')
-    run.call("find_user", {"name": "Rosa"}, output={"id": 911, "mail": "rosa@x.org"}, id="a")
-    result = Planner(fitted(Mails, arguments=True)).plan(run)
-    assert result.plan.tools == ("find_user", "send_mail")
-    assert result.plan.calls[1].id == "2"
-    assert result.plan.calls[1].arguments["to"] == "rosa@x.org"
-    assert result.steps[0].filled.sources["to"][0].call == "a"
-    assert len(run.calls) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -168,6 +146,7 @@ def test_a_plan_goes_on_after_a_run_whose_outputs_are_known():
         ({"fill": "both", "llm": ScriptedLLM()}, "fitted without arguments"),
         ({"fill": "llm"}, "fill 'llm' asks an LLM"),
         ({"fill": "guess"}, "unknown filling method 'guess'; choose one of both"),
+        ({"min_probability": 2}, "between 0 and 1"),
     ],
 )
 def test_a_method_that_lacks_what_it_needs_is_one_sentence(options, said):
@@ -231,3 +210,85 @@ def test_a_server_is_asked_with_a_schema_and_without_where_it_knows_none(fault):
     schema = json_schema("arguments", form.schema)
     assert schema in formats
     assert formats[-2:] == ([None, None] if fault else [schema, schema])
+
+
+# -- whole plans -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planned():
+    found = create("dtdr-l")
+    return found.fit(whole_calls.DEMONSTRATIONS, whole_calls.TOOLS, arguments=True, plans=True)
+
+
+def test_a_plan_without_an_llm_is_the_most_probable_whole_plan(planned):
+    planner = Planner(planned)
+    assert planner.selector.method == "plan"
+    result = planner.plan(QUERY)
+    (expected,) = planned.plans(QUERY, k=1)
+    assert result.stopped == "end"
+    assert [(call.id, call.tool, call.arguments) for call in result.plan.calls] == [
+        (id, call.tool, call.arguments)
+        for id, call in zip(expected.ids, expected.calls, strict=True)
+    ]
+    assert [step.selected.outcome for step in result.steps] == ["plan"] * len(result.steps)
+    steps = list(planner.iter_steps(QUERY))
+    assert planner.result_of(QUERY, steps).plan == result.plan
+
+
+@pytest.mark.parametrize(
+    ("output", "status"), [("no such person", "error"), ([], "empty"), ({}, None)]
+)
+def test_a_plan_goes_on_after_a_run_and_by_steps_after_a_call_that_failed(planned, output, status):
+    run = Run(QUERY)
+    run.call("get_contact", {"name": "Rosa"}, output={"id": 1})
+    result = Planner(planned).plan(run)
+    assert result.plan.calls[0] == run.calls[0]
+    assert {step.selected.outcome for step in result.steps} == {"plan"}
+    failed = Run(QUERY)
+    failed.call("get_contact", {"name": "Rosa"}, output=output, status=status)
+    result = Planner(planned, max_steps=4).plan(failed)
+    assert {step.selected.outcome for step in result.steps} == {"retriever"}
+    assert result.steps[0].selected.tool == planned.rank(failed).best
+
+
+def test_a_model_that_learned_no_plans_says_so():
+    found = create("random").fit(whole_calls.DEMONSTRATIONS, whole_calls.TOOLS)
+    with pytest.raises(InputError, match="fitted without whole plans"):
+        Planner(found, select="plan")
+    assert Planner(found).selector.method == "retriever"
+
+
+def test_a_plan_is_filled_call_by_call_with_references_to_earlier_calls(planned):
+    llm = ScriptedLLM()
+    result = Planner(planned, llm, select="plan").plan(QUERY)
+    assert [step.selected.outcome for step in result.steps] == ["plan"] * len(result.steps)
+    assert result.plan == Planner(planned).plan(QUERY).plan
+    assert len(list(result.plan.edges())) == 2
+
+
+SURE = CallPrediction("note", {"title": "A"}, {"title": ()}, 0.0, ("text",), {"title": 0.9})
+DOUBTFUL = CallPrediction(
+    "mail", {"to": {"$ref": "1"}, "text": "x"}, {"to": (), "text": ()}, 0.1, (),
+    {"to": 0.9, "text": 0.2},
+)  # fmt: skip
+
+
+def fill_both(prediction, *answers, **options):
+    llm = ScriptedLLM(arguments=list(answers), **options)
+    calls = [ToolCall("1", "find", {"name": "Ann"})]
+    given = tuple(Parameter(name, "string") for name in ("title", "to", "text"))
+    tools = (Tool("note", "", given[::2]), Tool("mail", "", given[1:]))
+    filler = Filler(tools, llm=llm, is_learned=True)
+    return filler.fill("Note A for Ann", calls, prediction.tool, prediction)
+
+
+def test_what_the_answer_lacks_stays_unknown_or_as_it_was_learned():
+    assert fill_both(DOUBTFUL, "text=out_1").arguments["text"] == {"$ref": "1"}
+    note = fill_both(SURE, "?", "?")
+    assert note.unknown == ("text",)
+    assert note.problems
+    mail = fill_both(DOUBTFUL, "text=out_9", "text=out_9")
+    assert mail.arguments["text"] == "x"
+    assert "out_9 does not exist" in mail.problems[0]
+    assert fill_both(SURE, "?", context=5).problems == ("prompt too long",)

@@ -1,4 +1,3 @@
-import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
@@ -69,14 +68,6 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(server, monkeyp
     assert server.headers[-1] is None
 
 
-@pytest.mark.parametrize("key", ["s3cret”", "s3cret\nkey", "s3cret\x7f"])
-def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(server, monkeypatch, key):
-    monkeypatch.setenv("DTDR_LLM_API_KEY", key)
-    with pytest.raises(InputError, match="DTDR_LLM_API_KEY") as raised:
-        connect(server)
-    assert "s3cret" not in str(raised.value)
-
-
 @pytest.mark.parametrize("status", [401, 429, 503])
 def test_a_server_that_does_not_say_what_it_is_yet_is_asked_again_later(server, status):
     llm = connect(server, tries=1)
@@ -130,15 +121,6 @@ def test_two_hundred_concurrent_choices_lose_none_and_keep_to_the_limit(server):
         ]
     assert [one.result().text for one in asked] == [f"tool_{number}" for number in range(200)]
     assert 1 < server.most_running <= 8
-
-
-def test_nobody_listening_is_one_clear_error():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    llm = OpenAIServer("m", f"http://127.0.0.1:{port}/v1", tries=1)
-    with pytest.raises(LLMError, match=r"127\.0\.0\.1 cannot be reached"):
-        llm.complete(PROMPT, max_tokens=1)
 
 
 @pytest.mark.parametrize(

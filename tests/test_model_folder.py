@@ -229,7 +229,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
         seen = []
         while not done.is_set():
             model = dtdr.load(folder)
-            seen.append((model.training_.demonstrations, model.cut))
+            seen.append((model.training_.demonstrations, model.ranker.cut))
         return seen
 
     with ThreadPoolExecutor(4) as pool:

@@ -259,41 +259,13 @@ def served(folder):
         yield found
 
 
-def of_answer(ranking):
-    return {item["tool"]: item["probability"] for item in ranking["tools"]}
-
-
-def test_the_server_has_one_answer(served, answers):
-    top: Any = {"top_k": len(TOOLS) + 1}
-    steps = [{"query": query, "history": calls} for query, calls in STATES]
-    for start in range(0, len(steps), 16):
-        batch = served.post("/v1/rank/batch", {"steps": steps[start : start + 16], **top}).json()
-        expected = list(map(rounded, answers[start : start + 16]))
-        assert list(map(of_answer, batch["rankings"])) == expected
-    for step, answer in zip(steps, answers, strict=True):
-        assert of_answer(served.post("/v1/rank", {**step, **top}).json()) == rounded(answer)
-    place = 0
-    for query, calls in RUNS:  # as the studio goes along a run
-        opened = served.post("/v1/sessions", {"query": query, "rank": top}).json()
-        assert of_answer(opened["ranking"]) == rounded(answers[place])
-        for item in calls:
-            place += 1
-            body = {"tools": [item], "rank": top}
-            called = served.post(f"/v1/sessions/{opened['session']}/call", body).json()
-            assert of_answer(called["ranking"]) == rounded(answers[place])
-        body = {"query": query, "history": calls, "rank": top}  # and after a reload
-        assert of_answer(served.post("/v1/sessions", body).json()["ranking"]) == rounded(
-            answers[place]
-        )
-        place += 1
-
-
-def test_the_client_has_one_answer(served, model, answers):
+def test_the_server_and_its_client_have_one_answer(served, model, answers):
     queries, histories = zip(*STATES[-5:], strict=True)
-    expected = list(map(rounded, answers[-5:]))
     top: Any = {"top_k": len(TOOLS) + 1}
     with dtdr.Client(served.url) as client:
-        assert [dict(client.rank(*step, **top)) for step in STATES[-5:]] == expected
+        ranked = [dict(client.rank(*step, **top)) for step in STATES]
+        assert ranked == list(map(rounded, answers))
+        expected = ranked[-5:]
         assert list(map(dict, client.rank_batch(queries, histories, **top))) == expected
         with client.session(queries[0]) as session:
             assert dict(session.rank(**top)) == expected[0]
@@ -306,17 +278,6 @@ def test_the_client_has_one_answer(served, model, answers):
         assert list(map(dict, client.rank_batch([query], [calls], **top))) == [among]
         with client.session(query, calls) as session:
             assert dict(session.rank(**top)) == among
-
-
-def test_the_studio_shows_what_masks_show(served, model):
-    query, calls = RUNS[-1]
-    body = {"query": query, "history": calls, "policy": {"top_k": 3}}
-    shown = served.post("/v1/studio/shown", body).json()["shown"]
-    run = ToolMask(model, ToolPolicy(top_k=3)).run(query)
-    for item in calls:
-        run.call(**item)
-    expected = run.select([tool.name for tool in model.tools_[:-1]]).shown
-    assert sorted(item["tool"] for item in shown) == sorted(expected)
 
 
 def test_the_gateway_has_one_answer(model, answers):

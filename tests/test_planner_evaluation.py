@@ -3,6 +3,10 @@ import math
 
 import pytest
 
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.evaluate.planning.harness import choose_plans, choose_steps, run_plans, run_selections
 from dtdr.evaluate.planning.planning_metrics import (
@@ -21,6 +25,8 @@ from tests import small_data
 from tests.scripted_llm import ScriptedLLM
 
 DATASET = small_data.dataset()
+NOTE = Parameter("note", "str")
+NOTES = (Tool("read", "", (NOTE,)), Tool("write", "", (NOTE,)))
 STEPS = choose_steps(DATASET.demonstrations[:3])
 
 
@@ -176,19 +182,12 @@ def test_samples_are_seeded_and_nested():
 
 
 def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
-    from dtdr.data.calls import ToolCall
-    from dtdr.data.demonstrations import Demonstration
-    from dtdr.data.plan import Plan
-    from dtdr.data.tools import Parameter, Tool
-
-    note = Parameter("note", "str")
-    tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))
     calls = (
         ToolCall("a", "read", {"note": "Weekly Report"}),
         ToolCall("b", "write", {"note": {"$ref": "a"}}),
     )
     demonstrations = [Demonstration(f"p{n}", f"query {n}", Plan(calls)) for n in range(4)]
-    retriever = create("random").fit(demonstrations, tools)
+    retriever = create("random").fit(demonstrations, NOTES)
     names = ["read", "write", "end"] * 3 + ["read", "end"]
     arguments = [
         *("note='Weekly Report'", "note=out_1"),
@@ -229,19 +228,12 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
 
 
 def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls(tmp_path):
-    from dtdr.data.calls import ToolCall
-    from dtdr.data.demonstrations import Demonstration
-    from dtdr.data.plan import Plan
-    from dtdr.data.tools import Parameter, Tool
-
-    note = Parameter("note", "str")
-    tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))
     calls = (
         ToolCall("n7", "read", {"note": "Report"}),
         ToolCall("n8", "write", {"note": {"$ref": "n7"}}),
     )
     item = Demonstration("p", "query", Plan(calls))
-    retriever = create("random").fit([item], tools)
+    retriever = create("random").fit([item], NOTES)
     # The first argument is wrong; the second prompt still shows the gold one, as out_1.
     llm = ScriptedLLM(["read", "write", "end"], ["note='Rapport'", "note=out_1"])
     made = planner(retriever, llm).plan_along("query", calls)

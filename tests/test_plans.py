@@ -22,13 +22,11 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
-from dtdr.predict.plans.features import describe_plans, find_plans
 from dtdr.predict.plans.held_out import Check, HeldOutPlan
 from dtdr.predict.plans.model import form_chains
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.predict.plans.ranker import PlanRanker
+from dtdr.predict.plans.ranker import PlanRanker, describe_plans, find_plans
 from dtdr.predict.plans.spans import MAX_SPANS, read_spans
-from dtdr.predict.plans.two_requests import QueryLengths
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config
 from tests.whole_calls import NAMES
@@ -174,23 +172,6 @@ def test_renamed_and_removed_tools_keep_plans_working(factored):
     retriever.add_tools([Tool("dance", "Dance at a party")])
     for plan in retriever.plans(query):
         assert "invite" not in plan.tools
-
-
-def test_many_demonstrations_are_learned_from_in_part(monkeypatch):
-    monkeypatch.setattr("dtdr.predict.plans.held_out._MOST", 30)
-    monkeypatch.setattr("dtdr.predict.plans.spans._MOST", 40)
-    described = []
-
-    def describe(*given):
-        described.append(given)
-        return describe_plans(*given)
-
-    monkeypatch.setattr("dtdr.predict.plans.features.describe_plans", describe)
-    monkeypatch.setattr("dtdr.predict.plans.held_out._UNDER_WAY", 10)
-    retriever = dtdr.fit(INVITATIONS, retriever="dr", plans=True)
-    assert len(described) == 30 + 10, "before the first call, and after some"
-    best = retriever.plans("Invite Wanda, Zoe and Yusuf to the party")[0]
-    assert sorted(best.tools) == ["get_address"] * 3 + ["invite"]
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -369,15 +350,6 @@ def test_a_request_for_two_things_has_a_plan_for_both(joint):
     assert len(set(map(tuple, plans))) == len(plans)
 
 
-def test_a_query_of_twice_the_words_probably_makes_two_requests():
-    lengths = QueryLengths.fit(["x " * words for words in (18, 20, 22) * 20])
-    chances = [lengths.chance_of_two("x " * words) for words in (1, 20, 30, 40, 10_000)]
-    assert chances == sorted(chances)
-    assert chances[1] < 0.01
-    assert chances[3] > 0.99
-    assert QueryLengths.fit(["x"]).deviation == 1
-
-
 def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_better(
     factored, tmp_path, capsys
 ):
@@ -417,17 +389,6 @@ def test_ranked_plans_must_be_ahead_by_more_than_a_standard_error(ranked, greedy
     ranker = PlanRanker.fit([], [], 2)  # by the search: the second plan
     check = Check.of(held_out, {(0,): ranker, (1,): ranker})
     assert check == (ranked + greedy, ranked, greedy, is_ahead)
-
-
-def test_probabilities_of_plans_under_way_are_calibrated_on_their_own(factored):
-    model = factored.plans_
-    bolder = replace(model, confidence=model.confidence._replace(under_way=9.0))
-    retriever = copy(factored)
-    retriever.plans_ = bolder
-    query = "Invite Wanda, Zoe and Yusuf to the party"
-    assert retriever.plans(query)[0].probability == factored.plans(query)[0].probability
-    under_way = Run(query, (), [ToolCall("1", "get_address", {"name": "Wanda"})])
-    assert retriever.plans(under_way)[0].probability > factored.plans(under_way)[0].probability
 
 
 def test_arguments_are_filled_when_they_are_looked_at(model, monkeypatch):

@@ -101,7 +101,7 @@ def test_bm25_parameters_out_of_range_are_an_input_error(parameters):
 def test_qts_orders_tools_by_cosine():
     retriever = fit("qts")
     texts = [description(tool) for tool in retriever.tools_]
-    tools, query = (retriever.encoder.encode(part).toarray() for part in (texts, [QUERY]))
+    tools, query = (retriever.ranker.encoder.encode(part).toarray() for part in (texts, [QUERY]))
     cosines = (tools @ query[0]) / np.linalg.norm(tools, axis=1)
     found = in_vocabulary_order(retriever, retriever.rank(QUERY, AFTER_A_CALL))
     logs = np.log(found)
@@ -114,7 +114,7 @@ def test_qts_orders_tools_by_cosine():
 def test_the_papers_recipe_shares_cosines_out_and_cuts_at_the_cosine(name, tmp_path):
     parameters: dict[str, Any] = {"llm": lambda prompt: QUERY} if name == "less-is-more" else {}
     retriever = fit(name, recipe="paper", threshold=0.1, **parameters)
-    (vector,) = retriever.encoder.encode([QUERY]).toarray()
+    (vector,) = retriever.ranker.encoder.encode([QUERY]).toarray()
     cosines = np.maximum(retriever.ranker.tool_vectors_ @ vector, 0)
     ranking = retriever.rank(QUERY)
     np.testing.assert_allclose(

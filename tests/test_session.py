@@ -91,10 +91,7 @@ def test_a_state_is_told_what_a_session_is_told(reader):
     (state,) = reader.ranker.started
     assert (state.query, state.before) == (QUERY, BEFORE)
     assert state.calls == [
-        (
-            reader.index("read_file"),
-            ToolCall("a", "read_file", {"path": "q3.pdf"}, "", "empty", 2),
-        ),
+        (reader.index("read_file"), ToolCall("a", "read_file", {"path": "q3.pdf"}, "", "empty", 2)),
         (reader.index("summarize"), ToolCall("2", "summarize")),
         (UNKNOWN, ToolCall("3", "never_seen", status="error")),
     ]
@@ -164,13 +161,9 @@ def test_a_session_keeps_its_calls_however_they_were_told(names_only):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ({"tool": 3}, "name of a tool, not int"),
-        ({"tool": "log", "arguments": []}, "must be a JSON object"),
-        ({"tool": "log", "status": "fine"}, "choose one of ok, error"),
-        ({"tool": "log", "output": {1j}}, "cannot be written as JSON"),
+        ({"tool": 3}, "has no 'tool'"),
         ({"tool": "log", "id": "e1"}, "share the id"),
-        ({"tool": "\ud800"}, "surrogate"),
-        ({"tool": "", "output": 1}, "name of a tool"),
+        ({"tool": "", "output": 1}, "has no 'tool'"),
     ],
 )
 def test_a_call_that_is_not_one_leaves_a_session_as_it_was(names_only, call, words):

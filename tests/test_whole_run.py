@@ -171,21 +171,6 @@ def show(call_id: str, room: object) -> ToolCall:
     return ToolCall(call_id, "show", {"room": room}, {"room": "nice"}, "ok")
 
 
-def test_how_much_of_a_list_is_left_is_read_from_what_calls_were_given():
-    rooms = {"rooms": [{"id": "14B"}, {"id": "15B"}, {"id": "16B"}], "hotel": "Astoria"}
-    reader = RunReader()
-    assert reader.read(ToolCall("1", "search", {"city": "Rome"}, rooms)).left == 0
-    assert reader.read(show("2", "14B")).left == 3
-    assert reader.read(show("3", {"$ref": "1", "path": "/rooms/2/id"})).left == 2
-    assert reader.read(show("4", "Astoria")).left == 0  # not in a list
-    assert reader.read(show("5", ["15B"])).left == 1
-    assert reader.copy().read(show("6", "16B")).left == 1
-    assert reader.read(show("7", {"$ref": "9", "path": "/7"})).left == 0  # leads nowhere
-    assert reader.read(ToolCall("8", "book", {"room": "15B"}, "ok")).left == 3
-    calls = [ToolCall("1", "search", {}, [["14B", "15B"]]), show("2", "14B")]
-    assert RunReader([*calls, Message("user", "?")]).read(show("3", "15B")).left == 1
-
-
 def test_what_kind_of_identifier_a_query_has_is_read_and_whether_a_call_was_given_it():
     def words(query):
         before = (show("1", "AB12C3"), Message("assistant", "Which one?"))

@@ -14,7 +14,7 @@ from dtdr import rankers
 from dtdr.data.tools import Tool
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.model import Demonstrations, Model
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers import model_folder
@@ -32,8 +32,9 @@ def fit(
     tools: Iterable[Tool] | None = None,
     *,
     retriever: str = rankers.DEFAULT,
-    arguments: bool | ArgumentOptions = True,
+    arguments: bool = True,
     plans: bool = True,
+    value_runs: int = 3,
     **parameters: Any,
 ) -> Model:
     """Fit a model to demonstrations.
@@ -45,10 +46,12 @@ def fit(
         tools: descriptions and parameters, and tools that no demonstration uses yet; None takes
             those in the log, or in the ``tools.json`` next to the file.
         retriever: its name, such as ``"dtdr-c"``.
-        arguments: whether to learn the values of arguments; ``ArgumentOptions`` say which values
-            to keep. False makes fitting faster and the model smaller.
+        arguments: whether to learn the values of arguments. False makes fitting faster and the
+            model smaller.
         plans: whether to learn which whole plans are right, for ``Model.plans``. With a retriever
             that asks an LLM, it is always False.
+        value_runs: runs that must have a value of an argument for the model to keep it as text; 0
+            keeps none.
         parameters: the retriever's own, such as ``encoder="minilm"`` or ``seed=1``.
 
     Raises:
@@ -56,7 +59,9 @@ def fit(
     """
     chosen = create(retriever, **parameters)
     plans = plans and "llm" not in parameters
-    return chosen.fit(demonstrations, tools, arguments=arguments, plans=plans)
+    return chosen.fit(
+        demonstrations, tools, arguments=arguments, plans=plans, value_runs=value_runs
+    )
 
 
 def load(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,9 +21,7 @@ from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
 from dtdr.logs.left_out import blame, explain_failures
-from dtdr.predict.arguments.model import ArgumentOptions
-from dtdr.predict.counting import Sample, draw_sample, rows_of
-from dtdr.predict.counting.memory import parse_size, plan_memory
+from dtdr.predict.counting import SAMPLE, Sample, draw_sample, rows_of
 from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
@@ -34,7 +31,6 @@ class _Settings(msgspec.Struct, frozen=True):
     """What ``--set`` takes in addition to the parameters of the retriever."""
 
     value_runs: Annotated[int, msgspec.Meta(ge=0)] = 3
-    memory: str | None = None
 
 
 def fit(
@@ -48,7 +44,7 @@ def fit(
     settings: Annotated[list[str] | None, typer.Option("--set")] = None,
     arguments: bool = True,
     plans: bool = True,
-    sample: int | None = None,
+    sample: int = SAMPLE,
     workers: int | None = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
@@ -69,13 +65,12 @@ def fit(
         retriever (NAME): The retriever to fit, such as dtdr-l, or your own as module:Class.
             docs/concepts.md compares the retrievers.
         settings (KEY=VALUE): Set a parameter of the retriever, such as order=2, encoder=minilm or
-            seed=1; repeatable. Further keys: memory=4GB limits memory, with fewer workers and a
-            smaller sample. value_runs=3 stores a value of an argument if at least three runs have
-            it; 0 stores none.
+            seed=1; repeatable. Also, value_runs=3 stores a value of an argument if at least
+            three runs have it; 0 stores none.
         arguments: Learn the values of arguments, for dtdr predict.
         plans: Learn to predict whole plans, for dtdr predict --plans.
         sample (N): If there are more than N demonstrations, learn from N of them; 0 learns from
-            all.  [default: 100000]
+            all.
         workers (N): Number of processes that read large data.  [default: one per core]
     """
     given = options.parse_settings(settings)
@@ -86,11 +81,9 @@ def fit(
     bad = BadRecords() if skip_bad else None
     check_at_least(0, sample=sample)
     check_at_least(1, workers=workers)
-    limit = None if own.memory is None else parse_size(own.memory)
-    plan = plan_memory(limit, sample, workers, os.cpu_count() or 1)
     drawn = None
-    if data and dataset is None and split is None and _is_large(data, plan.sample):
-        drawn = _draw(data, plan.sample, bad, seed=seed, workers=plan.workers)
+    if data and dataset is None and split is None and _is_large(data, sample):
+        drawn = _draw(data, sample, bad, seed=seed, workers=workers)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:
@@ -100,8 +93,13 @@ def fit(
     if split is not None:
         demonstrations = choose_split(source, split, seed=seed).training(demonstrations)
     started = time.perf_counter()
-    learned = arguments and ArgumentOptions(min_runs=own.value_runs)
-    chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
+    chosen.fit(
+        demonstrations,
+        source.tools or None,
+        arguments=arguments,
+        plans=plans,
+        value_runs=own.value_runs,
+    )
     if drawn is not None:
         counts = drawn.counts
         chosen.record_counts(counts.describe_training(chosen.training_), counts.phrases)
@@ -111,7 +109,7 @@ def fit(
     summary: dict[str, Any] = {
         "model": str(output),
         "retriever": retriever,
-        "encoder": None if chosen.encoder is None else chosen.encoder.name,
+        "encoder": None if chosen.ranker.encoder is None else chosen.ranker.encoder.name,
         "dataset": source.name,
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,

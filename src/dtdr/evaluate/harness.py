@@ -126,7 +126,7 @@ def score_model(
     learned: Collection[str] = retriever.vocabulary
     if train is not None:
         learned = tools_called(train)
-    elif (plans := retriever.demonstrated_plans()) is not None:
+    elif (plans := retriever.ranker.demonstrated_plans()) is not None:
         learned = {tool for plan in plans for tool in plan.tools}
     about = {
         "name": "all",
@@ -166,7 +166,7 @@ def _header(
         synthetic=dataset.synthetic,
         split=split,
         retriever=retriever.name,
-        encoder=None if retriever.encoder is None else retriever.encoder.config(),
+        encoder=None if retriever.ranker.encoder is None else retriever.ranker.encoder.config(),
         parameters=retriever.parameters(),
         seed=retriever.seed,
         training_data=vars(retriever.training_),

@@ -21,7 +21,7 @@ from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demons
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import DtdrError, InputError, ModelError
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
@@ -52,10 +52,7 @@ class Model(Predictor):
     """
 
     def __init__(
-        self,
-        ranker: Ranker,
-        arguments: ArgumentModel | None = None,
-        plans: PlanModel | None = None,
+        self, ranker: Ranker, arguments: ArgumentModel | None = None, plans: PlanModel | None = None
     ) -> None:
         self.ranker = ranker
         self.arguments_ = arguments
@@ -115,8 +112,9 @@ class Model(Predictor):
         demonstrations: Demonstrations,
         tools: Iterable[Tool] | None = None,
         *,
-        arguments: bool | ArgumentOptions = False,
+        arguments: bool = False,
         plans: bool = False,
+        value_runs: int = 3,
     ) -> Self:
         """Learn from demonstrations, without those that failed.
 
@@ -127,13 +125,15 @@ class Model(Predictor):
             tools: descriptions and parameters, and tools that no demonstration uses yet; None
                 takes those of the log, or of the ``tools.json`` in the folder of the file.
             arguments: whether to also learn the values of arguments, for ``next_calls`` and
-                ``fill``, from failures too; ``ArgumentOptions`` say which values to keep.
+                ``fill``, from failures too.
             plans: whether to also learn which whole plans are right, for ``plans``. This fits a
                 ranker other than dtdr-f three more times.
+            value_runs: runs that must have a value of an argument for the model to keep it as
+                text; 0 keeps none.
 
         Raises:
             InputError: there is nothing to learn from, something is not a demonstration, two tools
-                share a name, the ranker needs descriptions and there are none, or the seed is out
+                share a name, the ranker needs descriptions and there are none, or a number is out
                 of range.
         """
         if not 0 <= self.seed < 2**32:
@@ -156,11 +156,10 @@ class Model(Predictor):
             draft.training_ = record
             draft.arguments_ = None
             if arguments:
-                options = arguments if isinstance(arguments, ArgumentOptions) else None
                 # Most calls of a failed run are right. Without those runs, of tau-bench's airline
                 # 39 % of calls were filled exactly, with them 44 %.
                 draft.arguments_ = ArgumentModel.fit(
-                    everything, draft.tools_[:-1], options, seed=draft.seed
+                    everything, draft.tools_[:-1], value_runs=value_runs, seed=draft.seed
                 )
             draft.plans_ = None
             if plans:
@@ -380,7 +379,7 @@ class Model(Predictor):
             "training_data": vars(model.training_),
         }
         parts = {
-            "encoder": model.encoder,
+            "encoder": model.ranker.encoder,
             "arguments": model.arguments_,
             "plans": model.plans_,
         }

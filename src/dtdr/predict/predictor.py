@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
-from dtdr.data.plan import Plan
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
-from dtdr.predict.session import NO_ARGUMENTS, Session
+from dtdr.predict.session import Session
 from dtdr.predict.steps import Prepared, RunRanker
 from dtdr.rankers.base import UNKNOWN, Ranker
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.training import TrainingData
-from dtdr.text.encoders.base import Encoder
 
 
 class Predictor:
@@ -59,19 +56,9 @@ class Predictor:
         return self.ranker.uses_calls
 
     @property
-    def encoder(self) -> Encoder | None:
-        """The encoder of texts; None if there is none."""
-        return self.ranker.encoder
-
-    @property
     def calibration_(self) -> Calibration:
         """The calibration of its rankings, from held-out plans."""
         return self.ranker.calibration_
-
-    @property
-    def cut(self) -> float | None:
-        """The threshold of ``Ranking.select()`` without arguments; None if there is none."""
-        return self.ranker.cut
 
     @property
     def may_end_at_once(self) -> bool:
@@ -220,14 +207,13 @@ class Predictor:
 
     # -- whole calls ---------------------------------------------------------------------------
 
-    def fill(self, tool: str, run: Run | RunState) -> CallPrediction:
+    def fill(self, tool: str, run: Run) -> CallPrediction:
         """The most probable arguments of a tool, each with its source.
 
         Args:
             tool: its name; an unknown tool is filled from earlier calls alone.
             run: the query, what came before it, and the calls made so far with their arguments and
-                outputs. A ``RunState`` is faster, since it keeps what was computed from the query;
-                copy it where runs branch.
+                outputs.
 
         Returns:
             The call; its probability is that of the arguments, given the tool.
@@ -236,12 +222,7 @@ class Predictor:
             InputError: the model was fitted without arguments.
             DtdrError: the model is not fitted.
         """
-        model = self._snapshot()
-        if isinstance(run, Run):
-            return model.session(run).fill(tool)
-        if model.arguments_ is None:
-            raise InputError(NO_ARGUMENTS)
-        return model.arguments_.fill(tool, run)
+        return self.session(run).fill(tool)
 
     def next_calls(self, run: Run, k: int = 3) -> list[CallPrediction]:
         """The next calls: the k most probable tools, each with its arguments.
@@ -283,7 +264,3 @@ class Predictor:
             DtdrError: the model is not fitted.
         """
         return self.session(query, before=before).plans(k)
-
-    def demonstrated_plans(self) -> list[Plan] | None:
-        """The demonstrated plans, by names alone; None if the ranker does not keep them."""
-        return self._snapshot().ranker.demonstrated_plans()

@@ -135,7 +135,8 @@ class Session:
             InputError: the model was fitted without arguments.
         """
         with self._lock:
-            return self._filler().fill(tool, self._update_state())
+            arguments, state = self._prepare_filling()
+            return arguments.fill(tool, state)
 
     def next_calls(self, k: int = 3) -> list[CallPrediction]:
         """The next calls, with arguments and where they come from; see ``Model.next_calls``.
@@ -144,7 +145,7 @@ class Session:
             InputError: the model was fitted without arguments, or k is below 1.
         """
         with self._lock:
-            arguments, state = self._filler(), self._update_state()
+            arguments, state = self._prepare_filling()
             check_at_least(1, k=k)
             calls = []
             for tool, probability in self._steps.finish(self._state.rank(), self._run)[:k]:
@@ -153,18 +154,14 @@ class Session:
                 calls.append(replace(call, probability=call.probability * float(probability)))
         return calls
 
-    def _filler(self) -> ArgumentModel:
+    def _prepare_filling(self) -> tuple[ArgumentModel, RunState]:
+        """The model of arguments, and its state, which keeps what was computed from the query."""
         if self._arguments is None:
             raise InputError(NO_ARGUMENTS)
-        return self._arguments
-
-    def _update_state(self) -> RunState:
-        """The state for filling arguments; it keeps what was computed from the query."""
-        run = self._run
         if self._filled is None:
-            self._filled = RunState(run.query, run.before)
-        self._filled.add_calls_of(run)
-        return self._filled
+            self._filled = RunState(self._run.query, self._run.before)
+        self._filled.add_calls_of(self._run)
+        return self._arguments, self._filled
 
     def plans(self, k: int = 5) -> list[PlanPrediction]:
         """The k most probable plans of the remaining calls; see ``Model.plans``.

@@ -72,11 +72,7 @@ class RunRanker:
             familiarity = ranker.familiarity(query)
             rankings.append(
                 Ranking(
-                    self.names,
-                    row,
-                    threshold=cut,
-                    calibration=calibration,
-                    familiarity=familiarity,
+                    self.names, row, threshold=cut, calibration=calibration, familiarity=familiarity
                 )
             )
         if ranker.cuts_by_score:

@@ -7,13 +7,7 @@ from urllib.parse import parse_qsl
 
 from dtdr.data.registry import Registry
 from dtdr.errors import InputError
-from dtdr.llm.backends.backend import (
-    LLM,
-    Completion,
-    Decoding,
-    LLMError,
-    PromptTooLongError,
-)
+from dtdr.llm.backends.backend import LLM, Completion, Decoding, LLMError, PromptTooLongError
 
 # By the part of the name before the colon.
 _REGISTRY: Registry[LLM] = Registry(
@@ -69,12 +63,4 @@ def create(name: str, **parameters: Any) -> LLM:
     return _REGISTRY.create(kind, *arguments, **parameters)
 
 
-__all__ = [
-    "KINDS",
-    "LLM",
-    "Completion",
-    "Decoding",
-    "LLMError",
-    "PromptTooLongError",
-    "create",
-]
+__all__ = ["KINDS", "LLM", "Completion", "Decoding", "LLMError", "PromptTooLongError", "create"]

@@ -66,12 +66,10 @@ class LLM(ABC):
     Attributes:
         kind: the part of the name before the colon.
         name: the name that users type.
-        counts_exactly: whether ``count_tokens`` uses the model's own tokenizer.
     """
 
     kind: ClassVar[str]
     name: str
-    counts_exactly: bool = True
 
     def complete(
         self,

@@ -90,24 +90,18 @@ class JsonClient:
         self._policy = RetryPolicy(tries, pause)
         self._transport = Transport("an openai: or gguf: model", url, self._policy)
 
-    def post(self, address: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object that answers a request to an address of the server.
+    def close(self) -> None:
+        """Close the connections."""
+        wait_for(self._transport.close())
+
+    def ask(self, address: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON object that an address of the server answers, to a POST if there is a body.
 
         Raises:
             PromptTooLongError: the server says that the prompt exceeds its context.
             LLMError: no usable answer after all tries, or one that no other try can change.
         """
-        return self._send("POST", address, body)
-
-    def get(self, address: str) -> dict[str, Any]:
-        """The JSON object at an address of the server; raises as ``post`` does."""
-        return self._send("GET", address, None)
-
-    def close(self) -> None:
-        """Close the connections."""
-        wait_for(self._transport.close())
-
-    def _send(self, method: str, address: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        method = "GET" if body is None else "POST"
         request = Request(
             method, address, body, self._headers, self._timeout, problem=_problem_of_object
         )

@@ -84,7 +84,7 @@ class OpenAIServer(LLM):
         if not self.is_llama_cpp:
             return count_tokens(text)
         options = {"content": text, "add_special": False, "parse_special": False}
-        tokens = self._post_root("/tokenize", options).get("tokens")
+        tokens = self._client.ask(f"{self._root}/tokenize", options).get("tokens")
         if not isinstance(tokens, list):
             raise LLMError(f"the server at {self._client.host} could not count tokens")
         return len(tokens)
@@ -104,20 +104,19 @@ class OpenAIServer(LLM):
         with self._dialect_lock:
             if self._dialect is None:
                 try:
-                    properties = self._client.get(f"{self._root}/props")
+                    properties = self._client.ask(f"{self._root}/props")
                 except LLMError as error:
                     if _says_nothing(error):
                         raise
                     properties = {}
-                native = "default_generation_settings" in properties
-                self._dialect = self.counts_exactly = native
+                self._dialect = "default_generation_settings" in properties
             return self._dialect
 
     def _native(self, text: str, body: dict[str, Any]) -> dict[str, Any]:
         reuse, self._reuse = self._reuse, True
         with self._turns:
-            return self._post_root(
-                "/completion",
+            return self._client.ask(
+                f"{self._root}/completion",
                 {"prompt": text, "temperature": 0, "cache_prompt": reuse, **body},
             )
 
@@ -125,21 +124,15 @@ class OpenAIServer(LLM):
         """The prompt in the model's own chat template; plain text for a model without one."""
         try:
             # No thinking, which models such as Qwen3 do first: an answer is one name.
-            answer = self._post_root(
-                "/apply-template",
-                {
-                    "messages": prompt.messages,
-                    "chat_template_kwargs": {"enable_thinking": False},
-                },
+            answer = self._client.ask(
+                f"{self._root}/apply-template",
+                {"messages": prompt.messages, "chat_template_kwargs": {"enable_thinking": False}},
             )
         except RefusedError as error:
             if not 400 <= error.status < 500:
                 raise
             return prompt.text
         return _text(answer.get("prompt")) or prompt.text
-
-    def _post_root(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self._client.post(self._root + path, body)
 
     def _chat(self, prompt: Prompt, decoding: Decoding) -> Completion:
         body: dict[str, Any] = {
@@ -184,13 +177,13 @@ class OpenAIServer(LLM):
         with self._turns:
             if not self._may_think:
                 try:
-                    return self._client.post(
+                    return self._client.ask(
                         address, {**body, "chat_template_kwargs": {"enable_thinking": False}}
                     )
                 except RefusedError as error:
                     if error.status not in (400, 422):
                         raise
-            answer = self._client.post(address, body)
+            answer = self._client.ask(address, body)
             self._may_think = True  # the server refused the field
             return answer
 
@@ -237,10 +230,7 @@ def choice_schema(choices: Sequence[str]) -> dict[str, Any]:
 
 def json_schema(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The ``response_format`` of a JSON schema."""
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": name, "strict": True, "schema": schema},
-    }
+    return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
 
 
 def chosen_name(text: str) -> str:

@@ -11,10 +11,7 @@ from dtdr.data.json_codec import safe
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, unknown_choice
 from dtdr.llm.backends import LLM, PromptTooLongError
-from dtdr.llm.prompting import (
-    FillingPrompts,
-    filling_form,
-)
+from dtdr.llm.prompting import FillingPrompts, filling_form
 from dtdr.llm.prompting.arguments import ReadArguments, read_arguments
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.session import NO_ARGUMENTS
@@ -99,8 +96,10 @@ class Filler:
         is_learned: bool = False,
         min_probability: float = MIN_PROBABILITY,
     ) -> None:
-        if method is None:
-            method = _default_method(llm is not None, is_learned)
+        if method is None and llm is not None:
+            method = "both" if is_learned else "llm"
+        elif method is None:
+            method = "learned" if is_learned else "none"
         if method not in METHODS:
             raise unknown_choice("filling method", method, METHODS)
         if method in ("both", "llm") and llm is None:
@@ -141,81 +140,37 @@ class Filler:
         if self.method == "none":
             return FilledParameters({})
         definition = self._tools.get(tool, Tool(tool))
-        if prediction is None or self._llm is None or self.method == "learned":
-            if prediction is not None:
-                return _take_over(prediction)
+        if prediction is None:
             if self._llm is None:
                 return FilledParameters({})
             return fill(self._llm, self._prompts, query, calls, definition)
-        return self._fill_both(self._llm, query, calls, definition, prediction)
-
-    def _fill_both(
-        self,
-        llm: LLM,
-        query: str,
-        calls: Sequence[ToolCall],
-        tool: Tool,
-        prediction: CallPrediction,
-    ) -> FilledParameters:
-        part = self._divide(prediction)
-        made = FilledParameters({})
-        if part.asked:
-            rest = replace(tool, parameters=part.asked)
-            made = fill(llm, self._prompts, query, calls, rest, part.sure)
-        return part.join(prediction, made)
-
-    def _divide(self, prediction: CallPrediction) -> _Division:
+        if self._llm is None or self.method == "learned":
+            return FilledParameters(
+                prediction.arguments, unknown=prediction.unknown, sources=prediction.sources
+            )
         sure = {
             name: value
             for name, value in prediction.arguments.items()
             if prediction.probabilities[name] >= self.min_probability
         }
         names = [name for name in prediction.arguments if name not in sure] + [*prediction.unknown]
-        tool = self._tools.get(prediction.tool, Tool(prediction.tool))
-        declared = {parameter.name: parameter for parameter in tool.parameters}
-        return _Division(sure, tuple(declared.get(name, Parameter(name)) for name in names))
-
-
-@dataclass(frozen=True, slots=True)
-class _Division:
-    """Which values of a call are taken, and which parameters the LLM fills."""
-
-    sure: dict[str, Any]
-    asked: tuple[Parameter, ...]
-
-    def join(self, prediction: CallPrediction, made: FilledParameters) -> FilledParameters:
-        """The whole call; less probable values replace those that the LLM did not give."""
-        given = {*self.sure, *made.arguments}
+        filled = FilledParameters({})
+        if names:
+            declared = {parameter.name: parameter for parameter in definition.parameters}
+            asked = tuple(declared.get(name, Parameter(name)) for name in names)
+            rest = replace(definition, parameters=asked)
+            filled = fill(self._llm, self._prompts, query, calls, rest, sure)
+        given = {**sure, **filled.arguments}
+        # Less probable values replace those that the LLM did not give.
         left = {name: item for name, item in prediction.arguments.items() if name not in given}
-        arguments = {**self.sure, **made.arguments, **left}
+        arguments = {**given, **left}
+        taken = {*sure, *left}
         return replace(
-            made,
+            filled,
             arguments=arguments,
             unknown=tuple(name for name in prediction.unknown if name not in arguments),
-            sources={
-                name: sources
-                for name, sources in prediction.sources.items()
-                if name in self.sure or name in left
-            },
+            sources={name: of for name, of in prediction.sources.items() if name in taken},
         )
-
-
-def _take_over(prediction: CallPrediction) -> FilledParameters:
-    return FilledParameters(
-        prediction.arguments, unknown=prediction.unknown, sources=prediction.sources
-    )
-
-
-def _without_nulls(read: ReadArguments) -> ReadArguments:
-    """Drop nulls: with a schema, an answer has every key."""
-    given = {name: item for name, item in read.arguments.items() if item is not None}
-    return replace(read, arguments=given)
-
-
-def _default_method(has_llm: bool, is_learned: bool) -> str:
-    if has_llm:
-        return "both" if is_learned else "llm"
-    return "learned" if is_learned else "none"
 
 
 def fill(
@@ -263,8 +218,9 @@ def fill(
         read = answer.prompt_tokens
         tokens = None if tokens is None or read is None else tokens + read
         again = read_arguments(answer.text, tool, calls)
-        if form is not None:
-            again = _without_nulls(again)
+        if form is not None:  # with a schema, an answer has every key
+            given = {name: item for name, item in again.arguments.items() if item is not None}
+            again = replace(again, arguments=given)
         if attempt == 0 or len(again.problems) <= len(best.problems):
             best = again
         if not best.problems:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from dtdr.data.calls import END, ToolCall, renumber_calls
 from dtdr.data.demonstrations import Demonstration
@@ -20,14 +22,8 @@ from dtdr.llm.planning.results import PlannedStep, PlanResult, Stopped
 from dtdr.llm.planning.selector import DEFAULT as DEFAULT_SELECT
 from dtdr.llm.planning.selector import Selected, Selector
 from dtdr.llm.prompting import DEFAULT as DEFAULT_ICL
-from dtdr.llm.prompting import (
-    LAYOUTS,
-    Examples,
-    FillingPrompts,
-    SelectionPrompts,
-)
+from dtdr.llm.prompting import LAYOUTS, Examples, FillingPrompts, SelectionPrompts
 from dtdr.predict.model import Model
-from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.session import NO_PLANS, Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
@@ -40,6 +36,10 @@ MAX_REPEATS = 4
 """Equal calls that make a loop. Of the same published plans, 0.2 % have three equal calls and none
 has four. Without parameters, calls of one function look equal, and 6 % of the plans of T-Eval have
 four: then nothing counts as a loop."""
+
+
+Planned: TypeAlias = list[tuple[ToolCall | None, FilledParameters]]
+"""The calls of a whole plan that are left to make; None is its end."""
 
 
 class Planner:
@@ -109,26 +109,19 @@ class Planner:
             is_learned=retriever.arguments_ is not None,
             min_probability=min_probability,
         )
-        self._constant_tokens: dict[str, int] = {}
+        self._count_constant = None if llm is None else functools.cache(llm.count_tokens)
 
-    def plan(self, query: str | Run, *, cancelled: Callable[[], bool] | None = None) -> PlanResult:
+    def plan(self, query: str | Run) -> PlanResult:
         """Plan until the end of plan, or until something else stops it; see ``PlanResult``.
 
         Args:
             query: what the user asked for, or a run to continue: its calls are the first of the
                 plan.
-            cancelled: called before each step; True stops with the plan so far.
 
         Raises:
             LLMError: the LLM could not be asked; callers of ``iter_steps`` keep the steps so far.
         """
-        run = _Run(self, query)
-        while not run.stopped:
-            if cancelled is not None and cancelled():
-                run.stopped = "cancelled"
-                break
-            self._step(run)
-        return run.result()
+        return self._finish(_Run(self, query))
 
     def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
         """Like ``plan``, but every step continues after the gold calls, not after its own.
@@ -144,7 +137,9 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked.
         """
-        run = _GoldRun(self, query, gold=renumber_calls(calls))
+        return self._finish(_GoldRun(self, query, gold=renumber_calls(calls)))
+
+    def _finish(self, run: _Run) -> PlanResult:
         while not run.stopped:
             self._step(run)
         return run.result()
@@ -157,10 +152,8 @@ class Planner:
 
     async def aplan(self, query: str | Run) -> PlanResult:
         """Like ``plan``, without blocking the event loop; cancel the task to stop."""
-        run = _Run(self, query)
-        while not run.stopped:
-            await asyncio.to_thread(self._step, run)
-        return run.result()
+        steps = [step async for step in self.aiter_steps(query)]
+        return self.result_of(query, steps)
 
     async def aiter_steps(self, query: str | Run) -> AsyncIterator[PlannedStep]:
         """Like ``iter_steps``, without blocking the event loop."""
@@ -188,8 +181,8 @@ class Planner:
         selected = self.selector.select(self.llm, self.prompts, prompt, ranking, shown)
         seconds = time.perf_counter() - started
         constant = variable = 0
-        if selected.llm_calls and self.llm is not None:
-            constant = self._count_constant(self.llm, prompt.constant)
+        if selected.llm_calls and self.llm is not None and self._count_constant is not None:
+            constant = self._count_constant(prompt.constant)
             variable = self.llm.count_tokens(prompt.varying)
         return PlannedStep(
             ranking,
@@ -234,39 +227,28 @@ class Planner:
             started = time.perf_counter()
             run.planned = self._plan_ahead(run)
             seconds["fill"] = time.perf_counter() - started
-        if run.goes_by_steps:
+        if not run.planned:
             return None
-        call, filled = run.planned.pop(0) if run.planned else (None, FilledParameters({}))
+        call, filled = run.planned.pop(0)
         tool = END if call is None else call.tool
         selected = Selected(tool, "plan", candidates=(tool,))
         return PlannedStep(ranking, (tool,), selected, call, filled, 0, 0, seconds)
 
-    def _plan_ahead(self, run: _Run) -> list[tuple[ToolCall, FilledParameters]]:
-        """The filled calls of the most probable plan; none if there is no plan."""
-        plan = self._find_plan(run)
-        if plan is None:
-            run.goes_by_steps = True
-            return []
-        calls = list(run.calls)
-        made = []
-        for id, call in zip(plan.ids, plan.calls, strict=True):
-            prediction = call if self.filler.uses_learned else None
-            filled = self.filler.fill(run.query, calls, call.tool, prediction)
-            calls.append(ToolCall(id, call.tool, filled.arguments))
-            made.append((calls[-1], filled))
-        return made
-
-    def _find_plan(self, run: _Run) -> PlanPrediction | None:
-        """The most probable plan; None if the last call contradicts it."""
+    def _plan_ahead(self, run: _Run) -> Planned:
+        """The filled calls of the most probable plan, and its end; empty if there is no plan."""
         # A plan assumes that its calls return what it needs.
         if run.calls and run.calls[-1].status in ("error", "empty"):
-            return None
-        return next(iter(run.session.plans(1)), None)
-
-    def _count_constant(self, llm: LLM, text: str) -> int:
-        if text not in self._constant_tokens:
-            self._constant_tokens[text] = llm.count_tokens(text)
-        return self._constant_tokens[text]
+            return []
+        calls = list(run.calls)
+        made: Planned = []
+        for plan in run.session.plans(1):
+            for id, call in zip(plan.ids, plan.calls, strict=True):
+                prediction = call if self.filler.uses_learned else None
+                filled = self.filler.fill(run.query, calls, call.tool, prediction)
+                calls.append(ToolCall(id, call.tool, filled.arguments))
+                made.append((calls[-1], filled))
+            made.append((None, FilledParameters({})))
+        return made
 
 
 @dataclass
@@ -288,8 +270,7 @@ class _Run:
         self._ids = {call.id for call in (*run.earlier, *run.calls)}
         self.session: Session = self.planner.retriever.session(run)
         self._made: Counter[str] = Counter()
-        self.planned: list[tuple[ToolCall, FilledParameters]] | None = None
-        self.goes_by_steps = False
+        self.planned: Planned | None = None
 
     @property
     def free_id(self) -> str:

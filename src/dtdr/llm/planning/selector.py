@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import unknown_choice
 from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import Prompt, SelectionPrompts
 from dtdr.llm.prompting.choice import read_choice
@@ -102,13 +102,11 @@ class Selector:
             shown: the tools that the prompt shows as retrieved.
 
         Raises:
-            InputError: the LLM is needed and there is none.
             LLMError: the LLM gave no usable answer.
         """
         if not self.asks:
             return Selected(ranking.best, "retriever", candidates=shown.tools)
-        if llm is None:
-            raise InputError(f"select {self.method!r} asks an LLM; give one, or select retriever")
+        assert llm is not None  # the planner sees to it
         choices = prompts.choices(shown)
         candidates = tuple(map(prompts.names.name, choices))
         if len(candidates) == 1 and self.method != "greedy":

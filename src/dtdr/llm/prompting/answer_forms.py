@@ -22,12 +22,7 @@ item ::= text | number | boolean | list | object
 """.strip()
 """GBNF rules of a value."""
 
-_SCHEMA_TYPES = {
-    "text": "string",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "boolean",
-}
+_SCHEMA_TYPES = {"text": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)

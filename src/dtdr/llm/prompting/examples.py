@@ -50,9 +50,6 @@ class Examples:
             for tool in dict.fromkeys(item.plan.tools):
                 self._with_tool[tool].append(position)
 
-    def __len__(self) -> int:
-        return len(self._demonstrations)
-
     @property
     def sha256(self) -> str:
         """Which demonstrations these are, in which order."""

@@ -10,12 +10,7 @@ from dtdr.data.json_codec import quote_json, safe
 from dtdr.data.tools import Parameter, Tool
 from dtdr.llm.prompting.examples import Examples
 from dtdr.llm.prompting.prompt import Prompt
-from dtdr.llm.prompting.render import (
-    ShownNames,
-    answer_line,
-    output_names,
-    plan_lines,
-)
+from dtdr.llm.prompting.render import ShownNames, answer_line, output_names, plan_lines
 from dtdr.llm.prompting.selection import LAYOUTS
 
 _GUIDELINES = """\
@@ -39,11 +34,7 @@ class FillingPrompts:
     """
 
     def __init__(
-        self,
-        tools: Iterable[Tool],
-        *,
-        examples: Examples | None = None,
-        layout: str = LAYOUTS[0],
+        self, tools: Iterable[Tool], *, examples: Examples | None = None, layout: str = LAYOUTS[0]
     ) -> None:
         self.tools = tuple(tools)
         self.names = ShownNames(tool.name for tool in self.tools)
@@ -80,12 +71,7 @@ class FillingPrompts:
             )
         task = self._task(query, calls, tool, known)
         return Prompt(
-            _GUIDELINES,
-            task,
-            _CUE,
-            shown,
-            example_varies=True,
-            is_one_message=self._is_one_message,
+            _GUIDELINES, task, _CUE, shown, example_varies=True, is_one_message=self._is_one_message
         )
 
     def _task(

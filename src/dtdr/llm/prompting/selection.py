@@ -30,7 +30,6 @@ class IclMethod:
         suggests: whether the prompt tells the LLM to prefer the retrieved tools.
         shows_plans: whether the prompt shows demonstrations that use the retrieved tools.
         weighted: whether retrieved tools have their probabilities.
-        summary: one line for people.
     """
 
     name: str
@@ -39,20 +38,19 @@ class IclMethod:
     suggests: bool
     shows_plans: bool
     weighted: bool
-    summary: str
 
 
 _ALL = (
-    IclMethod("none", False, True, False, False, False, "all tools, nothing retrieved"),
-    IclMethod("raw", False, True, False, True, False, "all tools, and plans with the retrieved"),
-    IclMethod("hard", True, False, False, False, False, "only the retrieved tools"),
-    IclMethod("hard-weighted", True, False, False, False, True, "the same, with weights"),
-    IclMethod("soft", False, True, True, False, False, "all tools, the retrieved to be preferred"),
-    IclMethod("soft-weighted", False, True, True, False, True, "the same, with weights"),
-    IclMethod("cached", True, True, False, False, False, "all tools in the constant part, the"
-              " retrieved names last"),
-    IclMethod("cached-weighted", True, True, False, False, True, "the same, with weights"),
-)  # fmt: skip
+    IclMethod("none", False, True, False, False, False),
+    IclMethod("raw", False, True, False, True, False),
+    IclMethod("hard", True, False, False, False, False),
+    IclMethod("hard-weighted", True, False, False, False, True),
+    IclMethod("soft", False, True, True, False, False),
+    IclMethod("soft-weighted", False, True, True, False, True),
+    # All tools are in the constant part, and the names of the retrieved ones come last.
+    IclMethod("cached", True, True, False, False, False),
+    IclMethod("cached-weighted", True, True, False, False, True),
+)
 
 METHODS = {method.name: method for method in _ALL}
 """Every ICL method by the name that users type."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,8 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import RunTexts, name_stems, telling_words
-from dtdr.predict.arguments.values import canonical, read_dates
+from dtdr.predict.arguments.texts import RunTexts, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
@@ -141,11 +141,6 @@ class Candidates:
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
 
 
-@lru_cache(maxsize=64)
-def _dates_of(texts: RunTexts) -> Mapping[int, str]:
-    return read_dates(texts.values, texts.first.tolist(), texts.last.tolist())
-
-
 def _find_mention(texts: RunTexts, form: str) -> str:
     """Whether texts say a constant ``whole``, in ``part``, or ``no``."""
     if form in texts.said:
@@ -236,7 +231,7 @@ class CallCandidates:
         self.state = state
         self.tool = tool
         self.spans: list[tuple[int, int]] = []
-        self._constants = constants
+        self.constants = constants
         self._labels: list[str] = []
         self._values: list[tuple[str, int, str]] = []
 
@@ -253,15 +248,14 @@ class CallCandidates:
     def find(self, slot: str, number: int = 0) -> Candidates:
         """The candidates of a slot, which may be, or be in, an item of a list of this number."""
         state, texts = self.state, self.state.texts
-        key = (self._constants, self.tool, slot)
+        key = (self.constants, self.tool, slot)
         if key not in state.step_memo:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
         last = self.spans[-1][1] if self.spans else state.last_token
         blocks: list[Block] = []
-        has_free_quotation = False
         if found.spans:
-            usage, has_free_quotation = span_usage(state, self.tool, slot, self.spans)
+            usage = span_usage(state, self.tool, slot, self.spans)
             own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
             origins = own[-1][1] if own else -1, last
             distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
@@ -273,7 +267,6 @@ class CallCandidates:
                 blocks.append(Block(rows, found.parts, codes))
         more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
         more.append(f"decided last {self._labels[-1] if self._labels else ''}")
-        more.append(f"free quotation {has_free_quotation}")
         if slot.endswith(ITEM):
             following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
@@ -281,7 +274,7 @@ class CallCandidates:
 
     def _find(self, slot: str) -> Candidates:
         """The candidates of a slot, with the features that no decision changes."""
-        tool, texts, about = self.tool, self.state.texts, self._constants.slot(self.tool, slot)
+        tool, texts, about = self.tool, self.state.texts, self.constants.slot(self.tool, slot)
         spans = len(texts.first) if about.has_texts else 0
         result = Candidates(
             slot,
@@ -289,7 +282,7 @@ class CallCandidates:
             parameter_keys(tool, slot),
             about.type,
             spans,
-            _dates_of(texts) if spans and about.type == "date" else {},
+            read_dates(texts) if spans and about.type == "date" else {},
             ["span", "message span"][: len(texts.parts)],
             np.minimum(texts.span_part[:spans], 1),
         )
@@ -306,7 +299,7 @@ class CallCandidates:
 
     def _add_plain(self, found: Candidates) -> None:
         """What is no value, and what is put together part by part."""
-        about = self._constants.slot(self.tool, found.slot)
+        about = self.constants.slot(self.tool, found.slot)
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]
         kinds = [option.form[1:] for option in options]
@@ -314,10 +307,10 @@ class CallCandidates:
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
-        own = self._constants.slot(self.tool, found.slot).values
+        own = self.constants.slot(self.tool, found.slot).values
         known = {form for form, _ in own}
         name = found.slot.removesuffix("/*").rpartition("/")[2]
-        shared = self._constants.slot(ANY_TOOL, name).values
+        shared = self.constants.slot(ANY_TOOL, name).values
         items = [*own, *(item for item in shared if item[0] not in known)][:MAX_CONSTANTS]
         if not items:
             return
@@ -345,7 +338,7 @@ class CallCandidates:
         kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
         found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
-        if self._constants.slot(self.tool, found.slot).is_composed:
+        if self.constants.slot(self.tool, found.slot).is_composed:
             is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
             whole = np.flatnonzero(is_whole)
             parts = [known.parts[place] for place in whole.tolist()]
@@ -391,9 +384,9 @@ class CallCandidates:
     @cached_property
     def _known(self) -> _Known:
         memo = self.state.step_memo
-        key = (_Known, self._constants)
+        key = (_Known, self.constants)
         if key not in memo:
-            memo[key] = _Known(self.state, self._constants)
+            memo[key] = _Known(self.state, self.constants)
         known: _Known = memo[key]
         return known
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.errors import InputError
 from dtdr.rankers.calibration import fit_isotonic
 
 Floats = npt.NDArray[np.float64]
@@ -60,33 +61,36 @@ class Confidence:
         """How often calls with such a product were right."""
         return float(np.interp(product, *self.curve[:2])) if self.curve.size else product
 
-    def threshold(self, exact: float) -> float | None:
-        """The least probability from which on at least this many of the held-out calls were right.
+    def threshold(self, exact: float = 0.95) -> float | None:
+        """The least probability from which on calls are exactly right this often.
 
         One more call counts as wrong, so that a few that were right by chance do not suffice.
 
         Args:
-            exact: a share, such as 0.95.
+            exact: a share of the held-out calls, above 0 and at most 1.
 
         Returns:
-            The probability; None where no probability is enough.
+            What ``CallPrediction.probability`` has to reach, the right tool given; None where no
+            probability is enough, or where too few demonstrations were there to tell.
+
+        Raises:
+            InputError: the share is not one.
         """
+        if not 0 < exact <= 1:
+            raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
         _, chances, calls, right = self.curve
         above = np.cumsum(calls[::-1])[::-1]
         shares = np.cumsum(right[::-1])[::-1] / (above + 1)
         enough = np.flatnonzero((shares >= exact) & (right > 0))
         return float(chances[enough[0]]) if len(enough) else None
 
-    def coverage(self, probability: float) -> float:
-        """The share of the held-out calls that have at least this probability."""
-        _, chances, calls, _ = self.curve
-        return float(calls[chances >= probability].sum() / max(1.0, calls.sum()))
-
     def describe(self) -> list[dict[str, float]]:
         """Thresholds for some shares of exact calls, with the share of calls that reach them."""
+        _, chances, calls, _ = self.curve
         rows = []
         for exact in _DESCRIBED:
             if (least := self.threshold(exact)) is not None:
-                row = {"exact": exact, "probability": least, "calls": self.coverage(least)}
+                covered = float(calls[chances >= least].sum() / calls.sum())
+                row = {"exact": exact, "probability": least, "calls": covered}
                 rows.append({name: round(value, 4) for name, value in row.items()})
         return rows

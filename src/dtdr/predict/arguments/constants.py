@@ -55,7 +55,7 @@ class SeenValues:
     """In how many runs each value of each slot occurred, by hashes.
 
     Attributes:
-        min_runs: what makes a value frequent, in two groups.
+        min_runs: what makes a value frequent, in two groups; 0 counts nothing.
         counts: by the hash of a value, its runs, and the hash of their group, ``_SEVERAL`` if they
             are not of one group.
     """
@@ -65,7 +65,7 @@ class SeenValues:
 
     def add(self, values: Iterable[int], group: int) -> None:
         """Count one more run, by the hashes of its values and its group."""
-        for value in values:
+        for value in values if self.min_runs else ():
             runs, before = self.counts.get(value, (0, group))
             self.counts[value] = runs + 1, before if before == group else _SEVERAL
 
@@ -139,14 +139,14 @@ class Constants:
     kept, with the number of their runs, so that they can become constants in an update.
 
     Attributes:
-        parameters: the parameters of each tool, in the order in which calls give them.
+        parameters: the parameters of each tool, in the order in which calls first gave them.
         slots: by tool and slot; of ``ANY_TOOL`` and a name the values of all slots of this name.
-        seen: how often each value occurred in which slot; None if no values are kept.
+        seen: how often each value occurred in which slot.
     """
 
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slots: Mapping[Parameter, SlotInfo] = field(default_factory=dict)
-    seen: SeenValues | None = None
+    seen: SeenValues = field(default_factory=lambda: SeenValues(0))
 
     def slot(self, tool: str, name: str) -> SlotInfo:
         """What is known of a slot."""
@@ -155,22 +155,22 @@ class Constants:
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:
         """Count values; ``min_runs`` 0 keeps none."""
-        return cls(seen=SeenValues(min_runs) if min_runs else None).update(demonstrations)
+        return cls(seen=SeenValues(min_runs)).update(demonstrations)
 
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The slots and values of further demonstrations too."""
-        seen = None if self.seen is None else replace(self.seen, counts=dict(self.seen.counts))
-        counts = _Counts(seen or SeenValues(0))
+        seen = replace(self.seen, counts=dict(self.seen.counts))
+        counts = _Counts(seen)
         for item in demonstrations:
             counts.add(item)
         parameters = {
-            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.parameters(tool))))
+            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.given[tool])))
             for tool in (*self.parameters, *counts.given)
         }
         tools = Counter(name for names in parameters.values() for name in names)
         slots = dict(self.slots)
         for key, counted in counts.slots.items():
-            if key[0] != ANY_TOOL or (seen is not None and tools[key[1]] > 1):
+            if key[0] != ANY_TOOL or (seen.min_runs and tools[key[1]] > 1):
                 slots[key] = counted.merge(key, self.slots.get(key), seen)
         return Constants(parameters, slots, seen)
 
@@ -197,7 +197,7 @@ class Constants:
         return {
             "constants": tools,
             "parameters": {tool: list(names) for tool, names in self.parameters.items()},
-            "min_runs": 0 if self.seen is None else self.seen.min_runs,
+            "min_runs": self.seen.min_runs,
         }
 
     @classmethod
@@ -214,8 +214,7 @@ class Constants:
                 slots[tool, name] = msgspec.convert(slot | {"values": values}, SlotInfo)
         names = msgspec.convert(config["parameters"], dict[str, tuple[str, ...]])
         counts = {value: (runs, group) for value, runs, group in seen.tolist()}
-        least = int(config["min_runs"])
-        return cls(names, slots, SeenValues(least, counts) if least else None)
+        return cls(names, slots, SeenValues(int(config["min_runs"]), counts))
 
 
 @dataclass(slots=True)
@@ -230,7 +229,7 @@ class _SlotCounts:
     is_composed: bool = False
     is_said: bool = False
 
-    def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues | None) -> SlotInfo:
+    def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues) -> SlotInfo:
         """What is known of the slot now; an update forgets nothing."""
         before = known or _UNSEEN
         common = max(sorted(self.types), key=self.types.__getitem__, default="")
@@ -241,7 +240,7 @@ class _SlotCounts:
             is_composed=before.is_composed or self.is_composed,
             has_texts=self.is_said or (before.has_texts if known else self.times < _ENOUGH),
         )
-        if seen is None:
+        if not seen.min_runs:
             return merged
         kept = dict(before.values)
         values = {**self.raw, **kept}
@@ -264,13 +263,8 @@ class _Counts:
     def __init__(self, seen: SeenValues) -> None:
         self._seen = seen
         self._values: dict[int, None] = {}
-        self.given: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.given: dict[str, dict[str, None]] = defaultdict(dict)
         self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
-
-    def parameters(self, tool: str) -> list[str]:
-        """Names, in the order in which calls give them; a value often follows from those before."""
-        places = self.given.get(tool, {})
-        return sorted(places, key=lambda name: (sum(places[name]) / len(places[name]), name))
 
     def add(self, item: Demonstration) -> None:
         """One more run."""
@@ -281,8 +275,8 @@ class _Counts:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
                     self._note_field((tool_of[one.call], ""), one.path)
-            for place, (parameter, value) in enumerate(call.arguments.items()):
-                self.given[call.tool][parameter].append(place)
+            for parameter, value in call.arguments.items():
+                self.given[call.tool][parameter] = None
                 self._add_value((call.tool, parameter), value, content)
             content.add(call)
         self._seen.add(self._values, _hash(item.group or f"\x00{item.id}\x00{item.query}"))

@@ -35,7 +35,7 @@ def distances(first: npt.NDArray[np.int64], origin: int) -> npt.NDArray[np.int64
 
 def span_usage(
     state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]]
-) -> tuple[npt.NDArray[np.uint8], bool]:
+) -> npt.NDArray[np.uint8]:
     """Which of m spans overlap with spans that were used.
 
     Args:
@@ -46,22 +46,21 @@ def span_usage(
 
     Returns:
         Positions in ``USAGE``, shape (m,): 1 where any argument used a span, plus 2 where one of
-        this slot's name did, plus 4 where it was this tool's, plus 8 where this call took it; and
-        whether a quotation is left that nothing used.
+        this slot's name did, plus 4 where it was this tool's, plus 8 where this call took it.
     """
     texts = state.texts
     length = np.minimum(texts.last - texts.first, 9)
-    used = np.zeros((4, len(texts.is_quoted) + 1), np.int32)
+    used = np.zeros((4, len(texts.lower) + 1), np.int32)
     earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
     for row, taken in enumerate((*earlier, spans)):
         for first, last in taken:
             used[row, first : last + 1] = 1
-    is_free = bool((texts.is_quoted & (used[0, :-1] + used[3, :-1] == 0)).any())
     sums = np.zeros_like(used)
     sums[:, 1:] = np.cumsum(used[:, :-1], axis=1)
     overlaps = sums[:, texts.last + 1] > sums[:, texts.first]
     code = overlaps[0] + 2 * overlaps[1] + 4 * overlaps[2] + 8 * overlaps[3]
-    return (10 * code + length).astype(np.uint8), is_free
+    result: npt.NDArray[np.uint8] = (10 * code + length).astype(np.uint8)
+    return result
 
 
 @lru_cache(maxsize=1 << 14)
@@ -75,13 +74,7 @@ def constant_features(said: str, rank: int, is_own: bool, given: int) -> Hashes:
         given: how often this parameter took it in this run, at most 2.
     """
     return features(
-        [
-            "c",
-            f"c0 {is_own} {rank}",
-            f"c1 {said} {is_own}",
-            f"c4 {said}",
-            f"c5 {given} {said}",
-        ]
+        ["c", f"c0 {is_own} {rank}", f"c1 {said} {is_own}", f"c4 {said}", f"c5 {given} {said}"]
     )
 
 

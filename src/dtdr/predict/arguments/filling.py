@@ -19,7 +19,7 @@ from dtdr.predict.arguments.candidates import (
     CallCandidates,
     Candidates,
 )
-from dtdr.predict.arguments.constants import Constants, is_filled_object
+from dtdr.predict.arguments.constants import is_filled_object
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import ITEM
@@ -68,67 +68,60 @@ class Choice(NamedTuple):
 NOT_KNOWN = Choice(UNKNOWN, 0.0)
 
 
-class CallFiller:
-    """Fills one call, slot by slot in their order.
+def fill_slot(
+    ranker: CandidateRanker, candidates: CallCandidates, name: str, number: int = 0, depth: int = 0
+) -> Choice:
+    """Decide a slot and its parts; it is unknown where one of its parts is.
 
     Args:
         ranker: weighs candidates.
-        candidates: finds them.
-        constants: fields and types.
+        candidates: of the call, with what was decided before.
+        name: of the slot.
+        number: of the item of a list that it is, or is in.
+        depth: of objects and lists around it.
     """
+    found = candidates.find(name, number)
+    is_first = number == 0 and name.endswith(f"/{ITEM}")
+    shares = ranker.probabilities(found.keys, len(found), found.blocks)
+    choice = choose(found, shares, candidates.spans, is_first=is_first)
+    candidates.decide(found, choice.form, number, choice.span)
+    if choice.form not in (LIST, OBJECT):
+        return choice._replace(value=convert(choice.value, found.type))
+    if depth >= MAX_DEPTH:
+        return NOT_KNOWN
+    if choice.form == LIST:
+        parts = _fill_items(ranker, candidates, f"{name}/{ITEM}", depth + 1)
+        value: Any = [part.value for part in parts if part.form != OMITTED]
+        is_whole = bool(value) and parts[-1].form == OMITTED
+    else:
+        names = candidates.constants.slot(candidates.tool, name).fields
+        parts = [
+            fill_slot(ranker, candidates, f"{name}/{part}", number, depth + 1) for part in names
+        ]
+        given = zip(names, parts, strict=True)
+        value = {part: one.value for part, one in given if one.form != OMITTED}
+        is_whole = bool(value) and not any(part.is_unknown for part in parts)
+    if not is_whole:
+        return NOT_KNOWN
+    joint = math.prod((choice.probability, *(part.probability for part in parts)))
+    sources = tuple(source for part in parts for source in part.sources)
+    return Choice(canonical(value), joint, value, sources)
 
-    def __init__(
-        self, ranker: CandidateRanker, candidates: CallCandidates, constants: Constants
-    ) -> None:
-        self._ranker = ranker
-        self._candidates = candidates
-        self._constants = constants
 
-    def fill(self, name: str, number: int = 0, depth: int = 0) -> Choice:
-        """Decide a slot and its parts; it is unknown where one of its parts is.
-
-        Args:
-            name: of the slot.
-            number: of the item of a list that it is, or is in.
-            depth: of objects and lists around it.
-        """
-        found = self._candidates.find(name, number)
-        is_first = number == 0 and name.endswith(f"/{ITEM}")
-        shares = self._ranker.probabilities(found.keys, len(found), found.blocks)
-        choice = choose(found, shares, self._candidates.spans, is_first=is_first)
-        self._candidates.decide(found, choice.form, number, choice.span)
-        about = self._constants.slot(self._candidates.tool, name)
-        if choice.form not in (LIST, OBJECT):
-            return choice._replace(value=convert(choice.value, about.type))
-        if depth >= MAX_DEPTH:
-            return NOT_KNOWN
-        if choice.form == LIST:
-            parts = self._fill_items(f"{name}/{ITEM}", depth + 1)
-            value: Any = [part.value for part in parts if part.form != OMITTED]
-            is_whole = bool(value) and parts[-1].form == OMITTED
-        else:
-            fields = {part: self.fill(f"{name}/{part}", number, depth + 1) for part in about.fields}
-            parts = list(fields.values())
-            value = {part: one.value for part, one in fields.items() if one.form != OMITTED}
-            is_whole = bool(value) and not any(part.is_unknown for part in parts)
-        if not is_whole:
-            return NOT_KNOWN
-        joint = math.prod((choice.probability, *(part.probability for part in parts)))
-        sources = tuple(source for part in parts for source in part.sources)
-        return Choice(canonical(value), joint, value, sources)
-
-    def _fill_items(self, name: str, depth: int) -> list[Choice]:
-        """The items of a list; the last one is left out unless they are too many or unknown."""
-        items: list[Choice] = []
-        for number in range(MAX_ITEMS):
-            items.append(self.fill(name, number, depth))
-            value = items[-1].value
-            is_repeated = any(value == item.value for item in items[:-1])
-            if items[-1].form == OMITTED:
-                break
-            if items[-1].is_unknown or (isinstance(value, Mapping) and is_repeated):
-                return [NOT_KNOWN]
-        return items
+def _fill_items(
+    ranker: CandidateRanker, candidates: CallCandidates, name: str, depth: int
+) -> list[Choice]:
+    """The items of a list; the last one is left out unless they are too many or unknown."""
+    items: list[Choice] = []
+    for number in range(MAX_ITEMS):
+        items.append(fill_slot(ranker, candidates, name, number, depth))
+        value = items[-1].value
+        is_repeated = any(value == item.value for item in items[:-1])
+        if items[-1].form == OMITTED:
+            break
+        if items[-1].is_unknown or (isinstance(value, Mapping) and is_repeated):
+            return [NOT_KNOWN]
+    return items
 
 
 def choose(
@@ -184,7 +177,7 @@ def choose(
 
 
 def iter_examples(
-    candidates: CallCandidates, constants: Constants, call: ToolCall, parameters: Sequence[str]
+    candidates: CallCandidates, call: ToolCall, parameters: Sequence[str]
 ) -> Iterator[Example]:
     """Every decision of a demonstrated call, each with what was decided before it."""
     state = candidates.state
@@ -203,7 +196,7 @@ def iter_examples(
             for place, item in enumerate([*value, OMITTED]):
                 yield from learn(f"{name}/{ITEM}", item, place, depth + 1)
         elif form == OBJECT:
-            for part in constants.slot(call.tool, name).fields:
+            for part in candidates.constants.slot(call.tool, name).fields:
                 yield from learn(f"{name}/{part}", value.get(part, OMITTED), number, depth + 1)
 
     for name in parameters:

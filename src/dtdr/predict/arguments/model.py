@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,11 +14,11 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
-from dtdr.errors import InputError, ModelError, check_at_least
+from dtdr.errors import ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence
-from dtdr.predict.arguments.constants import Constants, SeenValues
-from dtdr.predict.arguments.filling import CallFiller, iter_examples
+from dtdr.predict.arguments.constants import Constants
+from dtdr.predict.arguments.filling import fill_slot, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
@@ -33,24 +33,6 @@ _DAMAGED = "its part about arguments is damaged, or of another version; fit it a
 _BROKEN = (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError)
 _HELD_OUT = 5
 """Every fifth run is held out to calibrate on, and learned afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentOptions:
-    """How arguments are learned.
-
-    Attributes:
-        min_runs: runs of at least two groups that a value must occur in to be kept as a constant;
-            0 keeps none.
-
-    Raises:
-        InputError: it is negative.
-    """
-
-    min_runs: int = 3
-
-    def __post_init__(self) -> None:
-        check_at_least(0, min_runs=self.min_runs)
 
 
 class ArgumentModel:
@@ -92,8 +74,8 @@ class ArgumentModel:
         cls,
         demonstrations: Sequence[Demonstration],
         tools: Sequence[Tool] = (),
-        options: ArgumentOptions | None = None,
         *,
+        value_runs: int = 3,
         seed: int = 0,
     ) -> ArgumentModel:
         """Learn from demonstrations with arguments.
@@ -101,28 +83,30 @@ class ArgumentModel:
         Args:
             demonstrations: of any version; outputs and earlier turns are used where there are any.
             tools: for the parameters of tools that no demonstration calls.
-            options: which values are kept as constants.
+            value_runs: runs of at least two groups that a value must occur in to be kept as a
+                constant; 0 keeps none.
             seed: of the order of examples.
+
+        Raises:
+            InputError: ``value_runs`` is negative.
         """
-        options = options or ArgumentOptions()
-        constants = Constants.fit(demonstrations, min_runs=options.min_runs)
+        check_at_least(0, value_runs=value_runs)
+        constants = Constants.fit(demonstrations, min_runs=value_runs)
         model = cls(constants, CandidateRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
             demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
-        numbers: dict[str, int] = {}
-        groups = [
-            numbers.setdefault(item.group or f"\x00{place}", len(numbers))
-            for place, item in enumerate(demonstrations)
-        ]
-        pairs = list(zip(demonstrations, groups, strict=True))
-        held = [pair for pair in pairs if pair[1] % _HELD_OUT == 0]
-        if len(numbers) < 2 * _HELD_OUT:
-            held = []
-        model._train([item for item, group in pairs if not held or group % _HELD_OUT], seed)
-        if held:
-            model._calibrate([item for item, _ in held])
-            model._train([item for item, _ in held], seed + 1)
+        groups: dict[str, int] = {}
+        learned, held = list[Demonstration](), list[Demonstration]()
+        for place, item in enumerate(demonstrations):
+            group = groups.setdefault(item.group or f"\x00{place}", len(groups))
+            (learned if group % _HELD_OUT else held).append(item)
+        if len(groups) < 2 * _HELD_OUT:
+            model._train(demonstrations, seed)
+        else:
+            model._train(learned, seed)
+            model._calibrate(held)
+            model._train(held, seed + 1)
         model.ranker.finish()
         return model
 
@@ -173,7 +157,7 @@ class ArgumentModel:
         for state, call in iter_calls(demonstrations):
             candidates = CallCandidates(state, call.tool, self.constants)
             parameters = self._parameters(call.tool, call.arguments)
-            examples += iter_examples(candidates, self.constants, call, parameters)
+            examples += iter_examples(candidates, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
                 self.ranker.train(examples, EPOCHS, seed)
                 examples.clear()
@@ -204,23 +188,6 @@ class ArgumentModel:
         state = state.with_names(self.names)
         return replace(self._fill(self.names.get(tool, tool), state)[0], tool=tool)
 
-    def threshold(self, exact: float = 0.95) -> float | None:
-        """The least probability at which calls are exactly right this often.
-
-        Args:
-            exact: a share of the held-out calls, above 0 and at most 1.
-
-        Returns:
-            What ``CallPrediction.probability`` has to reach, the right tool given; None where no
-            probability is enough, or where too few demonstrations were there to tell.
-
-        Raises:
-            InputError: the share is not one.
-        """
-        if not 0 < exact <= 1:
-            raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
-        return self.confidence.threshold(exact)
-
     def _declared(self, tool: str) -> dict[str, Parameter]:
         declared = self.tools[tool].parameters if tool in self.tools else ()
         return {item.name: item for item in declared}
@@ -238,11 +205,10 @@ class ArgumentModel:
         unknown: list[str] = []
         shares: dict[str, float] = {}
         candidates = CallCandidates(state, tool, self.constants)
-        filler = CallFiller(self.ranker, candidates, self.constants)
         seen, declared = self.constants.parameters.get(tool, ()), self._declared(tool)
         product = 1.0
         for parameter in self._parameters(tool):
-            choice = filler.fill(parameter)
+            choice = fill_slot(self.ranker, candidates, parameter)
             product *= choice.probability
             about = declared.get(parameter)
             if choice.form == OMITTED:
@@ -269,12 +235,11 @@ class ArgumentModel:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         buckets, weights = self.ranker.arrays()
-        seen = self.constants.seen or SeenValues(0)
         return {
             "buckets": buckets,
             "weights": weights.astype(np.float16),
             "confidence": self.confidence.curve,
-            "seen": seen.array(),
+            "seen": self.constants.seen.array(),
         }
 
     def config(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ candidates may have the wanted value: the loss is the negative log of their join
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -82,6 +82,7 @@ def buckets(hashes: Hashes, keys: Hashes) -> Buckets:
     return mixed.view(np.int32)
 
 
+@dataclass(slots=True, eq=False)
 class Rows:
     """Rows of features, which one slot after the other is scored with.
 
@@ -92,21 +93,16 @@ class Rows:
         known: scores by keys, with the mark of the weights that gave them; a ranker's own.
     """
 
-    __slots__ = ("hashes", "known", "lengths", "levels")
-
-    def __init__(
-        self, hashes: Hashes, lengths: npt.NDArray[np.int64], levels: int = LEVELS
-    ) -> None:
-        self.hashes = hashes
-        self.lengths = lengths
-        self.levels = levels
-        self.known: dict[bytes, tuple[object, npt.NDArray[np.float32]]] = {}
+    hashes: Hashes
+    lengths: npt.NDArray[np.int64]
+    levels: int = LEVELS
+    known: dict[bytes, tuple[object, Floats]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Sequence[Hashes]) -> Rows:
+    def of(cls, parts: Sequence[Hashes], levels: int = LEVELS) -> Rows:
         """Rows of any length."""
         lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-        return cls(np.concatenate(parts) if parts else np.zeros(0, np.uint32), lengths)
+        return cls(np.concatenate([np.zeros(0, np.uint32), *parts]), lengths, levels)
 
     @classmethod
     def of_table(cls, table: Hashes, levels: int = LEVELS) -> Rows:
@@ -120,9 +116,7 @@ class Rows:
             return self, codes
         ends = np.cumsum(self.lengths)
         parts = [self.hashes[ends[row] - self.lengths[row] : ends[row]] for row in used.tolist()]
-        rows = Rows.of(parts)
-        rows.levels = self.levels
-        return rows, renumbered
+        return Rows.of(parts, self.levels), renumbered
 
 
 class Block(NamedTuple):
@@ -164,13 +158,8 @@ class CandidateRanker:
     def __init__(self, buckets: Buckets | None = None, weights: Floats | None = None) -> None:
         places = np.zeros(0, np.int32) if buckets is None else buckets
         own = np.zeros(0, np.float32) if weights is None else weights
-        is_sound = (
-            own.ndim == 1
-            and own.shape == places.shape
-            and bool(((places >= 0) & (places < BUCKETS)).all())
-            and bool(np.isfinite(own).all())
-        )
-        if not is_sound:
+        is_bucket = (places >= 0) & (places < BUCKETS)
+        if own.ndim != 1 or own.shape != places.shape or not (is_bucket & np.isfinite(own)).all():
             raise ValueError("no buckets and weights")
         self._weights = np.zeros(BUCKETS, np.float32)
         self._weights[places] = own
@@ -303,14 +292,10 @@ class _Batch:
         local[self.columns] = np.arange(len(self.columns), dtype=np.int32)
         self._features = _matrix(rows, local[places], (len(self.lengths), len(self.columns)))
 
-    def scores(self, weights: Floats) -> Floats:
-        """Of each candidate, with the weights of ``columns``."""
-        result: Floats = self._rows @ (self._features @ weights)
-        return result
-
     def gradient(self, weights: Floats) -> Floats:
         """The derivative of the loss by the weights; shape (w,)."""
-        raised = np.exp(np.minimum(self.scores(weights).astype(np.float64), _HIGHEST))
+        scores = (self._rows @ (self._features @ weights)).astype(np.float64)
+        raised = np.exp(np.minimum(scores, _HIGHEST))
         wanted = np.where(self._is_target, raised, 0.0)
         count, owner = self._count, self.owner
         errors = raised / np.bincount(owner, raised, count)[owner]

@@ -19,12 +19,14 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import READ_LENGTH
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
-from dtdr.predict.arguments.values import canonical
+from dtdr.predict.arguments.values import canonical, read_date
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
 MAX_SPAN = 9
 """Tokens of a span that is not a whole quotation."""
+_LONGEST_DATE = 40
+"""Characters."""
 
 _TOKEN = re.compile(
     r"(?:[/~#](?=\w)|(?<![\w)])-(?=\d))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S"
@@ -52,7 +54,6 @@ class TokenizedText:
         text: as it was given.
         lower: the n tokens in lower case.
         starts, ends: first and last (exclusive) character of each token.
-        is_quoted: whether each token is between quotation marks; shape (n,).
         rows: features of tokens as the first of a span, as the last of one, and of types of spans.
         spans: first and last token and type of each of the m spans, rows there; shape (3, m).
         values: the spans as written.
@@ -65,7 +66,6 @@ class TokenizedText:
     lower: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
-    is_quoted: npt.NDArray[np.bool_]
     rows: tuple[Rows, ...]
     spans: npt.NDArray[np.int64]
     values: tuple[str, ...]
@@ -96,7 +96,6 @@ def tokenize(text: str) -> TokenizedText:
         lower,
         starts,
         ends,
-        np.array([number >= 0 for number in quotation], np.bool_),
         tuple(map(Rows.of_table, (first_features, last_features, of_types.reshape(-1, 3)))),
         np.array(columns, np.int64).reshape(-1, 3).T,
         values,
@@ -291,7 +290,6 @@ class RunTexts:
         parts: the texts; those of earlier messages are newest first.
         offsets: the first token of each part; shape (parts,).
         lower: all tokens in lower case, with ``$`` after those of each part.
-        is_quoted: whether each token is between quotation marks.
         values, forms: the spans as written and as they are compared.
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
@@ -306,7 +304,6 @@ class RunTexts:
     parts: tuple[TokenizedText, ...]
     offsets: tuple[int, ...]
     lower: tuple[str, ...]
-    is_quoted: npt.NDArray[np.bool_]
     values: tuple[str, ...]
     forms: tuple[str, ...]
     places: Mapping[str, Sequence[int]]
@@ -376,7 +373,6 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         parts,
         tuple(offsets.tolist()),
         tuple(word for part in parts for word in (*part.lower, "$")),
-        np.concatenate([np.append(part.is_quoted, False) for part in parts]),
         tuple(values),
         tuple(forms),
         dict(places),
@@ -384,3 +380,23 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         features([f"w {word}" for word in words]),
         frozenset(stem(word) for part in parts for word in part.lower),
     )
+
+
+@lru_cache(maxsize=64)
+def read_dates(texts: RunTexts) -> Mapping[int, str]:
+    """The spans that say a date in words and nothing else, and the date."""
+    dates: dict[int, str] = {}
+    for place, value in enumerate(texts.values):
+        if len(value) < _LONGEST_DATE and (date := read_date(value)):
+            dates[place] = date
+
+    def contains(place: int, other: int) -> bool:
+        is_same = dates[other] == dates[place] and other != place
+        (first, last), (start, end) = texts.span(place), texts.span(other)
+        return is_same and first <= start and end <= last
+
+    return {
+        place: date
+        for place, date in dates.items()
+        if not any(contains(place, other) for other in dates)
+    }

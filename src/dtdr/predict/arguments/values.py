@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
@@ -62,7 +62,7 @@ def _number(text: str) -> str:
 def type_of(value: Any) -> str:
     """The JSON-schema type of a value; ``date`` for a text that is one."""
     if isinstance(value, str):
-        return "date" if is_date(value) else "string"
+        return "date" if _ISO.fullmatch(value) else "string"
     return _TYPES.get(type(value), "null")
 
 
@@ -139,17 +139,11 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOST_TOKENS = 5
-_MOST_CHARACTERS = 40
 _LANGUAGES = ["en", "de", "es", "fr", "it", "nl", "pt"]
 """To try every language that dateparser knows takes a second where a text is no date."""
 _WORD = re.compile(r"[^\W\d_]{3,}\.?")
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?", re.IGNORECASE)
 _YEAR = re.compile(r"\d{4}")
-
-
-def is_date(value: str) -> bool:
-    """Whether a text is a date as parameters take it."""
-    return _ISO.fullmatch(value) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -177,32 +171,6 @@ def _parser() -> Any:
     # No relative dates: when a run was made is not known.
     settings = {"REQUIRE_PARTS": ["day", "month", "year"], "PARSERS": ["absolute-time"]}
     return DateDataParser(languages=_LANGUAGES, settings=settings)
-
-
-def read_dates(
-    values: Sequence[str], first: Sequence[int], last: Sequence[int]
-) -> Mapping[int, str]:
-    """The spans that say a date and nothing else, and the date.
-
-    Args:
-        values: of the spans.
-        first: token of each.
-        last: token of each.
-    """
-    dates: dict[int, str] = {}
-    for place, value in enumerate(values):
-        if len(value) < _MOST_CHARACTERS and (date := read_date(value)):
-            dates[place] = date
-
-    def contains(place: int, other: int) -> bool:
-        is_same = dates[other] == dates[place] and other != place
-        return is_same and first[place] <= first[other] and last[other] <= last[place]
-
-    return {
-        place: date
-        for place, date in dates.items()
-        if not any(contains(place, other) for other in dates)
-    }
 
 
 # -- texts

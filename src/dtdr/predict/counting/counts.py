@@ -25,6 +25,9 @@ from dtdr.text.encoders.lexical import words
 Numbers = npt.NDArray[np.uint64]
 Phrases = npt.NDArray[np.uint32]
 
+SAMPLE = 100_000
+"""Default limit of demonstrations to learn from."""
+
 PER_TOOL = 20
 """Demonstrations of each tool that a sample has, if there are this many. With fewer, dtdr-f ranks a
 tool mostly by its description."""

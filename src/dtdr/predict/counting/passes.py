@@ -31,21 +31,12 @@ Result = TypeVar("Result")
 _NONE: Numbers = np.empty(0, np.uint64)
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The first pass over a part.
-
-    Attributes:
-        counts: of its demonstrations.
-        numbers: of their ids.
-        bad: records that were left out.
-        is_whole: whether the file could be read to its end.
-    """
+class Counted(NamedTuple):
+    """The first pass over a part: counts, numbers of its ids (none if unreadable), bad records."""
 
     counts: Counts
     numbers: Numbers
     bad: BadRecords
-    is_whole: bool = True
 
 
 @dataclass
@@ -83,7 +74,7 @@ def count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
         counts, numbers = empty.count(_read_facts(part, odd))
     except InputError as error:
         leave_out(str(error), bad)
-        return Counted(empty, _NONE, bad, is_whole=False)
+        return Counted(empty, _NONE, bad)
     if any(odd):
         more, more_numbers = empty.count(map(Facts.of, _read_records(part, bad, odd)))
         counts, numbers = counts.merge(more), np.concatenate([numbers, more_numbers])
@@ -100,10 +91,7 @@ def _iter_batches(part: Part, columns: Sequence[str]) -> Iterator[Any]:
     try:
         with shard.open() as stream:
             yield from parquet.iter_batches(
-                stream,
-                needed=parquet.NEEDED,
-                known=columns,
-                groups=part.groups,
+                stream, needed=parquet.NEEDED, known=columns, groups=part.groups
             )
     except InputError as error:
         raise InputError(f"{shard.name}: {error}") from error
@@ -275,7 +263,7 @@ def draw_sample(
     parts = find_parts(paths)
     empty = Counts(size, seed)
     skip_bad = bad is not None and not bad.is_strict
-    whole: list[Part] = []
+    readable: list[Part] = []
     numbers: list[Numbers] = []
 
     def take_counts() -> Iterator[Counts]:
@@ -286,8 +274,8 @@ def draw_sample(
             numbers.append(one.numbers)
             if bad is not None:
                 bad.update(one.bad)
-            if one.is_whole:
-                whole.append(part)
+            if len(one.numbers):
+                readable.append(part)
             yield one.counts
 
     counts = merge_all(take_counts()) or empty
@@ -306,7 +294,7 @@ def draw_sample(
     numbered: list[tuple[int, Demonstration]] = []
     left_out, is_whole = 0, True
     collected = run_parallel(
-        collect_part, whole, chosen, seed, skip_bad, workers=workers, label="Sampling"
+        collect_part, readable, chosen, seed, skip_bad, workers=workers, label="Sampling"
     )
     for one in collected:
         numbered += one.demonstrations

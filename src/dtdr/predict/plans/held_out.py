@@ -13,8 +13,7 @@ import numpy.typing as npt
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.predict.plans.best_first import Multiset
-from dtdr.predict.plans.features import PlanSet, find_plans
-from dtdr.predict.plans.ranker import PlanRanker
+from dtdr.predict.plans.ranker import PlanRanker, PlanSet, find_plans
 from dtdr.predict.plans.spans import SpanTagger, read_spans
 from dtdr.rankers.base import HeldOutFold
 

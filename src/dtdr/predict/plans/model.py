@@ -17,10 +17,9 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.best_first import MOST_CALLS
-from dtdr.predict.plans.features import BY_TOOL, SIGNS, find_plans
 from dtdr.predict.plans.held_out import Check, Confidence, fit_ranker, hold_out, rank_held_out
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
-from dtdr.predict.plans.ranker import PlanRanker
+from dtdr.predict.plans.ranker import BY_TOOL, SIGNS, PlanRanker, find_plans
 from dtdr.predict.plans.spans import BUCKETS, SpanTagger, read_spans
 from dtdr.predict.plans.two_requests import QueryLengths, Ranked, add_plans_for_two
 from dtdr.predict.steps import RunRanker
@@ -93,12 +92,7 @@ class PlanModel:
         )
 
     def predict(
-        self,
-        run: Run,
-        state: StepState,
-        steps: RunRanker,
-        k: int,
-        arguments: ArgumentModel | None,
+        self, run: Run, state: StepState, steps: RunRanker, k: int, arguments: ArgumentModel | None
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none if no plan ends.
 

@@ -90,11 +90,7 @@ class MiniLMEncoder(Encoder):
         for row, sequence in enumerate(tokens):
             ids[row, : len(sequence)] = sequence
             mask[row, : len(sequence)] = 1
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "token_type_ids": np.zeros_like(ids),
-        }
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         hidden = self._session.run(
             None, {item.name: inputs[item.name] for item in self._session.get_inputs()}
         )[0]

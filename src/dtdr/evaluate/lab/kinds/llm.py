@@ -126,7 +126,7 @@ def _prepare(
         retriever.ranker.plans = {item.query: item.plan for item in data.test}
     mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
     chosen: dict[str, Any] = {}
-    if spec.get("mask") == "paper" and retriever.cut is None:
+    if spec.get("mask") == "paper" and retriever.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
         "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",

@@ -11,7 +11,7 @@ import numpy as np
 
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Message
-from dtdr.data.run import CallLike, Run
+from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
 from dtdr.rankers.base import UNKNOWN, Ranker, StepState
 from dtdr.rankers.explanation import Explanation
@@ -171,20 +171,3 @@ class ReplayedState:
     def copy(self) -> ReplayedState:
         """A copy that can continue differently."""
         return ReplayedState(self._steps, self._prepared, self._run.copy())
-
-
-class Prepared:
-    """One query and what came before it, encoded once by ``Model.prepare``.
-
-    It uses the model as it was at that moment, and has no state.
-    """
-
-    __slots__ = ("_prepared", "_run", "_steps")
-
-    def __init__(self, steps: RunRanker, run: Run) -> None:
-        self._steps, self._run = steps, run
-        self._prepared = steps.ranker.prepare_all([run])[0]
-
-    def rank(self, history: Sequence[CallLike] = ()) -> Ranking:
-        """Like ``Model.rank`` with the query and this history."""
-        return self._steps.rank([self._run.with_calls(history)], [self._prepared])[0]

@@ -57,7 +57,7 @@ def make_log(steps: Sequence[Step], *, tools: Sequence[str] = TOOLS, **header) -
         "rank_microseconds_median": 12.5,
     }
     values.update(header)
-    builder = RunLogBuilder(tools, values.get("coverage_cuts"))
+    builder = RunLogBuilder(tools)
     for step in steps:
         builder.add(**step)
     return builder.build(RunHeader(tools=tuple(tools), **values))
@@ -69,7 +69,6 @@ def records_of(log: RunLog) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for i in range(len(log)):
         count = int(log.accepted[i])
-        kept = int((log.head[i] >= 0).sum())
         confidence = float(log.confidence[i])
         records.append(
             {
@@ -81,8 +80,8 @@ def records_of(log: RunLog) -> list[dict[str, Any]]:
                 "ranks": [int(rank) or None for rank in log.ranks[i, :count]],
                 "probabilities": log.probabilities[i, :count].tolist(),
                 "next_in_log": [names[place] for place in log.acceptable[i, log.in_log[i] > 0]],
-                "head": [names[place] for place in log.head[i, :kept]],
-                "head_probabilities": log.head_probabilities[i, :kept].tolist(),
+                "best": names[log.best[i]],
+                "best_probability": float(log.best_probability[i]),
                 "confidence": None if math.isnan(confidence) else confidence,
             }
         )

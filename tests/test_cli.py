@@ -171,6 +171,17 @@ MISUSE = {
         "model q --select retriever --examples nowhere.jsonl": "cannot read nowhere.jsonl",
     },
     "learn": {"model": "name the feedback log"},
+    "serve": {
+        "'a b=model'": "cannot name a model",
+        "m=model m=model": "two models are named 'm'",
+        "m=": "has no folder",
+        "model --watch -1": "must not be negative",
+        "model --port 70000": "between 0 and 65535",
+        "model --host no.such.host.invalid --keys x": "cannot read x",
+        "model --limit body_bytes=0": "body_bytes is 0",
+        "model --limit body=9": "unknown key of --limit 'body'",
+        "model --limit tools=many": "expected a whole number",
+    },
     "data": {
         "stats moon": "unknown dataset 'moon'",
         "convert moon -o x": "unknown dataset 'moon'; choose one of",
@@ -199,33 +210,9 @@ def test_misuse_is_one_sentence_that_names_the_remedy(command, said, folder, cli
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("command", ["inspect", "rank"])
 @pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda model: (model / "config.json").write_text("{", encoding="utf-8"), "damaged"),
-        (lambda model: (model / "config.json").unlink(), "no readable config.json"),
-        (lambda model: (model / "model.safetensors").unlink(), "missing or cannot be read"),
-        (lambda model: (model / "model.safetensors").write_bytes(b"\x08"), "not a safetensors"),
-        (lambda model: change_config(model, format_version=99), "format version 99"),
-        (lambda model: change_config(model, retriever="dtdr-x"), "unknown retriever 'dtdr-x'"),
-    ],
-    ids=["broken config", "no config", "no weights", "other weights", "version", "retriever"],
-)
-def test_a_damaged_model_is_one_sentence_that_names_what_is_wrong(
-    tmp_path, cli, command, damage, said
-):
-    data = small_data.write(tmp_path)
-    cli("fit", data, "-o", tmp_path / "model", "--retriever", "random", "--no-plans")
-    damage(tmp_path / "model")
-    shown = cli(command, tmp_path / "model", *(["mail Ann"] if command == "rank" else []))
-    assert shown.code in (1, 2)
-    assert is_one_sentence(shown.err)
-    assert said in shown.err
-
-
-@pytest.mark.parametrize(
-    "command", ["rank none q", "predict none q", "inspect none", "inspect .", "advise none x"]
+    "command",
+    ["rank none q", "predict none q", "inspect none", "inspect .", "advise none x", "serve none"],
 )
 def test_no_model_is_exit_code_1(command, tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -239,7 +226,9 @@ def test_no_model_is_exit_code_1(command, tmp_path, cli, monkeypatch):
     [
         ("data download taskbench_multimedia", "huggingface_hub", "hub"),
         ("lab run retrieval --quick", "jinja2", "lab"),
+        ("serve model", "starlette", "server"),
         ("serve model", "uvicorn", "server"),
+        ("serve model", "prometheus_client", "server"),
         ("data convert demonstrations.jsonl -o x.parquet", "pyarrow", "parquet"),
     ],
 )

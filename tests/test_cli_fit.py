@@ -7,6 +7,8 @@ import pytest
 
 from dtdr import fit as fit_retriever
 from dtdr import load
+from dtdr.cli.options import parse_settings
+from dtdr.cli.output import quote
 from tests import small_data
 from tests.command_line import is_one_sentence, start
 from tests.helpers import sha256_of
@@ -38,6 +40,7 @@ def test_fit_writes_a_model_that_loads_and_says_what_it_learned(fit, tmp_path):
     assert (shown.code, shown.err) == (0, "")
     assert "12 synthetic demonstrations" not in shown.out
     assert "12 demonstrations of 6 tools" in shown.out
+    assert shown.out.splitlines()[-1].startswith(f'try: dtdr rank {tmp_path / "model"} "Mail Ann')
     model = load(tmp_path / "model")
     assert model.training_.demonstrations == 12
     tools = {tool.name: tool for tool in model.tools_}
@@ -52,37 +55,27 @@ def test_fit_writes_a_model_that_loads_and_says_what_it_learned(fit, tmp_path):
         ("costs $5", "'costs $5'"),
     ],
 )
-def test_the_line_to_try_is_quoted_as_in_a_script(query, said, tmp_path, cli):
-    data = tmp_path / "runs.jsonl"
-    data.write_text(json.dumps({"id": "1", "query": query, "calls": ["a"]}) + "\n")
-    model = tmp_path / "model"
-    shown = cli("fit", data, "-o", model, "--retriever", "random", "--no-plans")
-    line = shown.out.splitlines()[-1]
-    assert line == f"try: dtdr rank {model} {said}"
-    assert shlex.split(line)[-1] == query
+def test_the_line_to_try_is_quoted_as_in_a_script(query, said):
+    assert quote(query) == said
+    assert shlex.split(said) == [query]
 
 
-def test_tools_named_by_the_user_are_used_instead(fit, tmp_path):
-    path = tmp_path / "other.json"
-    path.write_text('[{"name": "teleport", "description": "Be there at once"}]', encoding="utf-8")
-    fit("--tools", path)
-    tools = {tool.name: tool.description for tool in load(tmp_path / "model").tools_}
-    assert tools["teleport"] == "Be there at once"
-    assert tools["weather"] == ""
-
-
-def test_split_leaves_the_held_out_side_unlearned(fit, tmp_path):
-    split = tmp_path / "split.json"
+def test_tools_split_and_settings_reach_the_fit(fit, tmp_path):
+    tools, split = tmp_path / "other.json", tmp_path / "split.json"
+    tools.write_text('[{"name": "teleport", "description": "Be there at once"}]', encoding="utf-8")
     split.write_text('{"records": 12, "train": [0, 1, 2, 3], "test": [4, 5]}', encoding="utf-8")
-    assert fit("--split", split, "--json").json()["demonstrations"] == 4
+    more = ("--tools", tools, "--split", split, "--set", "weighted=False")
+    assert fit(*more, "--json", retriever="dr").json()["demonstrations"] == 4
+    model = load(tmp_path / "model")
+    described = {tool.name: tool.description for tool in model.tools_}
+    assert (described["teleport"], described["weather"]) == ("Be there at once", "")
+    assert model.parameters()["weighted"] is False
 
 
-@pytest.mark.parametrize(
-    ("given", "value"), [("False", False), ("false", False), ("True", True), ("true", True)]
-)
-def test_truth_is_read_as_python_and_as_json_write_it(fit, tmp_path, given, value):
-    assert fit("--set", f"weighted={given}", retriever="dr").code == 0
-    assert load(tmp_path / "model").parameters()["weighted"] is value
+def test_settings_are_read_as_python_and_as_json_write_them():
+    texts = ["a=True", "b=true", "c=None", "d=null", "e=2.5", "f=text"]
+    values = {"a": True, "b": True, "c": None, "d": None, "e": 2.5, "f": "text"}
+    assert parse_settings(texts) == values
 
 
 def test_existing_model_is_replaced_with_force_only(fit, tmp_path):
@@ -117,20 +110,6 @@ def test_bad_records_are_named_by_file_and_line_or_counted(fit, data, tmp_path):
     assert (found["demonstrations"], found["skipped_bad"]) == (12, 2)
     assert "left out 2 bad records in all" in shown.err
     assert f"{data}:13: not a line of JSON" in shown.err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("demonstrations.jsonl", "", "has no demonstration"),
-        ("tools.json", '[{"name": "a"}, {"name": "a"}]', "two tools are named 'a'"),
-    ],
-)
-def test_files_that_cannot_be_used_are_an_error(fit, tmp_path, name, content, said):
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    shown = fit()
-    assert shown.code == 2
-    assert said in shown.err
 
 
 # -- logs --------------------------------------------------------------------------------------

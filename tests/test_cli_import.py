@@ -79,13 +79,12 @@ def test_options_reach_the_import(log, tmp_path):
     rules = tmp_path / "rules.json"
     rules.write_text('{"topic": "sales"}', encoding="utf-8")
     done = call(
-        "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--turns", "whole-query",
-        "--set", "references=false", "--redact-rules", rules, "--set", "output_length=0",
+        "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--set", "references=false",
+        "--redact-rules", rules, "--set", "output_length=0",
     )  # fmt: skip
-
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "d.jsonl").read_text(encoding="utf-8"))
-    assert record["query"] == "Mail [email] the report\nThanks"
+    assert record["query"] == "Mail [email] the report"
     assert record["calls"][0]["arguments"] == {"about": "[topic]"}
     assert record["calls"][1]["arguments"]["file"] == "rep-99120"
     assert "output" not in record["calls"][0]

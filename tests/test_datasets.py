@@ -431,11 +431,9 @@ def test_traject_bench_has_what_its_calls_returned_where_that_is_known(data_dir,
     assert [call.status for call in calls] == ["ok", "error", "ok"]
     assert calls[0].output[0]["kanji"] == {"character": "親", "stroke": 16}
     assert calls[1].output == "ERROR: Failed after 5 attempts"
-
     alone = tmp_path / "sequential.jsonl"
     shutil.copy(data_dir / "traject_bench" / "sequential.jsonl", alone)
     assert next(traject_bench.read(alone)).plan.calls[0].output is None
-
     (tmp_path / "outputs.jsonl").write_text('[{"status": "success", "output": "x"}]\n')
     with pytest.raises(InputError, match=r"jsonl:1: outputs\.jsonl has not one output a call"):
         next(traject_bench.read(alone))
@@ -454,7 +452,6 @@ def test_tau_airline_has_runs_of_several_turns_with_their_outputs(data_dir):
     assert all(call.status != "unknown" and call.step for call in calls)
     assert len(runs) <= 140
     assert set(runs.values()) == {"success", "failure"}
-
     later = next(item for item in dataset.demonstrations if item.plan.earlier)
     assert later.before[0].role == "user"
     used = [path for call in calls for _, path in find_references(call.arguments)]

@@ -1,13 +1,12 @@
 """TaskBench in each of the styles in which it is published, on records written here."""
 
 import json
-import sys
 from collections import Counter
 
 import pytest
 
 from dtdr.data.jsonl import BadRecords
-from dtdr.errors import InputError, MissingExtraError
+from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import taskbench
 
@@ -194,36 +193,10 @@ def test_what_was_repaired_is_among_the_remarks_of_the_set(full_copy):
         datasets.load("taskbench_multimedia", data_dir=full_copy)
 
 
-@pytest.mark.parametrize("style", [NEW, OLD, in_strings(NEW), in_strings(OLD)])
-@pytest.mark.parametrize("file", ["data.parquet", "improved.parquet"])
-def test_parquet_holds_the_same_demonstrations(file, style, full_copy):
-    pyarrow = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = full_copy / "taskbench" / "data_multimedia" / "data.json"
-    path.unlink()
-    rows = [{**style, "id": str(number)} for number in range(3)]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path.with_name(file), row_group_size=2)
-    dataset = datasets.load("taskbench_multimedia", data_dir=full_copy)
-    assert [item.id for item in dataset.demonstrations] == ["0", "1", "2"]
-    assert dataset.demonstrations[0].plan == taskbench.convert(NEW).plan
-
-
-def test_parquet_may_mix_old_and_new_keys(full_copy):
-    pyarrow = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = full_copy / "taskbench" / "data_multimedia" / "data.json"
-    path.unlink()
-    columns = dict.fromkeys((*OLD, *NEW))
-    rows = [{**columns, **in_strings(one), "id": str(n)} for n, one in enumerate((OLD, NEW))]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path.with_name("data.parquet"))
-    dataset = datasets.load("taskbench_multimedia", data_dir=full_copy)
-    assert [item.plan for item in dataset.demonstrations] == [taskbench.convert(NEW).plan] * 2
-
-
 @pytest.mark.parametrize(
     ("written", "arguments"),
     [
-        (json.dumps([{"name": "place", "value": "Oslo"}]), {"place": "Oslo"}),  # in Parquet
+        ([{"name": "place", "value": "Oslo"}], {"place": "Oslo"}),
         ("x", {"arg0": "x"}),
         ({"in": ["x"]}, {"in": ["x"]}),
         (["Image-to-Text is fun", "<b>"], {"arg0": "Image-to-Text is fun", "arg1": "<b>"}),
@@ -232,14 +205,6 @@ def test_parquet_may_mix_old_and_new_keys(full_copy):
 def test_arguments_are_lists_objects_or_texts(written, arguments):
     plan = taskbench.convert(nodes_only([NODES[0], {"task": "get", "arguments": written}])).plan
     assert plan.calls[1].arguments == arguments
-
-
-def test_parquet_without_the_extra_names_it(full_copy, monkeypatch):
-    path = full_copy / "taskbench" / "data_multimedia" / "data.json"
-    path.rename(path.with_name("data.parquet"))
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"dtdr\[parquet\]"):
-        datasets.load("taskbench_multimedia", data_dir=full_copy)
 
 
 @pytest.mark.parametrize(

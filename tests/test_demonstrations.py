@@ -112,17 +112,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, message):
         list(read_demonstrations(path))
 
 
-def test_an_existing_file_is_kept_unless_forced(tmp_path):
-    path = tmp_path / "d.jsonl"
-    path.write_text("mine")
-    with pytest.raises(OutputError, match="--force"):
-        save_demonstrations(path, [Demonstration.from_dict(GOOD)])
-    assert path.read_text() == "mine"
-    save_demonstrations(path, [Demonstration.from_dict(GOOD)], force=True)
-    assert len(list(read_demonstrations(path))) == 1
-
-
-def test_a_write_that_fails_in_the_middle_leaves_the_old_file(tmp_path):
+def test_a_file_is_replaced_as_a_whole_and_with_force_only(tmp_path):
     path = tmp_path / "d.jsonl"
     path.write_text("mine")
 
@@ -130,10 +120,14 @@ def test_a_write_that_fails_in_the_middle_leaves_the_old_file(tmp_path):
         yield Demonstration.from_dict(GOOD)
         raise KeyboardInterrupt
 
+    with pytest.raises(OutputError, match="--force"):
+        save_demonstrations(path, [Demonstration.from_dict(GOOD)])
     with pytest.raises(KeyboardInterrupt):
         save_demonstrations(path, broken(), force=True)
     assert path.read_text() == "mine"
     assert [item.name for item in tmp_path.iterdir()] == ["d.jsonl"]
+    save_demonstrations(path, [Demonstration.from_dict(GOOD)], force=True)
+    assert len(list(read_demonstrations(path))) == 1
 
 
 def test_tools_are_read_in_every_common_shape(tmp_path):

@@ -38,6 +38,10 @@ def data(tmp_path):
 def test_a_group_is_taken_out_of_every_file_and_nothing_else(data, capsys):
     lines = (data / "a.jsonl").read_bytes().splitlines()
     untouched = (data / "c.jsonl").stat()
+    before = {path.name: path.read_bytes() for path in data.iterdir()}
+    assert run(["erase", str(data), "--group", "ann", "--group", "bob", "--dry-run"]) == 0
+    assert "demonstrations would be erased from 3 of 3 files" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == before
     assert run(["erase", str(data), "--group", "ann"]) == 0
     shown = capsys.readouterr()
     assert "10 demonstrations erased from 2 of 3 files" in shown.out
@@ -51,13 +55,6 @@ def test_a_group_is_taken_out_of_every_file_and_nothing_else(data, capsys):
     assert (data / "c.jsonl").stat().st_ino == untouched.st_ino
     assert run(["erase", str(data), "--group", "ann", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["erased"] == 0
-
-
-def test_a_dry_run_changes_nothing(data, capsys):
-    before = {path.name: path.read_bytes() for path in data.iterdir()}
-    assert run(["erase", str(data), "--group", "ann", "--group", "bob", "--dry-run"]) == 0
-    assert "demonstrations would be erased from 3 of 3 files" in capsys.readouterr().out
-    assert {path.name: path.read_bytes() for path in data.iterdir()} == before
 
 
 def test_what_cannot_be_read_ends_it_before_anything_is_changed(data, capsys):

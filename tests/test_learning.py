@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,8 +45,6 @@ def small_model(tmp_path_factory):
 
 @pytest.fixture
 def model(small_model, tmp_path):
-    import shutil
-
     return Path(shutil.copytree(small_model, tmp_path / "mail"))
 
 
@@ -56,19 +55,23 @@ def feedback(number, seed=2):
     ]
 
 
+def step(trainer):
+    """The change that a step makes."""
+    change = trainer.step().change
+    assert change is not None
+    return change
+
+
 def test_feedback_makes_the_next_version_which_is_not_worse(model, tmp_path):
     log = FileLog(tmp_path / "f.jsonl")
     before = dtdr.load(model)
     trainer = Trainer(model, log, OPTIONS)
     assert trainer.step().waiting == 0
     log.append(feedback(120))
-    change = trainer.step().change
-    assert change is not None
+    change = step(trainer)
     assert (change.outcome, change.version) == ("published", "000002")
     assert change.demonstrations + change.held_out == 120
     assert 20 <= change.held_out < 60
-    assert change.before is not None
-    assert change.after is not None
     assert change.after >= change.before
     after = dtdr.load(model)
     assert after.training_.demonstrations == before.training_.demonstrations + change.demonstrations
@@ -96,13 +99,9 @@ def test_what_makes_the_model_worse_is_not_published(model, tmp_path):
     served = checksum_of(model)
     trainer = Trainer(model, log, LearnOptions(batch=8, share=0.0, tolerance=0.0), held_out)
     log.append(nonsense)
-    change = trainer.step().change
-    assert change is not None
-    assert change.outcome == "refused"
-    assert change.before is not None
-    assert change.after is not None
+    change = step(trainer)
+    assert (change.outcome, change.version) == ("refused", "000001")
     assert change.after < change.before
-    assert change.version == "000001"
     assert checksum_of(model) == served
     assert trainer.step().change is None, "what was refused is not tried again"
     assert Trainer(model, log, OPTIONS, held_out).step().waiting == 0, "nor by the next process"
@@ -120,9 +119,7 @@ def test_it_waits_for_a_batch_or_for_some_time(model, tmp_path):
     now[0] += 59
     assert trainer.step().oldest == 59
     now[0] += 1
-    change = trainer.step().change
-    assert change is not None
-    assert change.demonstrations == 3
+    assert step(trainer).demonstrations == 3
 
 
 def test_without_enough_held_out_nothing_is_published_and_the_reason_is_said(model, tmp_path):
@@ -133,7 +130,7 @@ def test_without_enough_held_out_nothing_is_published_and_the_reason_is_said(mod
     assert outcome.change is None
     assert "20 are needed" in outcome.reason
     log.append(feedback(250, seed=3))
-    assert trainer.step().change is not None, "what waited is learned once there are enough"
+    assert step(trainer), "what waited is learned once there are enough"
 
 
 def test_entries_that_are_no_demonstration_are_counted_and_stop_nothing(model, tmp_path):
@@ -172,8 +169,7 @@ def test_a_process_that_was_killed_between_history_and_folder_learns_the_batch_a
     assert checksum_of(model) == served
     with (Versions(model).folder / "history.jsonl").open("ab") as stream:
         stream.write(b'{"version": "0000')  # half a line
-    again = Trainer(model, log, OPTIONS).step().change
-    assert again is not None
+    again = step(Trainer(model, log, OPTIONS))
     assert again.outcome == "published"
     learned = dtdr.load(model).training_.demonstrations
     assert learned == 40 + again.demonstrations, "once, and not twice"
@@ -187,7 +183,7 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
     checksums = [checksum_of(model)]
     for seed in (2, 3):
         log.append(feedback(80, seed))
-        assert trainer.step().change is not None
+        step(trainer)
         checksums.append(checksum_of(model))
     assert len(set(checksums)) == 3
     assert Versions(model).list_names() == ["000002", "000003"]
@@ -199,9 +195,11 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
     outcome = trainer.step()
     assert (outcome.change, outcome.waiting) == (None, 0), "a running trainer goes on from there"
     log.append(feedback(80, 5))
-    change = trainer.step().change
-    assert change is not None
-    assert change.version == "000004"
+    command = ["learn", str(model), str(log.path), "--once", *EAGER]
+    assert run(command) == 0
+    assert "published 000004, with" in capsys.readouterr().out
+    assert run(command) == 0
+    assert "the log has no new feedback" in capsys.readouterr().err
     assert run(["learn", str(model), "--versions"]) == 0
     shown = capsys.readouterr().out
     assert "rolled back" in shown
@@ -250,18 +248,6 @@ def test_what_cannot_go_on_is_said_in_a_sentence(model, tmp_path, capsys):
     path.write_text("")
     with pytest.raises(InputError, match="shorter than what was read"):
         Trainer(model, log, OPTIONS).step()
-
-
-def test_the_command_learns_what_is_there_and_ends(model, tmp_path, capsys):
-    path = tmp_path / "f.jsonl"
-    FileLog(path).append(feedback(120))
-    command = ["learn", str(model), str(path), "--once", *EAGER]
-    assert run(command) == 0
-    shown = capsys.readouterr()
-    assert "published 000002, with" in shown.out
-    assert "held-out demonstrations" in shown.out
-    assert run(command) == 0
-    assert "the log has no new feedback" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -386,8 +386,8 @@ def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named(retriever):
 
 
 def test_messages_without_an_answer_are_one_turn_and_the_agents_first_words_come_before_it():
-    items = [(0, UserMessage("Mail Ann")), (1, UserMessage("and Bob"))]
+    items = [[UserMessage("Mail Ann")], [UserMessage("and Bob")]]
     assert read_items(items) == Transcript((Turn("Mail Ann\nand Bob"),))
-    said: list[Any] = [(0, AssistantMessage("How can I help?")), (1, UserMessage("Mail Ann"))]
+    said: list[Any] = [[AssistantMessage("How can I help?")], [UserMessage("Mail Ann")]]
     run = read_items(said).run()
     assert (run.query, run.before) == ("Mail Ann", (Message("assistant", "How can I help?"),))

@@ -1,6 +1,7 @@
 """Whole plans: which tools are called, each how often, and what depends on what."""
 
 import json
+import math
 import random
 import time
 from copy import copy
@@ -278,17 +279,14 @@ def test_scores_say_how_many_whole_plans_are_right(model):
     assert scores.p_value_against(scores) == 1
 
 
-def planned(rank, *probabilities):
-    return PlanResult(2, rank, False, False, False, probabilities, 1.0)
+def planned(is_right, probability=None):
+    return PlanResult({"tools": is_right, "greedy": False}, probability, 1.0)
 
 
 def test_the_calibration_error_of_the_first_plans():
-    halves = (PlanScores((planned(1, 0.9, 0.1),)), PlanScores((planned(2, 0.9, 0.1), planned(0))))
-    scores = PlanScores.join(halves)
-    assert scores.ece == pytest.approx(0.4)
-    assert len(scores.results) == 3
-    assert scores.to_dict()["ece"] == pytest.approx(0.4)
-    assert PlanScores((planned(0),)).to_dict()["ece"] is None
+    halves = (PlanScores((planned(True, 0.9),)), PlanScores((planned(False, 0.9), planned(False))))
+    assert PlanScores.join(halves).ece == pytest.approx(0.4)
+    assert math.isnan(PlanScores((planned(False),)).ece)
 
 
 # -- parts -----------------------------------------------------------------------------------------

@@ -85,10 +85,10 @@ def test_an_output_is_kept_as_in_a_demonstration():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ({"tool": ""}, "name of a tool"),
+        ({"tool": ""}, "has no 'tool'"),
         ({"tool": "end"}, "name of a tool"),
-        ({"tool": None}, "name of a tool"),
-        ({"tool": "a", "arguments": ["x"]}, "must be a JSON object, not list"),
+        ({"tool": None}, "has no 'tool'"),
+        ({"tool": "a", "arguments": ["x"]}, "must be a JSON object"),
         ({"tool": "a", "status": "fine"}, "choose one of ok, error"),
         ({"tool": "a", "output": object()}, "cannot be written as JSON"),
         ({"tool": "a", "output": {"a"}}, "cannot be written as JSON"),

@@ -19,7 +19,6 @@ def log():
             make_step([4, 0, 1, 2, 3], ["end", "teleport"], step=1),
         ],
         encoder={"name": "lexical"},
-        coverage_cuts=(0.3, 0.2, 0.1),
     )
 
 
@@ -62,8 +61,8 @@ def test_everything_that_a_log_holds_comes_back(log, path):
             "ranks": [2, 1],
             "probabilities": [0.266667, 0.333333],
             "next_in_log": ["alpha"],
-            "head": ["gamma", "alpha", "beta", "end", "delta"],
-            "head_probabilities": [0.333333, 0.266667, 0.2, 0.133333, 0.066667],
+            "best": "gamma",
+            "best_probability": 0.333333,
             "confidence": 0.5,
         },
         {
@@ -75,19 +74,11 @@ def test_everything_that_a_log_holds_comes_back(log, path):
             "ranks": [1, None],
             "probabilities": [0.333333, 0.0],
             "next_in_log": ["end"],
-            "head": ["end", "alpha", "beta", "gamma", "delta"],
-            "head_probabilities": [0.333333, 0.266667, 0.2, 0.133333, 0.066667],
+            "best": "end",
+            "best_probability": 0.333333,
             "confidence": None,
         },
     ]
-
-
-def test_the_head_of_a_long_ranking_is_kept_and_not_its_tail():
-    tools = [f"t{number}" for number in range(400)]
-    falling = 0.5 ** np.arange(1, 401)
-    log = make_log([make_step(range(400), ["t7"], probabilities=falling)], tools=tools)
-    assert log.head.tolist() == [[0, 1, 2, 3]]  # 1/2 to 1/16; 1/32 is below .05
-    assert (log.ranks.tolist(), log.probabilities.tolist()) == ([[8]], [[0.003906]])
 
 
 def test_the_same_log_is_the_same_bytes(log, path, tmp_path):
@@ -155,7 +146,7 @@ def test_missing_file_is_named(tmp_path):
 
 def test_another_version_is_refused(path):
     edit_header(path, lambda header: {**header, "format_version": 99})
-    with pytest.raises(InputError, match="version 99, but this dtdr reads version 3"):
+    with pytest.raises(InputError, match="version 99, but this dtdr reads version 4"):
         read_run_log(path)
 
 
@@ -168,8 +159,6 @@ def test_another_version_is_refused(path):
         {"encoder": "x"},
         {"details": []},
         {"plan_ids": 3},
-        {"coverage_cuts": [0.5]},
-        {"coverage_cuts": ["x"] * 3},
         {"split": None},
     ],
 )
@@ -186,7 +175,7 @@ def test_header_of_other_types_is_refused(path, change):
         ({"ranks": np.array([[2, 1]], "<i4")}, "columns differ"),
         ({"ranks": np.array([[2.0, 1.0], [1.0, 0.0]])}, "damaged"),
         ({"ranks": None}, "damaged"),
-        ({"head": np.full((2, 5), 9, "<i4")}, "'head' is out of range"),
+        ({"best": np.array([0, 9], "<i4")}, "'best' is out of range"),
         ({"in_log": np.full((2, 2), 2, "u1")}, "'in_log' is out of range"),
         ({"in_log": np.ones((2, 3), "u1")}, "columns differ"),
         ({"acceptable": np.full((2, 2), -1, "<i4")}, "'acceptable' must name a tool"),
@@ -197,7 +186,6 @@ def test_header_of_other_types_is_refused(path, change):
         ({"step": np.array([1, 1], "<i4")}, "a step is there twice"),
         ({"probabilities": np.full((2, 2), 2_000_000, "<u4")}, "'probabilities' is out of range"),
         ({"confidence": np.array([1.5, 0.0])}, "'confidence' is out of range"),
-        ({"set_sizes": np.zeros((2, 7), "<u2")}, "columns differ"),
     ],
 )
 def test_a_damaged_column_is_named(path, change, problem):

@@ -161,9 +161,9 @@ def test_a_session_keeps_its_calls_however_they_were_told(names_only):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ({"tool": 3}, "name of a tool, not int"),
+        ({"tool": 3}, "has no 'tool'"),
         ({"tool": "log", "id": "e1"}, "share the id"),
-        ({"tool": "", "output": 1}, "name of a tool"),
+        ({"tool": "", "output": 1}, "has no 'tool'"),
     ],
 )
 def test_a_call_that_is_not_one_leaves_a_session_as_it_was(names_only, call, words):

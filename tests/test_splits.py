@@ -139,13 +139,12 @@ def test_the_fixed_split_is_of_the_published_set_only(data_dir):
         ("[]", "a JSON object is needed"),
         ('{"train": [0]}', "'test' is missing"),
         ('{"train": [0], "test": "1"}', "'test' is str, expected list"),
-        ('{"train": [], "test": [1]}', "'train' is empty"),
-        ('{"train": [0, 3], "test": [1]}', "'train' has 3, which is not a position below 3"),
-        ('{"train": [0, -1], "test": [1]}', "has -1"),
-        ('{"train": [0, true], "test": [1]}', "has True"),
-        ('{"train": [0, 1.0], "test": [1]}', "has 1.0"),
-        ('{"train": [0, 0], "test": [1]}', "has a position twice"),
-        ('{"train": [0, 1], "test": [1]}', "position 1 is both"),
+        ('{"train": [], "test": [1]}', "a side is empty"),
+        ('{"train": [0, 3], "test": [1]}', "3 is not a position from 0 to below 3"),
+        ('{"train": [0, -1], "test": [1]}', "-1 is not a position"),
+        ('{"train": [0, true], "test": [1]}', "True is not a position"),
+        ('{"train": [0, 0], "test": [1]}', "a position is there twice"),
+        ('{"train": [0, 1], "test": [1]}', "a position is there twice"),
         ('{"train": [0], "test": [1], "records": 5}', "splits 5 records, but there are 3"),
     ],
 )
@@ -168,7 +167,7 @@ def test_fixed_split_of_another_size_is_refused(tmp_path):
     (tmp_path / "splits").mkdir()
     (tmp_path / "splits" / "mine.json").write_text(json.dumps({"train": [0], "test": [1]}))
     assert fixed_split("mine", tmp_path, records=2).test == (1,)
-    with pytest.raises(InputError, match="not a position below 1"):
+    with pytest.raises(InputError, match="1 is not a position"):
         fixed_split("mine", tmp_path, records=1)
 
 

@@ -24,10 +24,8 @@ def example(name):
 def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [example(name)])
     options = CutOptions(query="Mail Ann")
-
     assert detect_format(LogReader([log])).name == name
     (found,) = read_traces(name, [log], options)
-
     assert found.query in ("Mail Ann", "(the log holds no query)")
     assert [(call.tool, call.arguments) for call in found.plan.calls] == [
         ("find_user", {"name": "Ann"})

@@ -73,7 +73,6 @@ def test_a_conversation_comes_back_from_every_format(rendering, turns, tmp_path_
     if rendering == "mcp":  # only another query tells one run from the next
         turns = [replace(turn, query=f"{n}: {turn.query}") for n, turn in enumerate(turns)]
     found, importer = read(tmp_path_factory.mktemp("log"), rendering, RENDERINGS[rendering](turns))
-
     assert shape(found) == expected(turns)
     calls = [call for demonstration in found for call in demonstration.plan.calls]
     assert [call.arguments for call in calls] == [call.arguments for call in flat(turns)]
@@ -91,9 +90,7 @@ def test_shuffled_events_of_a_trace_are_put_in_order_by_their_times(
         turns = number([turns[0]])  # a query that comes back later would be another run
     records = RENDERINGS[rendering](turns)
     random.Random(seed).shuffle(records)
-
     found, _ = read(tmp_path_factory.mktemp("log"), rendering, records)
-
     assert shape(found) == expected(turns)
 
 
@@ -105,7 +102,6 @@ WITHOUT_TIMES = ("openai-chat", "openai-responses", "anthropic")
 def test_every_format_tells_the_same_of_a_conversation(rendering, tmp_path):
     fmt, records = format_of(rendering), RENDERINGS[rendering](sample())
     found, importer = read(tmp_path, rendering, records, CutOptions())
-
     plan = found[0].plan
     assert plan.tools == ("find_user", "get_mail", "get_time", "send_mail")
     assert list(plan.edges()) == [(0, 1), (1, 3)]
@@ -119,11 +115,9 @@ def test_every_format_tells_the_same_of_a_conversation(rendering, tmp_path):
     ]
     assert {call.status for call in plan.calls} == {"ok"}
     assert plan.acceptable_next([0]) == {"get_mail", "get_time"}
-
     assert len({item.id for item in found}) == 2
     assert len({item.group for item in found}) == 1
     assert found[0].group
-
     if fmt not in WITHOUT_DEFINITIONS:
         (tool,) = importer.tools()
         assert (tool.name, tool.description) == ("find_user", TOOLS[0]["function"]["description"])
@@ -131,11 +125,9 @@ def test_every_format_tells_the_same_of_a_conversation(rendering, tmp_path):
     if fmt not in WITHOUT_TIMES:
         first, second = (item.time for item in found)
         assert START <= first <= second < START + timedelta(hours=1)
-
     log, whole = tmp_path / "log.jsonl", tmp_path / "log.json"
     whole.write_text(json.dumps(records), encoding="utf-8")
     assert detect_format(LogReader([log])).name == detect_format(LogReader([whole])).name == fmt
-
     if fmt != "mcp":  # its messages carry no id that tells a repetition from a second session
         twice, _ = read(tmp_path, rendering, records + records)
         assert shape(twice) == expected(sample())
@@ -169,9 +161,7 @@ def test_other_instructions_and_a_reworded_reply_do_not_split_a_conversation(tmp
         messages = record["request"]["messages"]
         messages[0] = {"role": "system", "content": f"It is 12:0{index}."}
     records[0]["response"]["choices"][0]["message"]["content"] = "let me think"
-
     found, _ = read(tmp_path, "openai-chat", records)
-
     assert shape(found) == expected(sample())
 
 
@@ -179,9 +169,7 @@ def test_two_answers_to_one_question_are_two_conversations(tmp_path):
     first = number([Turn("go", [[Call("left", {})]])], "a")
     second = number([Turn("go", [[Call("right", {})]])], "b")
     records = RENDERINGS["openai-chat"](first)[:1] + RENDERINGS["openai-chat"](second)
-
     found, _ = read(tmp_path, "openai-chat", records)
-
     assert sorted(shape(found)) == [("go", ["left"]), ("go", ["right"])]
 
 
@@ -195,9 +183,7 @@ def test_a_second_answer_to_a_response_does_not_repeat_the_first_turn(tmp_path):
         record["response"]["id"] += "b"
     branch[0]["request"]["previous_response_id"] = records[4]["response"]["id"]
     branch[1]["request"]["previous_response_id"] = branch[0]["response"]["id"]
-
     found, importer = read(tmp_path, "openai-responses", records + branch)
-
     assert sorted(shape(found)) == sorted([*expected(one), ("Call a taxi", ["call_taxi"])])
     assert importer.summary()["dropped"]["held by another record"] == 1
 
@@ -210,7 +196,6 @@ def test_legacy_function_calls_are_read(tmp_path):
         {"role": "assistant", "function_call": {"name": "g", "arguments": '{"a": "rec-998877"}'}},
     ]
     found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], CutOptions())
-
     assert found[0].plan.tools == ("f", "g")
     assert list(found[0].plan.edges()) == [(0, 1)]
 
@@ -228,9 +213,7 @@ def test_legacy_function_calls_are_read(tmp_path):
 def test_arguments_of_any_kind_are_kept(written, arguments, tmp_path):
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": written}}
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}]
-
     found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], CutOptions())
-
     assert found[0].plan.calls[0].arguments == arguments
 
 
@@ -243,7 +226,6 @@ def test_built_in_tools_of_the_responses_api_are_calls(tmp_path):
     request = {"input": "Who won?", "tools": [{"type": "web_search"}]}
     record = {"request": request, "response": {"id": "r1", "output": output}}
     found, _ = read(tmp_path, "openai-responses", [record])
-
     assert [(call.tool, call.arguments) for call in found[0].plan.calls] == [
         ("web_search", {"query": "who won"}),
         ("roll", {"dice": 2}),
@@ -266,9 +248,7 @@ def test_numbered_prompt_attributes_of_openllmetry_are_read(tmp_path):
         "llm.request.functions.0.parameters": '{"type": "object", "properties": {}}',
     }
     record = otlp_span("t1", "s1", "", "openai.chat", 1, 2, values)
-
     found, importer = read(tmp_path, "otel", [record])
-
     assert shape(found) == [("Weather in Rome?", ["get_weather"])]
     assert [tool.description for tool in importer.tools()] == ["The weather"]
 
@@ -280,9 +260,7 @@ def test_the_instructions_of_a_sub_agent_are_not_the_users_words(tmp_path):
     records.append(
         otlp_span("4bf92f3577b34da6a3ce929d0e0e4736", "sub", "root", "c", 14, 15, values)
     )
-
     found, _ = read(tmp_path, "otel", records)
-
     assert shape(found) == expected(sample())
 
 
@@ -294,7 +272,6 @@ def test_langsmith_run_trees_are_read(tmp_path):
     tree = {"id": "lc-1", "run_type": "chain", "name": "AgentExecutor", "outputs": {"output": "3"},
             "inputs": {"input": "find flights to Tokyo"}, "child_runs": children}  # fmt: skip
     found, _ = read(tmp_path, "langsmith", [tree], CutOptions())
-
     assert shape(found) == [("find flights to Tokyo", ["search_flights", "book"])]
     assert list(found[0].plan.edges()) == [(0, 1)]
 
@@ -308,7 +285,6 @@ def test_langfuse_traces_snake_case_rows_and_spans_named_as_tools_are_read(tmp_p
     rows = [{names.get(key, key): value for key, value in item.items()} for item in records]
     for row in rows:
         row["start_time"] = row["start_time"].replace("T", " ").replace("Z", ".000000")
-
     for log in ([whole], rows, untyped):
         assert shape(read(tmp_path, "langfuse", log)[0]) == expected(sample())
 
@@ -336,7 +312,6 @@ def test_claude_desktop_logs_are_read_past_what_servers_print(tmp_path):
     )
     importer = Importer(find_format("mcp"), [path])
     found = list(importer.demonstrations())
-
     assert shape(found) == [("(the log holds no query)", ["read_file"])]
     assert found[0].plan.calls[0].status == "error"
     assert [tool.name for tool in importer.tools()] == ["read_file"]
@@ -350,7 +325,6 @@ def test_mcp_runs_end_at_a_pause_and_at_a_new_session(tmp_path):
 
     records = [call(0, 1), call(10, 2), call(500, 3), call(505, 4, "b"), call(510, 5)]
     found, _ = read(tmp_path, "mcp", records)
-
     runs = sorted(demonstration.plan.tools for demonstration in found)
     assert runs == [("tool_1", "tool_2"), ("tool_3", "tool_5"), ("tool_4",)]
 
@@ -378,12 +352,10 @@ def test_damaged_records_are_left_out_and_never_crash(rendering, data, tmp_path_
         name = data.draw(st.sampled_from(sorted(FORMATS)))
     bad = BadRecords()
     importer = Importer(find_format(name), [path], redactor=Redactor(), bad=bad)
-
     try:
         found = list(importer.demonstrations())
     except InputError:  # what looks like one document has no records to leave out
         return
-
     assert importer.summary()["kept"] == len(found)
     assert all(reason.startswith(str(path)) for reason in bad.first)
     for item in found:
@@ -403,9 +375,7 @@ def test_a_result_that_comes_twice_is_counted_and_the_first_stands(tmp_path):
     (record,) = RENDERINGS["openai-chat, whole conversations"](sample())
     again = dict(next(m for m in record["messages"] if m["role"] == "tool"), content="other")
     record["messages"].insert(6, again)
-
     found, importer = read(tmp_path, "openai-chat", [record])
-
     assert found[0].plan.calls[0].output == {"id": "usr_8841", "boss": "usr_1177"}
     assert importer.summary()["unmatched_results"] == 1
 
@@ -436,7 +406,6 @@ def test_hostile_outputs_are_kept_within_bounds(output, redact, tmp_path):
     records = RENDERINGS["openai-chat, whole conversations"](turns)
     redactor = Redactor() if redact else None
     found, _ = read(tmp_path, "openai-chat", records, redactor=redactor)
-
     assert shape(found) == [("go", ["one"]), ("on", ["two"])]
     for item in found:
         written = json_codec.dumps(item.to_dict())

@@ -83,7 +83,6 @@ def test_a_number_that_json_does_not_have_is_kept_as_a_text(number, tmp_path):
     assert found.query == "hi \ud800"
     assert call.arguments == {"rate": number, "limit": 1e300, "n": NUMBER, "s": "\ud83d"}
     assert call.output == call.arguments
-
     calls = f'[{{"tool": "f", "arguments": {{"x": {number}}}}}]'
     record = f'{{"id": "1", "query": "q", "calls": {calls}}}'
     (tmp_path / "d.jsonl").write_text(record, encoding="utf-8")
@@ -97,9 +96,7 @@ def test_numbers_that_json_does_not_have_are_saved_as_texts(value, tmp_path):
     plain = ToolCall("2", "b", {"x": value})
     saved = Demonstration("1", "go", Plan((call, plain), (), ()))
     save_demonstrations(tmp_path / "out.jsonl", [saved])
-
     (found,) = read_demonstrations(tmp_path / "out.jsonl")
-
     text = json.dumps(value)
     assert found.plan.calls[0].arguments == {"x": [text, None], "y": "\ud800"}
     assert found.plan.calls[0].output == {"z": text}
@@ -119,7 +116,6 @@ def test_logs_are_read_in_each_container(shape, tmp_path):
     }
     raw = texts[shape].encode()
     path.write_bytes(gzip.compress(raw) if shape.startswith("gzip") else raw)
-
     assert len(list(importer_of(path).demonstrations())) == 12
 
 
@@ -134,9 +130,7 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
     path.write_text(json.dumps(value), encoding="utf-8")
     small = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
     monkeypatch.setattr(documents, "CHUNK", 7)
-
     large = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
-
     assert large == small
     assert small
 
@@ -155,11 +149,9 @@ def test_bad_lines_are_named_with_file_and_line_or_counted(tmp_path):
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[1:1] = ["{broken", "", '"text"', "[" * 100_000]
     path.write_text("\n".join(lines), encoding="utf-8")
-
     with pytest.raises(InputError, match=r"log\.jsonl:2: not a line of JSON .*--skip-bad"):
         run(importer_of(path), tmp_path / "out.jsonl")
     assert [item.name for item in tmp_path.iterdir()] == ["log.jsonl"]
-
     bad = BadRecords()
     run(importer_of(path, bad=bad), tmp_path / "out.jsonl")
     assert bad.count == 3
@@ -258,10 +250,8 @@ def test_a_small_window_gives_the_same_runs_where_conversations_do_not_interleav
     for index, record in enumerate(records):
         record["request"]["messages"][1]["content"] = f"task {index // 3}"
     log = write_lines(tmp_path / "log.jsonl", records)
-
     wide = importer_of(log)
     narrow = importer_of(log, options=CutOptions(window_bytes=4000))
-
     assert queries(narrow.demonstrations()) == queries(wide.demonstrations())
 
 
@@ -269,9 +259,7 @@ def test_a_conversation_that_leaves_the_window_is_told_again_but_not_kept_twice(
     one = openai_chat(number([Turn("first", [[Call("a", {})]]), Turn("second", [[Call("b", {})]])]))
     log = write_lines(tmp_path / "log.jsonl", [*one[:2], *many(20), *one[2:]])
     importer = importer_of(log, options=CutOptions(window_bytes=2000))
-
     found = queries(importer.demonstrations())
-
     assert found.count("first") == 1
     assert found.count("second") == 1
     assert importer.summary()["dropped"]["held by another record"] >= 1

@@ -56,7 +56,6 @@ BOOKING = [
 
 def test_an_agent_inside_another_is_a_call_of_it_with_a_plan_of_its_own(tmp_path):
     found = read(tmp_path, "otel", BOOKING)
-
     assert outline(found) == [
         ("Book me a hotel", "agent:researcher book", None),
         ("Which hotel is free?", "search open_page", "agent:researcher"),
@@ -84,7 +83,6 @@ def test_a_tool_that_calls_tools_has_a_plan_whose_query_is_the_call(tmp_path):
     for record in records[-2:]:
         inner = record["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
         inner["parentSpanId"] = flat(turns)[0].id
-
     assert outline(read(tmp_path, "otel", records)) == [
         ("go", "outer", None),
         ('outer {"a":1}', "x y", "outer"),
@@ -205,7 +203,6 @@ def test_parents_survive_every_file_and_redaction(tmp_path, capsys):
     lines, rows = (list(read_demonstrations(tmp_path / name)) for name in ("a.jsonl", "b.parquet"))
     assert lines == rows
     assert [item.parent is None for item in rows] == [True, False]
-
     secret = Demonstration.from_dict(
         {"id": "2", "query": "q", "calls": ["f"], "parent": {"id": "ann@corp.example-1"}}
     )
@@ -400,7 +397,6 @@ def test_sub_agents_of_langchain_are_nested_in_the_tool_that_runs_them(tmp_path)
     asked: Any = {"messages": [("user", "Book me a hotel")]}
     boss.invoke(asked, {"callbacks": [collector]})
     found = read(tmp_path, "langsmith", list(map(record, collector.traced_runs)))
-
     assert [(tools, parent) for _, tools, parent in outline(found)] == [
         ("ask book", None),
         ("search open_page", "ask"),

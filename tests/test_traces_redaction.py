@@ -108,11 +108,9 @@ def test_no_planted_secret_is_ever_written(rendering, secrets, seed, tmp_path_fa
         records = RENDERINGS[rendering](turns)
     write_lines(path, records)
     importer = Importer(find_format(format_of(rendering)), [path], redactor=Redactor())
-
     text = "".join(
         json.dumps(found.to_dict(), ensure_ascii=False) for found in importer.demonstrations()
     )
-
     assert '"calls"' in text
     for secret in secrets:
         assert json.dumps(secret, ensure_ascii=False)[1:-1] not in text
@@ -138,7 +136,6 @@ def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(
     )
     path = write_lines(tmp_path / "log.jsonl", RENDERINGS["openai-chat"](turns))
     (found,) = Importer(find_format("openai-chat"), [path], redactor=Redactor()).demonstrations()
-
     assert found.plan.calls[1].arguments == {
         "to": {"$ref": "1", "path": "/mail"},
         "t": "key [api-key]",
@@ -158,7 +155,6 @@ def test_outputs_and_what_came_before_are_scrubbed(rendering, tmp_path):
     path = write_lines(tmp_path / "log.jsonl", RENDERINGS[rendering](turns))
     fmt = find_format(format_of(rendering))
     found = list(Importer(fmt, [path], redactor=Redactor()).demonstrations())
-
     written = json.dumps([item.to_dict() for item in found])
     assert len(found) == 2
     assert "usr_8841" in written
@@ -176,7 +172,6 @@ def test_descriptions_of_tools_are_scrubbed(tmp_path):
     path = write_lines(tmp_path / "log.jsonl", records[:1])
     importer = Importer(find_format("openai-chat"), [path], redactor=Redactor())
     list(importer.demonstrations())
-
     assert [tool.description for tool in importer.tools()] == ["Ask [email]"]
 
 
@@ -191,7 +186,6 @@ def test_own_rules_are_read_from_a_file(name, text, tmp_path):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     redactor = Redactor((*read_rules(path), *BUILT_IN))
-
     assert redactor.text("E123456, name Ann, ann@x.org") == "[employee], name [name], [email]"
     assert dict(redactor.counts) == {"employee": 1, "name": 1, "email": 1}
 

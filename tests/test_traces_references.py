@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Turns
+from dtdr.logs import CutOptions
 from dtdr.logs.log_format import AssistantMessage, Event, Trace, TracedCall, UserMessage
 from dtdr.logs.turns import Cutter
 
@@ -122,7 +122,6 @@ json_values = st.recursive(
 def test_any_arguments_and_outputs_give_a_plan_that_json_holds(pairs):
     cutter = Cutter(CutOptions(empty=True), None, "test")
     (demonstration,) = cutter.cut(Trace("t", [UserMessage("go"), *in_turn(*pairs)]))
-
     assert len(demonstration.plan) == len(pairs)
     json.dumps(demonstration.to_dict(), allow_nan=False)
 
@@ -155,17 +154,7 @@ def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
     assert found[1].before == (Message("user", "Find Ann"), first)
 
 
-def test_a_whole_conversation_can_be_one_run_or_be_repeated_in_queries():
-    found, _ = cut(turns=Turns.CONTEXT)
-    assert [item.query for item in found] == ["Find Ann", "Find Ann\nThanks\nand Bob"]
-    (whole,), _ = cut(turns=Turns.WHOLE_QUERY)
-    assert whole.before == ()
-    assert whole.query == "Find Ann\nThanks\nand Bob"
-    assert list(whole.plan.edges()) == [(0, 1), (0, 2)]
-
-
-@pytest.mark.parametrize("turns", [Turns.SPLIT, Turns.CONTEXT])
-def test_whatever_came_before_a_message_stands_before_its_query(turns):
+def test_whatever_came_before_a_message_stands_before_its_query():
     first = TracedCall("find", {"n": "Ann"}, 0, 1, output={"id": "usr_8841"})
     events: list[Event] = [
         UserMessage("Find Ann"),
@@ -176,7 +165,7 @@ def test_whatever_came_before_a_message_stands_before_its_query(turns):
         TracedCall("mail", {"to": "usr_8841"}, 2, 3, output=[]),
         AssistantMessage("Done."),
     ]
-    found = list(Cutter(CutOptions(turns=turns), None, "test").cut(Trace("t", events)))
+    found = list(Cutter(CutOptions(), None, "test").cut(Trace("t", events)))
     assert len(found) == 2
     assert found[0].before == ()
     assert [item["role"] for item in found[1].to_dict()["before"]] == [
@@ -242,7 +231,6 @@ def test_of_a_long_conversation_the_latest_outputs_stand_before_a_query():
         events.append(TracedCall("t", {}, 2 * turn, 2 * turn + 1, output=f"rec-{turn:06d}"))
     events += [UserMessage("last"), TracedCall("u", {"id": "rec-000003"}, 200)]
     *_, last = Cutter(CutOptions(), None, "test").cut(Trace("t", events))
-
     assert len(last.before) == 120
     assert [call.output for call in last.plan.earlier].count(None) == 40
     assert last.plan.earlier[0].output_length == 10

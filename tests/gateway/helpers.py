@@ -61,7 +61,7 @@ def command(**options: Any) -> list[str]:
 
 def stdio(name: str, **options: Any) -> UpstreamSpec:
     """A test server over stdio."""
-    return UpstreamSpec(name, command=tuple(command(**options)), inherit_env=True)
+    return UpstreamSpec(name, command=tuple(command(**options)), env=os.environ)
 
 
 def few(top_k: int = 2, **policy: Any) -> ToolPolicy:

@@ -104,6 +104,11 @@ def build(options: dict[str, Any]) -> Server[Any]:
     journal = Path(options["journal"]) if "journal" in options else None
     bus = InMemorySubscriptionBus()
 
+    def note(entry: str) -> None:
+        if journal is not None:
+            with journal.open("a") as stream:
+                stream.write(f"{entry}\n")
+
     def text(value: object) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text=str(value))])
 
@@ -129,9 +134,8 @@ def build(options: dict[str, Any]) -> Server[Any]:
         name, arguments = params.name, params.arguments or {}
         if name not in tools:
             raise MCPError(types.INVALID_PARAMS, f"this server has no {name}")
-        if journal is not None and name != "slow":
-            with journal.open("a") as stream:
-                stream.write(f"{arguments.get('id')}\n")
+        if name != "slow":
+            note(str(arguments.get("id")))
         await anyio.sleep(options.get("delay", 0))
         if name == "slow":
             try:
@@ -139,9 +143,7 @@ def build(options: dict[str, Any]) -> Server[Any]:
                     await ctx.session.report_progress(step, 200, f"step {step}")
                     await anyio.sleep(0.05)
             except anyio.get_cancelled_exc_class():
-                if journal is not None:
-                    with journal.open("a") as stream:
-                        stream.write("cancelled\n")
+                note("cancelled")
                 raise
         if name == "fail":
             failed = text("the disk of the server is full")
@@ -172,9 +174,7 @@ def build(options: dict[str, Any]) -> Server[Any]:
         return text(read(answer))
 
     async def roots_changed(ctx: Any, params: Any) -> None:
-        if journal is not None:
-            with journal.open("a") as stream:
-                stream.write("roots-changed\n")
+        note("roots-changed")
 
     async def list_resources(ctx: Any, params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
@@ -199,12 +199,8 @@ def build(options: dict[str, Any]) -> Server[Any]:
         return types.EmptyResult()
 
     async def list_prompts(ctx: Any, params: Any) -> types.ListPromptsResult:
-        return types.ListPromptsResult(
-            prompts=[
-                types.Prompt(name="greet"),
-                types.Prompt(name=f"{prefix}only"),
-            ]
-        )
+        prompts = [types.Prompt(name=name) for name in ("greet", f"{prefix}only")]
+        return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(ctx: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         message = types.TextContent(type="text", text=f"{prefix} {params.name}")

@@ -193,14 +193,6 @@ def test_a_port_in_use_is_one_sentence(folder, capsys):
     assert f"port {port}: address already in use; choose another" in capsys.readouterr().err
 
 
-def test_a_missing_model_is_one_sentence(tmp_path, capsys):
-    assert run_here(["mcp", str(tmp_path / "none"), "--", "x"]) == 1
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert is_one_sentence(error)
-    assert "dtdr fit" in error
-
-
 def test_without_the_sdk_the_extra_is_named(folder, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.startswith("dtdr.agents.gateway")]:
         monkeypatch.delitem(sys.modules, name)

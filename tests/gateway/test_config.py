@@ -85,23 +85,13 @@ def test_a_name_that_would_make_full_tool_names_ambiguous_is_an_error(name):
         ({"mcpServers": []}, "must have"),
         ({"mcpServers": {"a": {}}}, "needs either a command or a URL"),
         ({"mcpServers": {"a": {"command": "x", "url": "https://y"}}}, "needs either"),
-        (
-            {"mcpServers": {"a": {"command": "x", "args": "y"}}},
-            "'args' of server 'a' must be a list of texts",
-        ),
-        (
-            {"mcpServers": {"a": {"command": "x", "env": {"Y": 1}}}},
-            "'env' of server 'a' must be an object of texts",
-        ),
-        (
-            {"mcpServers": {"a": {"command": "x", "prefetch": "read"}}},
-            "'prefetch' of server 'a' must be a list of its tools",
-        ),
+        ({"mcpServers": {"a": {"command": "x", "args": "y"}}}, r"server 'a' .*\$\.args"),
+        ({"mcpServers": {"a": {"command": "x", "env": {"Y": 1}}}}, r"\$\.env"),
+        ({"mcpServers": {"a": {"command": 1}}}, r"`str`, got `int` - at `\$\.command`"),
         ({"mcpServers": {"a": {"command": "${SURELY_NOT_SET}"}}}, "not set in the environment"),
-        ({"mcpServers": {"a": {"command": 1}}}, "'command' of server 'a' must be a text"),
         ({"mcpServers": {"a": "x"}}, "server 'a' must be a JSON object"),
         ({"servers": {"a": {"command": "x", "envFile": "y"}}}, "put its variables into 'env'"),
-        ({"servers": {"a": {"command": "x", "args": ["${input:key}"]}}}, "only an editor can"),
+        ({"servers": {"a": {"command": "x", "args": ["${input:key}"]}}}, "not set in the environ"),
     ],
 )
 def test_a_config_file_that_cannot_be_used_is_an_error(value, says, tmp_path):

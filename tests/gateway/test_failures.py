@@ -1,17 +1,19 @@
-import contextlib
 import gzip
 import json
+import os
 import socket
 import subprocess
 import sys
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anyio
 import pytest
+import uvicorn
 from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import (
@@ -80,7 +82,7 @@ async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(
     script = once + " ".join(
         f"'{part}'" for part in command(tools=1, pid=str(tmp_path / "pid"))[1:]
     )
-    specs = [UpstreamSpec("a", command=("sh", "-c", script), inherit_env=True)]
+    specs = [UpstreamSpec("a", command=("sh", "-c", script), env=os.environ)]
     async with gateway_client(model, specs) as (client, gateway):
         kill(tmp_path / "pid")
         await until(lambda: not gateway.upstreams["a"].is_up)
@@ -185,61 +187,47 @@ def check(answers, calls, journals):
             assert made[str(number)] == 0
 
 
-class _EndlessHandler(BaseHTTPRequestHandler):
-    """Answers every message of a client with much JSON, or with little that unfolds to much."""
-
-    def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "id" not in message:
-            self.send_response(202)
-            self.end_headers()
-            return
-        server = {"name": "a", "version": "1"}
-        result: dict[str, Any] = {"protocolVersion": "2025-06-18", "serverInfo": server}
-        result["capabilities"] = {"tools": {}}
-        is_packed = False
-        if message["method"] == "tools/list":
-            schema = {"type": "object"}
-            tools = ("small", "large", "packed")
-            result = {"tools": [{"name": name, "inputSchema": schema} for name in tools]}
-        if message["method"] == "tools/call":
-            asked = message["params"]["name"]
-            is_packed = asked == "packed"
-            length = 10 if asked == "small" else 1_000_000
-            result = {"content": [{"type": "text", "text": "x" * length}]}
-        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
-        body = gzip.compress(body) if is_packed else body
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if is_packed:
-            self.send_header("Content-Encoding", "gzip")
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            self.wfile.write(body)
-
-    def do_GET(self):
-        self.send_error(405)
-
-    def do_DELETE(self):
-        self.send_error(405)
-
-    def log_message(self, *_):
-        pass
+async def answer_much(request):
+    """Answer a client's message with much JSON, or with little that unfolds to much."""
+    message = await request.json()
+    if "id" not in message:
+        return Response(status_code=202)
+    name = message.get("params", {}).get("name")
+    results: dict[str, Any] = {
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "serverInfo": {"name": "a", "version": "1"},
+            "capabilities": {"tools": {}},
+        },
+        "tools/list": {
+            "tools": [
+                {"name": name, "inputSchema": {"type": "object"}}
+                for name in ("small", "large", "packed")
+            ]
+        },
+        "tools/call": {
+            "content": [{"type": "text", "text": "x" * (10 if name == "small" else 1_000_000)}]
+        },
+    }
+    result = results.get(message["method"], {})
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+    if name != "packed":
+        return Response(body, media_type="application/json")
+    return Response(gzip.compress(body), 200, {"Content-Encoding": "gzip"}, "application/json")
 
 
 async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.transport.LARGEST_ANSWER", 500_000)
-    with ThreadingHTTPServer(("127.0.0.1", 0), _EndlessHandler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_address[1]}/mcp"
-            async with gateway_client(model, [UpstreamSpec("a", url=url)]) as (client, _):
-                for name, reason in (("large", "more than 500000 bytes"), ("packed", "compressed")):
-                    with anyio.fail_after(30), pytest.raises(MCPError, match=reason):
-                        await client.call_tool(name, {})
-                    assert text(await client.call_tool("small", {})) == "x" * 10
-        finally:
-            server.shutdown()
-            thread.join()
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.LARGEST_ANSWER", 500_000)
+    port = free_port()
+    app = Starlette(routes=[Route("/mcp", answer_much, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve)
+        await until(lambda: server.started)
+        specs = [UpstreamSpec("a", url=f"http://127.0.0.1:{port}/mcp")]
+        async with gateway_client(model, specs) as (client, _):
+            for name, reason in (("large", "more than 500000 bytes"), ("packed", "compressed")):
+                with anyio.fail_after(30), pytest.raises(MCPError, match=reason):
+                    await client.call_tool(name, {})
+                assert text(await client.call_tool("small", {})) == "x" * 10
+        server.should_exit = True

@@ -1,7 +1,5 @@
 import json
-import threading
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import httpx2
@@ -10,7 +8,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from dtdr.agents.gateway import Gateway, GatewayOptions, serve_http
-from dtdr.agents.gateway.http import LIMITS
+from dtdr.agents.gateway.serve import LIMITS
 from dtdr.net.limits import Limits
 from dtdr.net.message_limits import BodyLimits, problem_of
 from tests.gateway.helpers import few, free_port, text
@@ -154,22 +152,6 @@ async def test_a_message_that_would_take_long_to_validate_is_refused_before_that
     assert response.status_code == 400
     assert "values" in response.json()["error"]["message"]
     assert validated == []
-
-
-async def test_a_long_message_is_looked_at_off_the_event_loop(monkeypatch):
-    threads: list[Any] = []
-
-    def note(body):
-        threads.append(threading.current_thread())
-        return "no"
-
-    monkeypatch.setattr("dtdr.net.message_limits.problem_of", note)
-    app: Any = BodyLimits(None, LIMITS)  # type: ignore[arg-type]
-    transport = httpx2.ASGITransport(app=app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as http:
-        await http.post("/mcp", content=b"," * 10_000)
-        await http.post("/mcp", content=b"," * 1_000_000)
-    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 async def test_large_arguments_pass(model, served):

@@ -1,15 +1,16 @@
 """Calls that the gateway makes early, before real servers: which, how often, and what for."""
 
 import json
-import sys
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
 import dtdr
-from dtdr.agents.early_calls import PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway import Gateway, GatewayOptions, UpstreamSpec
+from dtdr.agents.prefetch import PrefetchBounds, PrefetchCounts
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
@@ -64,7 +65,7 @@ def spec(tmp_path, *, read_only=(), prefetch=None, **options):
     found = stdio(
         "files", names=names, read_only=read_only, journal=str(tmp_path / "journal"), **options
     )
-    return UpstreamSpec("files", command=found.command, inherit_env=True, prefetch=prefetch)
+    return UpstreamSpec("files", command=found.command, env=os.environ, prefetch=prefetch)
 
 
 INTENT = {"dtdr/intent": "please open budget.pdf, summarize it and mail it"}
@@ -150,48 +151,16 @@ async def test_another_client_s_write_makes_the_early_reads_of_its_server_alone_
     assert journal == ["budget.pdf", "budget.pdf", "written", "budget.pdf"]
 
 
-HINTING = """
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    answer = {"error": {"code": -32601, "message": "not known"}}
-    if message["method"] == "initialize":
-        server = {"name": "raw", "version": "1"}
-        version = message["params"]["protocolVersion"]
-        answer = {"result": {"protocolVersion": version, "capabilities": {"tools": {}},
-                             "serverInfo": server}}
-    elif message["method"] == "tools/list":
-        tool = {"name": "open_file", "inputSchema": {"type": "object"}}
-        answer = {"result": {"tools": [{**tool, "annotations": json.loads(sys.argv[1])}]}}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
-"""
-"""A server that writes its hints as they are given, of whatever type."""
-
-
-@pytest.mark.parametrize(
-    ("hints", "listed"),
-    [
-        ({"readOnlyHint": "true"}, {}),
-        ({"readOnlyHint": "yes", "title": "Open"}, {"title": "Open"}),
-        ({"readOnlyHint": 1}, {}),
-        ({"readOnlyHint": True, "destructiveHint": True}, None),
-    ],
-    ids=str,
-)
-async def test_only_a_clear_mark_makes_a_tool_safe(filling, hints, listed):
-    command = (sys.executable, "-c", HINTING, json.dumps(hints))
-    async with gateway_client(filling, [UpstreamSpec("raw", command=command)], options=OPTIONS) as (
-        _,
-        gateway,
-    ):
-        assert gateway.prefetcher is not None
-        assert not gateway.prefetcher.allows("open_file")
-        # Clients, which may trust a mark, are not shown another one either.
-        tool: Any = gateway.catalog.get("open_file")
-        definition = tool.definition
-        assert definition["annotations"] == (hints if listed is None else listed)
+def test_a_mark_that_something_is_destroyed_makes_a_tool_unsafe(filling, tmp_path):
+    gateway: Any = Gateway(filling, [spec(tmp_path)], GatewayOptions(prefetch=PrefetchBounds()))
+    gateway.upstreams["files"] = SimpleNamespace(is_up=True, spec=spec(tmp_path))
+    hints = {"readOnlyHint": True, "destructiveHint": True}
+    offered = [{"name": "open_file", "annotations": hints}, {"name": "send_mail"}]
+    gateway.catalog.rebuild({"files": offered}, ["files"])
+    assert not gateway.prefetcher.allows("open_file")
+    del hints["destructiveHint"]
+    assert gateway.prefetcher.allows("open_file")
+    assert not gateway.prefetcher.allows("send_mail")
 
 
 async def test_the_end_of_a_run_cancels_its_early_calls(filling, tmp_path):
@@ -219,7 +188,7 @@ async def test_a_mark_alone_gets_no_value_of_another_server_s_calls(
             command=stdio(
                 name, names=offers, read_only=["open_file"], journal=str(tmp_path / "journal")
             ).command,
-            inherit_env=True,
+            env=os.environ,
             prefetch=prefetch if name == opener else None,
         )
         for name, offers in names.items()

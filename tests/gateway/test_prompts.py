@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from dtdr.agents.gateway import hook
-from dtdr.agents.gateway.stdio import listen_for_prompts
+from dtdr.agents.gateway.serve import listen_for_prompts
 from dtdr.cli import run
 from tests.command_line import is_one_sentence
 from tests.gateway.helpers import NAMES, few, gateway_client, names, stdio
@@ -75,7 +75,7 @@ async def test_every_gateway_of_the_client_gets_the_prompt_and_a_killed_one_leav
     killed = place / "1-999999999.sock"
     killed.write_text("old")
     program = (
-        "import asyncio, sys\nfrom dtdr.agents.gateway.stdio import listen_for_prompts\n"
+        "import asyncio, sys\nfrom dtdr.agents.gateway.serve import listen_for_prompts\n"
         "async def take(prompt): print(prompt, flush=True)\n"
         "async def main():\n"
         "    async with listen_for_prompts(take):\n"

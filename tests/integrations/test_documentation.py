@@ -2,13 +2,12 @@ import asyncio
 import json
 import re
 import sys
-import types
 from typing import Any
 
 import pytest
 
 import dtdr
-from dtdr.agents import ToolMask, anthropic, openai
+from dtdr.agents import anthropic, openai
 from tests import whole_calls
 from tests.integrations.documentation import TEXT, run_python
 from tests.integrations.frameworks import (
@@ -33,8 +32,6 @@ TESTED = {
     "openai",
     "anthropic",
     "langchain",
-    "route-langchain",
-    "route-litellm",
     "pydantic-ai",
     "pydantic-ai-search",
     "openai-agents",
@@ -58,35 +55,6 @@ def _beside_the_model(folder, monkeypatch):
 def test_every_block_of_the_page_is_run_by_a_test():
     assert set(MARKS) == TESTED
     assert len(re.findall(r"^```(?:python|sh)$", TEXT, re.MULTILINE)) == len(MARKS)
-
-
-CERTAIN = [{"role": "user", "content": QUERY}]
-
-
-def test_a_cheaper_model_answers_where_the_next_tool_is_certain(monkeypatch):
-    pytest.importorskip("langchain", reason="LangChain is not installed")
-    from tests.integrations.scripted_chat_model import ScriptedModel, tools
-
-    for confidence in (0.95, 0.5):
-        mask = ToolMask(RETRIEVER)
-        monkeypatch.setattr(mask, "confidence", lambda read, value=confidence: read() and value)
-        cheap, strong = ScriptedModel(script=[]), ScriptedModel(script=[])
-        given = {"mask": mask, "cheap": cheap, "model": strong, "tools": tools()}
-        run_python("route-langchain", **given)["agent"].invoke({"messages": CERTAIN})
-        assert (len(cheap.seen), len(strong.seen)) == ((1, 0) if confidence > 0.9 else (0, 1))
-
-
-def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(monkeypatch):
-    litellm: Any = types.ModuleType("litellm")
-    monkeypatch.setitem(sys.modules, "litellm", litellm)
-    litellm.completion = lambda **call: call["model"]
-    mask = ToolMask(RETRIEVER)
-    names = run_python("route-litellm", mask=mask, cheap="gpt-5-mini", strong="gpt-5")
-    sure = RETRIEVER.rank(QUERY).confidence
-    assert mask.confidence(lambda: openai.transcript({"messages": CERTAIN})) == pytest.approx(sure)
-    unsaid = [{"role": "system", "content": "nothing said"}]
-    asked = [names["answer"](messages, []) for messages in (CERTAIN, unsaid)]
-    assert asked == ["gpt-5-mini" if sure >= 0.9 else "gpt-5", "gpt-5"]
 
 
 def test_what_a_search_found_is_answered_and_shown():

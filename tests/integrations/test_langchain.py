@@ -29,18 +29,6 @@ def test_tools_of_a_provider_pass_untouched():
     assert set(script.seen[0]) == best([]) | {NEW, None}
 
 
-def test_the_guard_refuses_a_hidden_tool_and_the_run_goes_on():
-    assert "send_text" not in best([])
-    script = Script([("send_text", "read_file"), ("summarize",)])
-    outcome = run(script, mask(), guarded=True, asynchronous=True)
-
-    answers = {item.name: item for item in outcome.messages if item.type == "tool"}
-    assert answers["send_text"].status == "error"
-    assert "cannot be used at this step" in answers["send_text"].content
-    assert script.executed == ["read_file", "summarize"]
-    assert outcome.said == "There you are."
-
-
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
     package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")

@@ -1,20 +1,16 @@
-"""The four sets of the paper as the hub has them, in small, and a server that speaks its protocol.
+"""The four sets of the paper as the hub has them, in small.
 
 The forms and the oddities are those of the published files; every record is written here.
 """
 
-import hashlib
 import itertools
 import json
 import random
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from dtdr.evaluate.datasets import find_source
 
@@ -92,13 +88,6 @@ def _write_taskbench(folder: Path, domain: str, rng: random.Random, count: int) 
     ]  # fmt: skip
     (folder / "tool_desc.json").write_text(json.dumps({"nodes": tools}))
     rows = [_taskbench_record(str(number), names, is_daily, rng) for number in range(count)]
-    if domain == "multimedia":
-        # This domain has its records as Parquet only, as newer copies have.
-        import pyarrow
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "data.parquet")
-        return
     lines = [json.dumps(row) for row in rows]
     lines.append(json.dumps({"id": "odd", "user_request": "no nodes"}))
     (folder / "data.json").write_text("\n".join(lines) + "\n")
@@ -140,7 +129,7 @@ def _taskbench_record(
     record = dict(zip(keys, values, strict=True))
     return {
         "id": number, "seed": 1, "type": "chain", "n_tools": len(nodes),
-        # The hub keeps lists as JSON text; Parquet needs one set of columns for all rows.
+        # The hub keeps lists as JSON text.
         **{key: record.get(key) if isinstance(record.get(key), str) or record.get(key) is None
            else json.dumps(record[key])
            for key in ("user_request", "task_steps", "task_nodes", "task_links",
@@ -149,71 +138,16 @@ def _taskbench_record(
     }  # fmt: skip
 
 
-class _Hub(BaseHTTPRequestHandler):
-    """``HEAD`` and ``GET`` of ``/datasets/OWNER/NAME/resolve/REVISION/FILE``."""
+def fetch_from(folder: Path) -> Callable[..., str]:
+    """In place of ``huggingface_hub.hf_hub_download``: copies files of a folder of repositories."""
 
-    server: "HubServer"
+    def fetch(*, repo_id: str, filename: str, repo_type: str, local_dir: str) -> str:
+        assert repo_type == "dataset"
+        path = Path(local_dir) / filename
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return str(shutil.copy(folder / repo_id / filename, path))
 
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        content = self._answer()
-        if content is not None:
-            self.wfile.write(content)
-
-    def _answer(self) -> bytes | None:
-        parts = unquote(self.path).strip("/").split("/")
-        self.server.asked.append((self.command, self.path))
-        path = None
-        if len(parts) > 5 and parts[0] == "datasets" and parts[3] == "resolve":
-            path = self.server.folder.joinpath(*parts[1:3], *parts[5:])
-        if path is None or not path.is_file():
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound")
-            self.send_header("X-Repo-Commit", "0" * 40)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return None
-        content = path.read_bytes()
-        self.send_response(200)
-        self.send_header("ETag", f'"{hashlib.sha1(content, usedforsecurity=False).hexdigest()}"')
-        self.send_header("X-Repo-Commit", "0" * 40)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        return content
-
-
-class HubServer(ThreadingHTTPServer):
-    """Serves a folder of repositories; ``asked`` is what was asked for."""
-
-    daemon_threads = True
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Hub)
-        self.folder = folder
-        self.asked: list[tuple[str, str]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-@contextmanager
-def hub_server(folder: Path) -> Iterator[HubServer]:
-    """A running server."""
-    server = HubServer(folder)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return fetch
 
 
 def scripted(body: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ def test_other_retrievers_rank_by_the_last_calls_alone(name, calls):
         item = DATA.test[log.plan[number]]
         history = item.plan.tools[: log.step[number]]
         ranking = retriever.rank(item.query, history[max(0, len(history) - calls) :])
-        assert log.names[log.head[number, 0]] == ranking.best
+        assert log.names[log.best[number]] == ranking.best
 
 
 def test_cells_that_ask_one_retriever_for_more_share_its_fit(monkeypatch):

@@ -13,7 +13,6 @@ from dtdr.evaluate.lab.compute import run_lab
 from dtdr.evaluate.lab.report import build_report, write_report
 from dtdr.evaluate.lab.report.page import (
     Figure,
-    Figures,
     Page,
     Section,
     Text,
@@ -85,9 +84,7 @@ def test_text_from_data_cannot_become_part_of_the_page():
         Axis(HOSTILE),
         label=HOSTILE,
     )
-    html = to_html(
-        page(Text(HOSTILE), table, Figures([Figure(HOSTILE, chart, HOSTILE, [HOSTILE])]))
-    )
+    html = to_html(page(Text(HOSTILE), table, [Figure(HOSTILE, chart, HOSTILE, [HOSTILE])]))
     check(html)
     assert "<script>alert" not in html
 
@@ -96,7 +93,7 @@ def test_text_from_data_is_neither_an_element_nor_an_image_in_markdown():
     hostile = f"{HOSTILE} `<b>` ``<i>` ![x](https://evil.example/?q)"
     table = Table([Column(hostile)], [[Cell(hostile)]], hostile, hostile)
     figure = Figure(hostile, "", hostile, [hostile], table)
-    sections = [Section("one", hostile, [Text(hostile), table, Figures([figure])])]
+    sections = [Section("one", hostile, [Text(hostile), table, [figure]])]
     text = to_markdown(Page(hostile, hostile, sections))
     assert "<" not in text
     assert "](" not in text

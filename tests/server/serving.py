@@ -45,6 +45,13 @@ class Served:
     def get(self, path: str, **options: Any) -> httpx2.Response:
         return self.http.get(path, **options)
 
+    def open_session(self, **given: Any) -> str:
+        """The path of a new session."""
+        answer = self.post("/v1/sessions", {"query": QUERY, **given})
+        if answer.status_code != 201:
+            raise AssertionError(answer.text)
+        return f"/v1/sessions/{answer.json()['session']}"
+
     def metric(self, name: str, **options: Any) -> float:
         """The value of a line of /metrics, 0 where there is none."""
         for line in self.get("/metrics", **options).text.splitlines():

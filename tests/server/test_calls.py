@@ -33,15 +33,6 @@ def filling(folder):
         yield found
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """A server whose model learned neither arguments nor plans."""
-    folder = tmp_path_factory.mktemp("bare") / "mail"
-    serving.fit(folder, arguments=False, plans=False)
-    with serving.serve(serving.settings(folder)) as found:
-        yield found
-
-
 @pytest.fixture
 def retriever(folder):
     return dtdr.load(folder)
@@ -118,9 +109,9 @@ def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path, retriever)
     assert not read.has_arguments
 
 
-def test_a_model_without_plans_or_arguments_says_what_to_do(bare):
+def test_a_model_without_plans_or_arguments_says_what_to_do(served):
     for path, lack in (("plans", "plans"), ("calls", "arguments")):
-        answer = bare.post(f"/v1/{path}", {"query": QUERY})
+        answer = served.post(f"/v1/{path}", {"query": QUERY})
         assert answer.status_code == 409
         error = answer.json()["error"]
         assert error["type"] == "conflict"

@@ -120,12 +120,12 @@ def test_a_connection_that_nobody_uses_is_closed(strict, before):
         assert answer.count(b"HTTP/1.1") == bool(before)
 
 
-def test_a_body_that_nobody_reads_may_not_go_on_for_ever(strict):
+@pytest.mark.parametrize(("path", "status"), [(b"/v1/rank", b"408"), (b"/v2", b"404")])
+def test_a_body_that_never_ends_is_answered_after_the_limit_read_or_not(strict, path, status):
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{"
     with connect(strict) as connection:
-        connection.sendall(
-            b"POST /v2 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{"
-        )
-        assert read_all(connection).startswith(b"HTTP/1.1 404")
+        connection.sendall(head % path)
+        assert read_all(connection).startswith(b"HTTP/1.1 " + status)
 
 
 def test_a_client_that_does_not_read_is_dropped(strict):

@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -38,29 +39,6 @@ def logging(fitted, tmp_path):
     settings = serving.settings(fitted, feedback_log=str(tmp_path / "feedback.jsonl"))
     with serving.serve(settings) as served:
         yield served
-
-
-def probability(served: serving.Served, tool: str) -> float:
-    answer = served.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
-    return {item["tool"]: item["probability"] for item in answer["tools"]}[tool]
-
-
-def test_what_was_taught_is_ranked_with_at_once_on_a_copy(learning):
-    before = probability(learning, "weather")
-    former = learning.service.models["mail"].current
-    bodies = [DEMONSTRATION, {**DEMONSTRATION, "outcome": "failure"}]
-    answer = learning.post("/v1/feedback", {"demonstrations": bodies}).json()
-    assert answer == {
-        "model": "mail",
-        "learned": 1,
-        "logged": 0,
-        "generation": former.generation + 1,
-        "unsaved": 1,
-    }
-    assert probability(learning, "weather") > before
-    assert former.retriever.training_.demonstrations == 6
-    assert learning.metric('dtdr_learned_demonstrations_total{model="mail"}') == 1
-    assert learning.metric('dtdr_unsaved_demonstrations{model="mail"}') == 1
 
 
 def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_path):
@@ -188,31 +166,21 @@ def test_no_acknowledged_demonstration_is_lost_or_glued_when_its_writer_is_kille
     assert counts["broken"] <= (0 if kind == "feedback" else int(kills))
 
 
-@pytest.mark.parametrize(
-    ("demonstration", "reason"),
-    [
-        ({"query": "q", "calls": ["end"]}, "reserved"),
-        (
-            {"query": "q", "calls": [{"id": "1", "tool": "a"}, {"id": "1", "tool": "b"}]},
-            "share the id",
-        ),
-        (
-            {"query": "q", "calls": [{"id": "1", "tool": "a", "arguments": {"x": {"$ref": "9"}}}]},
-            "9",
-        ),
-        ({"query": "q", "calls": ["a"], "links": [["1", "7"]]}, "demonstrations.1"),
-    ],
-)
-def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, demonstration, reason):
+def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning):
     """Not even with a good one before it."""
-    generation = learning.service.models["mail"].current.generation
-    before = probability(learning, "weather")
-    bodies = [DEMONSTRATION, demonstration]
-    refused = learning.post("/v1/feedback", {"demonstrations": bodies})
-    assert refused.status_code == 422
-    assert reason in refused.json()["error"]["message"]
-    assert learning.service.models["mail"].current.generation == generation
-    assert probability(learning, "weather") == before
+    before = learning.post("/v1/rank", {"query": QUERY}).json()
+    reference = {"id": "1", "tool": "a", "arguments": {"x": {"$ref": "9"}}}
+    for wrong, reason in (
+        ({"calls": ["end"]}, "reserved"),
+        ({"calls": [{"id": "1", "tool": "a"}, {"id": "1", "tool": "b"}]}, "share the id"),
+        ({"calls": [reference]}, "'9'"),
+        ({"calls": ["a"], "links": [["1", "7"]]}, "demonstrations.1"),
+    ):
+        bodies = [DEMONSTRATION, {"query": "q", **wrong}]
+        refused = learning.post("/v1/feedback", {"demonstrations": bodies})
+        assert refused.status_code == 422
+        assert reason in refused.json()["error"]["message"]
+    assert learning.post("/v1/rank", {"query": QUERY}).json() == before
 
 
 @pytest.mark.parametrize(("number", "status"), [(28, 507), (5, 503)])
@@ -307,31 +275,31 @@ def test_saving_never_overwrites_what_somebody_else_wrote(model):
         assert dtdr.load(model).name == "dr"
 
 
-def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
-    """From the first request to a saved folder, with the retriever that learns on."""
-    folder = serving.fit(tmp_path / "mail", size=24, retriever="dtdr-f")
+def test_a_new_tool_is_learned_on_a_copy_ranked_at_once_and_saved(learner, tmp_path):
+    folder = shutil.copytree(learner, tmp_path / "mail")
     demonstration: Any = {
         "query": "Print the summary of q3.pdf for Ann",
         "calls": ["read_file", "summarize", "print_pages"],
     }
-    history = ["read_file", "summarize"]
+    step = {"query": demonstration["query"], "history": ["read_file", "summarize"]}
     with serving.serve(serving.settings(folder)) as served:
-        session = served.post("/v1/sessions", {"query": demonstration["query"]}).json()["session"]
+        session = served.post("/v1/sessions", {"query": step["query"]}).json()["session"]
         assert served.get("/v1/models/mail").json()["can_learn"]
-        assert "print_pages" not in served.get("/v1/models/mail").json()["vocabulary"]
-        answer = served.post("/v1/feedback", {"demonstrations": [demonstration] * 4}).json()
-        assert (answer["learned"], answer["generation"], answer["unsaved"]) == (4, 2, 4)
+        former = served.service.models["mail"].current
+        bodies = [*[demonstration] * 4, {**demonstration, "outcome": "failure"}]
+        answer = served.post("/v1/feedback", {"demonstrations": bodies}).json()
+        assert answer == {"model": "mail", "learned": 4, "logged": 0, "generation": 2, "unsaved": 4}
+        assert served.metric('dtdr_learned_demonstrations_total{model="mail"}') == 4
+        assert served.metric('dtdr_unsaved_demonstrations{model="mail"}') == 4
+        assert "print_pages" not in former.retriever.vocabulary
         assert "print_pages" in served.get("/v1/models/mail").json()["vocabulary"]
-        body = {"query": demonstration["query"], "history": history, "top_k": 100}
-        ranked = served.post("/v1/rank", body).json()
-        assert "print_pages" in [item["tool"] for item in ranked["tools"]]
-        called = served.post(
-            f"/v1/sessions/{session}/call", {"tools": history, "rank": {"top_k": 100}}
-        ).json()
+        ranked = served.post("/v1/rank", {**step, "top_k": 100}).json()
+        body = {"tools": step["history"], "rank": {"top_k": 100}}
+        called = served.post(f"/v1/sessions/{session}/call", body).json()
         assert called["ranking"] == ranked, "open sessions go on with what was learned"
         assert served.post("/v1/models/mail/save").json()["unsaved"] == 0
         assert not served.service.models["mail"].changed, "its own writing is no change"
-    again = dtdr.load(folder).rank(demonstration["query"], history)
+    again = dtdr.load(folder).rank(step["query"], step["history"])
     assert [(item["tool"], item["probability"]) for item in ranked["tools"]] == [
         (tool, pytest.approx(probability, abs=1e-6)) for tool, probability in again
     ]

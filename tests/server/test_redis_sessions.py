@@ -40,16 +40,10 @@ def replicas(fitted, redis_server):
         yield first, second
 
 
-def open_session(served, **given):
-    answer = served.post("/v1/sessions", {"query": QUERY, **given})
-    assert answer.status_code == 201, answer.text
-    return f"/v1/sessions/{answer.json()['session']}"
-
-
 def test_every_server_answers_every_step_as_one_process_does(replicas, served):
     first, second = replicas
     for given in ({}, {"before": BEFORE, "history": [CALL]}):
-        shared, alone = open_session(first, **given), open_session(served, **given)
+        shared, alone = first.open_session(**given), served.open_session(**given)
         for step, call in enumerate(["summarize", {**CALL, "id": "c"}, "send_mail", "unknown"]):
             body = {"tools": [call], "rank": {"top_k": 5}}
             answers = [
@@ -68,7 +62,7 @@ def test_a_session_takes_about_a_kilobyte_of_redis(replicas, redis_server):
     text = json.dumps([{"title": f"Report {n}", "pages": n * 7} for n in range(200)])
     with redis.from_url(redis_server.url) as client:
         for output, most in (("", 1_000), (text[:200], 2_500), (text, 10_000)):
-            path = open_session(replicas[0], before=BEFORE)
+            path = replicas[0].open_session(before=BEFORE)
             for _ in range(4):
                 call = {"tool": "read_file", "output": output} if output else "read_file"
                 replicas[0].post(f"{path}/call", {"tools": [call]})
@@ -79,7 +73,7 @@ def test_a_session_takes_about_a_kilobyte_of_redis(replicas, redis_server):
 
 
 def test_servers_that_tell_a_session_of_calls_at_once_lose_and_repeat_none(replicas):
-    path = open_session(replicas[0])
+    path = replicas[0].open_session()
     tools = [f"tool_{number}" for number in range(24)]
 
     def tell(number):
@@ -100,7 +94,7 @@ def test_servers_that_tell_a_session_of_calls_at_once_lose_and_repeat_none(repli
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 def test_a_request_that_is_sent_again_adds_nothing(kind, replicas, served):
     first, second = replicas if kind == "redis" else (served, served)
-    path = open_session(first)
+    path = first.open_session()
     body = {"tools": ["read_file"], "idempotency_key": "k1"}
     for server in (first, second, first):
         assert server.post(f"{path}/call", body).json()["history"] == ["read_file"]
@@ -113,7 +107,7 @@ def test_what_redis_did_before_its_answer_was_lost_counts_once(fitted, redis_ser
     with lose_answers(redis_server.port, marker) as (port, lost):
         settings = serving.settings(fitted, session_store=f"redis://127.0.0.1:{port}")
         with serving.serve(settings) as served:
-            path = open_session(served)
+            path = served.open_session()
             answer = served.post(f"{path}/call", {"tools": ["read_file"], "idempotency_key": "k"})
             assert lost.is_set()
     assert answer.status_code == 200, answer.text
@@ -122,7 +116,7 @@ def test_what_redis_did_before_its_answer_was_lost_counts_once(fitted, redis_ser
 
 def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):
     first, second = replicas
-    path = open_session(first)
+    path = first.open_session()
     assert second.get(path).status_code == 200
     assert first.http.delete(path).status_code == 204
     for refused in (
@@ -138,7 +132,7 @@ def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):
 def test_a_session_expires_everywhere(fitted, redis_server):
     settings = serving.settings(fitted, session_store=redis_server.url, session_seconds=1.0)
     with serving.serve(settings) as first, serving.serve(settings) as second:
-        path = open_session(first)
+        path = first.open_session()
         assert second.post(f"{path}/rank", {}).status_code == 200
         serving.wait_until(lambda: not is_there(redis_server, path))
         assert first.post(f"{path}/rank", {}).status_code == 404
@@ -156,7 +150,7 @@ def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
     monkeypatch.setattr("dtdr.serve.server.redis_sessions._SESSION_BYTES", 4_000)
     settings = serving.settings(fitted, session_store=redis_server.url, history=3)
     with serving.serve(settings) as served:
-        path = open_session(served, history=["read_file"])
+        path = served.open_session(history=["read_file"])
         refused = served.post(f"{path}/call", {"tools": ["read_file"] * 3})
         assert refused.status_code == 422
         large = {"tool": "read_file", "arguments": {"text": "x" * 3_000}}
@@ -177,33 +171,26 @@ def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis
     assert "open it again" in refused.json()["error"]["message"]
 
 
-@pytest.fixture
-def keyed(fitted, redis_server, tmp_path):
-    """A server whose sessions belong to keys, and the headers and ids of two of them."""
-    made = [create_key(tmp_path / "keys.json") for _ in range(2)]
-    settings = serving.settings(fitted, session_store=redis_server.url, keys=tmp_path / "keys.json")
-    with serving.serve(settings) as served:
-        yield served, [({"X-API-Key": key}, entry.id) for key, entry in made]
-
-
-def test_the_request_of_another_key_does_not_prolong_a_session(keyed, redis_server):
+def test_the_request_of_another_key_does_not_prolong_a_session(fitted, redis_server, tmp_path):
     import redis
 
-    served, ((mine, identifier), (other, _)) = keyed
-    session = served.post("/v1/sessions", {"query": QUERY}, headers=mine).json()["session"]
-    name = f"dtdr:session:4:{identifier}:{session}"
-    with redis.from_url(redis_server.url) as client:
+    (mine, entry), (other, _) = [create_key(tmp_path / "keys.json") for _ in range(2)]
+    settings = serving.settings(fitted, session_store=redis_server.url, keys=tmp_path / "keys.json")
+    with serving.serve(settings) as served, redis.from_url(redis_server.url) as client:
+        headers = {"X-API-Key": mine}
+        session = served.post("/v1/sessions", {"query": QUERY}, headers=headers).json()["session"]
+        name = f"dtdr:session:4:{entry.id}:{session}"
         client.pexpire(name, 100_000)
         for method in ("GET", "DELETE"):
-            answer = served.http.request(method, f"/v1/sessions/{session}", headers=other)
-            assert answer.status_code == 404
+            path, wrong = f"/v1/sessions/{session}", {"X-API-Key": other}
+            assert served.http.request(method, path, headers=wrong).status_code == 404
         assert 0 < client.pttl(name) <= 100_000
-        assert served.get(f"/v1/sessions/{session}", headers=mine).status_code == 200
+        assert served.get(f"/v1/sessions/{session}", headers=headers).status_code == 200
         assert client.pttl(name) > 100_000
 
 
 def test_a_server_without_the_model_of_a_session_says_so(fitted, redis_server, replicas):
-    path = open_session(replicas[0])
+    path = replicas[0].open_session()
     settings = serving.settings(models={"home": fitted}, session_store=redis_server.url)
     with serving.serve(settings) as served:
         refused = served.post(f"{path}/rank", {})
@@ -224,7 +211,7 @@ def test_without_redis_sessions_answer_503_and_come_back_by_themselves(fitted, t
             serving.serve(serving.settings(fitted, session_store=server.url)) as served,
             serving.serve(serving.settings(fitted)) as alone,
         ):
-            path = open_session(served, history=["read_file"])
+            path = served.open_session(history=["read_file"])
             server.stop()
             for refused in (
                 served.post("/v1/sessions", {"query": QUERY}),
@@ -262,7 +249,7 @@ def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tm
             assert "wrong" not in reason
         right = server.url.replace("//", "//:right@")
         with serving.serve(serving.settings(fitted, session_store=right)) as served:
-            path = open_session(served)
+            path = served.open_session()
             with redis.from_url(right) as client:
                 client.config_set("maxmemory", "1mb")
                 assert "is full" in message(served.post("/v1/sessions", {"query": QUERY}))

@@ -1,86 +1,106 @@
-"""Sessions: created, told, ranked, deleted, expired, and following their model."""
+"""Models told apart, and sessions: ranked, expired, bounded, and following their model."""
+
+import gc
+import weakref
+from typing import Any
 
 import dtdr
 from tests.server import serving
 from tests.server.serving import QUERY
 
 
+def test_several_models_are_told_apart_by_name(fitted, tmp_path):
+    other = serving.fit(tmp_path / "other", retriever="dr")
+    with serving.serve(serving.settings(models={"mail": fitted, "chain": other})) as served:
+        ranked = served.post("/v1/rank", {"query": QUERY, "model": "chain"}).json()
+        assert ranked["model"] == "chain"
+        for more, status, said in (
+            ({}, 422, "mail, chain"),
+            ({"model": "nope"}, 404, "no model is named 'nope'"),
+        ):
+            refused = served.post("/v1/rank", {"query": QUERY, **more})
+            assert refused.status_code == status
+            assert said in refused.json()["error"]["message"]
+        listed = served.get("/v1/models").json()["models"]
+        assert [(item["name"], item["retriever"]) for item in listed] == [
+            ("mail", "dtdr-l"),
+            ("chain", "dr"),
+        ]
+        detail = served.get("/v1/models/chain").json()
+        assert detail["vocabulary"] == list(dtdr.load(other).vocabulary)
+        assert detail["tools"] == len(detail["vocabulary"])
+
+
+def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):
+    with serving.serve(serving.settings(fitted)) as served:
+        ranker = served.service.models["mail"].current.retriever.ranker
+        prepared: list[str] = []
+        original = ranker.prepare_all
+
+        def prepare(runs):
+            prepared.extend(run.query for run in runs)
+            return original(runs)
+
+        monkeypatch.setattr(ranker, "prepare_all", prepare)
+        for history in ([], ["read_file"], ["read_file", "summarize"], []):
+            assert served.post("/v1/rank", {"query": QUERY, "history": history}).is_success
+        assert prepared == [QUERY]
+        long_query = "word " * 6_500  # a tenth of what may be kept
+        for _ in range(2):
+            served.post("/v1/rank", {"query": long_query})
+        assert prepared == [QUERY, long_query, long_query], "what is kept must be small"
+
+
 def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
     now = [0.0]
     with serving.serve(serving.settings(fitted, session_seconds=60)) as served:
         served.service.sessions._clock = lambda: now[0]
-        used = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-        idle = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-        now[0] = 59.0
-        assert served.post(f"/v1/sessions/{used}/rank", {}).status_code == 200
-        now[0] = 61.0
-        assert served.post(f"/v1/sessions/{used}/rank", {}).status_code == 200
-        gone = served.post(f"/v1/sessions/{idle}/rank", {})
+        used, idle = served.open_session(), served.open_session()
+        for now[0] in (59.0, 61.0):
+            assert served.post(f"{used}/rank", {}).status_code == 200
+        gone = served.post(f"{idle}/rank", {})
         assert gone.status_code == 404
         assert "expired" in gone.json()["error"]["message"]
         assert served.metric("dtdr_sessions_open") == 1
 
 
-def test_no_more_sessions_are_opened_than_the_limit(fitted):
-    with serving.serve(serving.settings(fitted, sessions=2)) as served:
-        first = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-        served.post("/v1/sessions", {"query": QUERY})
-        refused = served.post("/v1/sessions", {"query": QUERY})
-        assert refused.status_code == 429
-        assert int(refused.headers["retry-after"]) >= 1
-        served.http.delete(f"/v1/sessions/{first}")
-        assert served.post("/v1/sessions", {"query": QUERY}).status_code == 201
-
-
-def test_sessions_are_weighed_and_not_only_counted(fitted):
-    long_history = ["\N{ROLLING ON THE FLOOR LAUGHING}" * 500] * 100
-    with serving.serve(serving.settings(fitted, session_bytes=1_500_000)) as served:
-        opened = served.post("/v1/sessions", {"query": QUERY, "history": long_history})
-        assert opened.status_code == 201
-        heavy = served.post("/v1/sessions", {"query": "q" * 30_000, "history": long_history * 2})
+def test_sessions_are_limited_in_number_bytes_and_calls(fitted):
+    history = ["\N{ROLLING ON THE FLOOR LAUGHING}" * 500] * 100
+    limits = {"sessions": 2, "session_bytes": 1_000_000, "history": 250}
+    with serving.serve(serving.settings(fitted, **limits)) as served:
+        path, other = served.open_session(history=history), served.open_session()
+        for full, body, status in (
+            ("/v1/sessions", {"query": QUERY}, 429),
+            (f"{path}/call", {"tools": ["a"] * 151}, 422),
+            (f"{path}/call", {"tools": history}, 429),
+        ):
+            refused = served.post(full, body)
+            assert refused.status_code == status
+            assert status == 422 or int(refused.headers["retry-after"]) >= 1
+        assert len(served.get(path).json()["history"]) == 100
+        assert served.http.delete(other).status_code == 204
+        heavy = served.post("/v1/sessions", {"query": "q" * 30_000, "history": history})
         assert heavy.status_code == 429
         assert "bytes" in heavy.json()["error"]["message"]
-        path = f"/v1/sessions/{opened.json()['session']}"
-        told = served.post(f"{path}/call", {"tools": long_history * 2})
-        assert told.status_code == 429
-        assert len(served.get(path).json()["history"]) == 100
         assert served.http.delete(path).status_code == 204
-        again = served.post("/v1/sessions", {"query": QUERY, "history": long_history * 2})
-        assert again.status_code == 201
+        served.open_session(history=history)
 
 
-def test_a_history_that_would_grow_too_long_is_refused_and_stays(fitted):
-    with serving.serve(serving.settings(fitted, history=3)) as served:
-        session = served.post("/v1/sessions", {"query": QUERY, "history": ["a", "b"]}).json()[
-            "session"
-        ]
-        refused = served.post(f"/v1/sessions/{session}/call", {"tools": ["c", "d"]})
-        assert refused.status_code == 422
-        assert served.get(f"/v1/sessions/{session}").json()["history"] == ["a", "b"]
-        assert served.post(f"/v1/sessions/{session}/call", {"tools": ["c"]}).status_code == 200
-
-
-def test_a_session_goes_on_with_the_reloaded_model(model):
+def test_sessions_and_queries_go_on_with_the_reloaded_model_and_keep_no_former_one(model):
     with serving.serve(serving.settings(model)) as served:
-        session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-        served.post(f"/v1/sessions/{session}/call", {"tools": ["read_file"]})
-        before = served.post(f"/v1/sessions/{session}/rank", {}).json()
-        serving.fit(model, retriever="dr")
-        assert served.post("/v1/models/mail/reload").json()["generation"] == 2
-        after = served.post(f"/v1/sessions/{session}/rank", {}).json()
-        expected = dtdr.load(model).rank(QUERY, ["read_file"])
-        assert (before["generation"], after["generation"]) == (1, 2)
-        assert [item["tool"] for item in after["tools"]] == list(expected.tools)
-
-
-def test_a_replaced_model_is_kept_by_no_session(model):
-    import gc
-    import weakref
-
-    with serving.serve(serving.settings(model)) as served:
-        session = served.post("/v1/sessions", {"query": QUERY, "rank": {}}).json()["session"]
+        path = served.open_session(rank={})
+        served.post(f"{path}/call", {"tools": ["read_file"]})
+        asked: Any = (f"{path}/rank", {}), ("/v1/rank", {"query": QUERY, "history": ["read_file"]})
+        before = [served.post(*request).json() for request in asked]
         former = weakref.ref(served.service.models["mail"].current.retriever)
-        served.post("/v1/models/mail/reload")
+        serving.fit(model, size=4, retriever="dr")
+        assert served.post("/v1/models/mail/reload").json()["generation"] == 2
         gc.collect()
         assert former() is None
-        assert served.post(f"/v1/sessions/{session}/rank", {}).status_code == 200
+        after = [served.post(*request).json() for request in asked]
+        expected = dtdr.load(model).rank(QUERY, ["read_file"]).top(10)
+        for first, second in zip(before, after, strict=True):
+            assert (first["generation"], second["generation"]) == (1, 2)
+            assert [(item["tool"], item["probability"]) for item in second["tools"]] == [
+                (tool, round(probability, 6)) for tool, probability in expected
+            ]

@@ -5,10 +5,9 @@
 early; every other module is a framework.
 """
 
-from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.mask import ToolMask, ToolRun
 from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector
-from dtdr.agents.prefetch import Prefetch
+from dtdr.agents.prefetch import Prefetch, PrefetchBounds
 from dtdr.agents.transcript import Transcript, Turn
 
 __all__ = [

@@ -8,13 +8,15 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+
 from dtdr.agents.anthropic import LOADER, LOADER_TOOL, load
 from dtdr.agents.policy import Sticky, ToolPolicy, ToolSelector
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import as_run
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_at_least
 from dtdr.predict.model import Model
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import count_tokens
@@ -97,20 +99,21 @@ WAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Tokens of what demonstrations do not contain."""
+class Sizes(msgspec.Struct, frozen=True):
+    """Tokens of what demonstrations do not contain.
 
-    system: int = 500
-    result: int = 200
-    tool: int | None = None
-    """Tokens of each tool's definition; None measures the definitions."""
+    Attributes:
+        system_tokens: of the system prompt.
+        result_tokens: of each call's result.
+        tool_tokens: of each tool's definition; None measures the definitions.
+    """
+
+    system_tokens: int = 500
+    result_tokens: int = 200
+    tool_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("system", "result", "tool"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InputError(f"the tokens of {name!r} are {value}; give at least 0")
+        check_at_least(0, **msgspec.structs.asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,23 +157,16 @@ class Cost:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-
-        def cache(read: float, paid: float) -> dict[str, float]:
-            return {
-                "cached_tokens_per_run": round(read, 1),
-                "paid_tokens_per_run": round(paid, 1),
-            }
-
-        return {
-            "way": self.way.name,
-            "tools_shown": round(self.shown, 2),
-            "tokens_per_run": round(self.tokens, 1),
-            "cold": cache(self.cold_read, self.cold_paid),
-            "warm": cache(self.warm_read, self.warm_paid),
-            "recall": round(self.recall, 4),
-            "hit": round(self.hit, 4),
-            "searches_per_run": round(self.searches, 2),
+        values = {
+            "tools_shown": self.shown,
+            "tokens_per_run": self.tokens,
+            "cold_paid_tokens_per_run": self.cold_paid,
+            "warm_paid_tokens_per_run": self.warm_paid,
+            "recall": self.recall,
+            "hit": self.hit,
+            "searches_per_run": self.searches,
         }
+        return {"way": self.way.name, **{key: round(item, 4) for key, item in values.items()}}
 
 
 def advise(
@@ -221,8 +217,8 @@ def definition_costs(
     known = {name: Tool(name) for item in demonstrations for name in item.plan.tools}
     known |= {tool.name: tool for tool in (*retriever.tools_, *tools)}
     known.pop(END, None)
-    if sizes.tool is not None:
-        return dict.fromkeys(sorted(known), sizes.tool)
+    if sizes.tool_tokens is not None:
+        return dict.fromkeys(sorted(known), sizes.tool_tokens)
     return {name: count_tokens(_definition(known[name])) for name in sorted(known)}
 
 
@@ -302,7 +298,7 @@ class _Counter:
             searched.add(call.tool)
             made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
             key = (demonstration.id, position, call.tool)
-            conversation.append(Segment(key, made + self._sizes.result, mark=True))
+            conversation.append(Segment(key, made + self._sizes.result_tokens, mark=True))
 
     def cost(self) -> Cost:
         """The means."""
@@ -332,7 +328,7 @@ class _Counter:
         segments = [Segment(name, self._costs.get(name, _LOADER_TOKENS)) for name in tools]
         if segments:
             segments[-1] = replace(segments[-1], mark=True)
-        return [*segments, Segment("system", self._sizes.system, mark=True)]
+        return [*segments, Segment("system", self._sizes.system_tokens, mark=True)]
 
     def _load(self, names: Sequence[str]) -> Segment:
         tokens = count_tokens(load(names, 1)) if self._way.loaded == "referred" else 0

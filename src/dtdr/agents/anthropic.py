@@ -3,8 +3,8 @@
 Needs no package: requests are JSON. Shapes are those of anthropic 2.11. The forms:
 
 ``deferred`` keeps ``tools`` constant, and with it the prompt cache, and loads tools within the
-conversation; ``filtered`` works with every model; ``hint`` and ``hint-weighted`` keep all tools and
-name the preferred ones after the conversation.
+conversation; ``filtered`` works with every model; ``hint`` keeps all tools and names the preferred
+ones after the conversation.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class _Anthropic(Provider):
         """See ``Provider``."""
         if form == "filtered":
             return {"tools": self.filter_tools(body["tools"], selection, keep=_forced_names(body))}
-        is_weighted = form == "hint-weighted"
-        return {"messages": with_hint(self.messages(body), selection, weighted=is_weighted)}
+        return {"messages": with_hint(self.messages(body), selection)}
 
     def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
         """See ``Provider``.
@@ -100,15 +99,13 @@ mask_request, filter_tools = _ANTHROPIC.mask_request, _ANTHROPIC.filter_tools
 count_definitions = _ANTHROPIC.count_definitions
 
 
-def with_hint(
-    messages: Sequence[Any], selection: ToolSelection, *, weighted: bool = False
-) -> list[Any]:
+def with_hint(messages: Sequence[Any], selection: ToolSelection) -> list[Any]:
     """The conversation with the soft mask as the last block of the user's last message.
 
     Send it, do not keep it: the next step has its own.
     """
     changed = list(messages)
-    text = hint_text(selection, weighted=weighted)
+    text = hint_text(selection)
     if not text:
         return changed
     block = {"type": "text", "text": text}

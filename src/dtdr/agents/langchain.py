@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dtdr.logs.messages import Item
 
-Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
+Form = Literal["filtered", "allowed-tools", "hint"]
 
 
 class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -44,7 +44,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         mask: retriever and policy.
         form: ``filtered`` leaves tools out; the others keep all, and with them the prompt cache.
             ``allowed-tools``, for models of OpenAI, puts the shown ones into ``tool_choice``;
-            ``hint`` and ``hint-weighted`` name the preferred ones in a last message of this call.
+            ``hint`` names the preferred ones in a last message of this call.
         api: which API of OpenAI the model uses; for ``allowed-tools``.
         search: give the agent a tool ``search_tools`` to search for hidden tools; what it finds is
             shown from then on.
@@ -110,7 +110,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
                 choice=request.tool_choice,
             )
             return request.override(tool_choice=choice) if selection.hidden else request
-        text = hint_text(selection, weighted=self.form == "hint-weighted")
+        text = hint_text(selection)
         if not text:
             return request
         # Some providers take a system message at the start only.
@@ -195,9 +195,7 @@ def _toolbox(tools: Sequence[Any]) -> Toolbox[Any]:
 
 def transcript(messages: Iterable[BaseMessage]) -> Transcript:
     """The turns of a conversation in LangChain's messages."""
-    return read_items(
-        (position, item) for position, message in enumerate(messages) for item in _items(message)
-    )
+    return read_items(map(_items, messages))
 
 
 def _items(message: BaseMessage) -> Iterator[Item]:

@@ -70,9 +70,7 @@ class ToolMaskAgent(FunctionAgent):
 
 def transcript(messages: Iterable[ChatMessage]) -> Transcript:
     """The turns of a conversation in LlamaIndex's messages."""
-    return read_items(
-        (position, item) for position, message in enumerate(messages) for item in _items(message)
-    )
+    return read_items(map(_items, messages))
 
 
 def _items(message: ChatMessage) -> Iterator[Item]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
+from dtdr.agents.prefetch import add_call
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript
 from dtdr.data.calls import Status
@@ -161,17 +162,6 @@ class ToolMask:
         matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in matches)
 
-    def confidence(self, transcript: Conversation) -> float:
-        """The probability that the best tool is right after a conversation.
-
-        0 if ranking fails; then the logger ``dtdr.agents`` warns.
-        """
-        try:
-            return self.retriever.rank(self._run_of(transcript)).confidence
-        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
-            logger.warning("no confidence: %s", _reason(error))
-            return 0.0
-
     def _run_of(self, transcript: Conversation) -> Run:
         read = transcript if isinstance(transcript, Transcript) else transcript()
         return self._read(read).run()
@@ -235,11 +225,7 @@ class ToolRun:
             return self
         self.history = (*self.history, tool)
         if not self._failure:
-            try:
-                self._session.call(tool, arguments, output=output, status=status, step=step, id=id)
-            except InputError as error:  # which must not stop an agent
-                logger.warning("of a call of %r the name counts alone: %s", tool, error)
-                self._session.call(tool)
+            add_call(self._session, tool, arguments, output=output, status=status, step=step, id=id)
         return self
 
     def select(

@@ -4,8 +4,8 @@ Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
 
 ``allowed-tools`` keeps ``tools`` constant, and with it the prompt cache; ``filtered`` works with
 every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant and
-short, and adds tools within the conversation; ``hint`` and ``hint-weighted`` keep all tools and
-name the preferred ones after the conversation.
+short, and adds tools within the conversation; ``hint`` keeps all tools and names the preferred ones
+after the conversation.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class _OpenAI(Provider):
             api: Api = "chat" if _key(body) == "messages" else "responses"
             decided = allowed_tools(tools, selection, api=api, choice=choice)
             return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
-        is_weighted = form == "hint-weighted"
-        return {_key(body): with_hint(self.messages(body), selection, weighted=is_weighted)}
+        return {_key(body): with_hint(self.messages(body), selection)}
 
     def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
         """See ``Provider``.
@@ -140,16 +139,14 @@ def allowed_tools(
     return _choice(shown, choice or "auto", api)
 
 
-def with_hint(
-    messages: Sequence[Any] | str, selection: ToolSelection, *, weighted: bool = False
-) -> list[Any]:
+def with_hint(messages: Sequence[Any] | str, selection: ToolSelection) -> list[Any]:
     """The conversation with the soft mask as its last message, so that its start stays cached.
 
     Send it, do not keep it: the next step has its own. Works for both APIs.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    text = hint_text(selection, weighted=weighted)
+    text = hint_text(selection)
     return [*messages, *([{"role": "system", "content": text}] if text else [])]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agents.items import TResponseInputItem, TResponseStreamEvent
     from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
-Form = Literal["filtered", "hint", "hint-weighted"]
+Form = Literal["filtered", "hint"]
 
 
 class ToolMaskModel(Model):
@@ -38,8 +38,8 @@ class ToolMaskModel(Model):
     Args:
         model: the model to show tools to, or its name.
         mask: retriever and policy.
-        form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, and with them
-            the prompt cache, and name the preferred ones in a last message of this call.
+        form: ``filtered`` leaves tools out; ``hint`` keeps all, and with them the prompt cache, and
+            names the preferred ones in a last message of this call.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
@@ -119,7 +119,7 @@ class ToolMaskModel(Model):
                 for tool in tools
                 if selection.shows(name := tool_name(tool)) or (name and name == forced)
             ]
-        return with_hint(items, selection, weighted=self.form == "hint-weighted"), tools
+        return with_hint(items, selection), tools
 
 
 def tool_name(tool: Tool) -> str | None:

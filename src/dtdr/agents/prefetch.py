@@ -1,22 +1,241 @@
-"""Makes predicted calls while the LLM is thinking, in threads."""
+"""Calls that are made before the LLM asks for them, of tools that are safe to call early.
+
+``EarlyCalls`` decides which, on an event loop; ``Prefetch`` makes them in threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Thread
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds
-from dtdr.errors import InputError
+from dtdr.data.calls import END, ToolCall, is_reference
+from dtdr.data.outputs import resolve_pointer
+from dtdr.errors import InputError, check_at_least
+from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.session import Session
 
 logger = logging.getLogger("dtdr.agents")
 
+
+@dataclass(frozen=True, slots=True)
+class PrefetchBounds:
+    """How much is done early.
+
+    Attributes:
+        min_probability: of a call (its tool and all its arguments), to be made early.
+        budget: dropped early calls after which a run makes no more.
+        concurrency: early calls in progress at a time.
+        max_age: seconds after which a result is no longer used.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    min_probability: float = 0.8
+    budget: int = 20
+    concurrency: int = 2
+    max_age: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_probability <= 1:
+            raise InputError(
+                f"min_probability is {self.min_probability}; it must be above 0 and at most 1"
+            )
+        check_at_least(1, budget=self.budget, concurrency=self.concurrency)
+        if not self.max_age > 0:
+            raise InputError(f"max_age is {self.max_age}; it must be above 0")
+
+
+@dataclass(slots=True)
+class PrefetchCounts:
+    """The use of early calls.
+
+    Attributes:
+        started: calls made early.
+        hits: of them, those that were used.
+        wasted: of them, those that were dropped; the others are in progress.
+        milliseconds_saved: how long the hits had run before the LLM asked for them.
+    """
+
+    started: int = 0
+    hits: int = 0
+    wasted: int = 0
+    milliseconds_saved: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.hits} of {self.started} early calls were used and {self.wasted} thrown away; "
+            f"{self.milliseconds_saved:.0f} ms saved"
+        )
+
+
+class _EarlyCall(NamedTuple):
+    key: str
+    tool: str
+    task: asyncio.Task[tuple[Any, float]]
+    started: float
+
+
+class EarlyCalls:
+    """The early calls of one run; used in one event loop.
+
+    Only tools that ``allows`` accepts are ever called. A result is handed over once, for exactly
+    the call that was made. It is dropped when it is no longer predicted, when it is too old, or
+    when a tool that is not allowed is called first, since that may change what the result says. An
+    early call that failed is not handed over, and a dropped call is not made early again.
+
+    Args:
+        execute: makes a call.
+        allows: whether calling a tool changes nothing.
+        bounds: how much is done.
+        counts: where to count; several runs may share it.
+    """
+
+    def __init__(
+        self,
+        execute: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+        allows: Callable[[str], bool],
+        bounds: PrefetchBounds | None = None,
+        counts: PrefetchCounts | None = None,
+    ) -> None:
+        self.bounds = bounds or PrefetchBounds()
+        self.counts = counts or PrefetchCounts()
+        self._execute = execute
+        self._allows = allows
+        self._calls: dict[str, _EarlyCall] = {}
+        self._dropped: set[str] = set()
+
+    @property
+    def candidates(self) -> int:
+        """How many predictions ``prepare`` can use."""
+        return 2 * self.bounds.concurrency
+
+    def prepare(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> None:
+        """Make the probable calls, and drop those that are no longer predicted.
+
+        Args:
+            calls: predicted for the step.
+            earlier: calls that arguments may refer to.
+        """
+        outputs = {call.id: call for call in earlier}
+        wanted: dict[str, tuple[str, dict[str, Any]]] = {}
+        for call in calls:
+            if (
+                call.tool != END
+                and not call.unknown
+                and call.probability >= self.bounds.min_probability
+                and self._allows(call.tool)
+                and (arguments := _resolve(call.arguments, outputs)) is not None
+            ):
+                wanted[_key(call.tool, arguments)] = call.tool, arguments
+        for key in self._calls.keys() - wanted.keys():
+            self._drop(self._calls[key])
+        for key, (tool, arguments) in wanted.items():
+            is_full = len(self._calls) >= self.bounds.concurrency
+            if is_full or len(self._dropped) + len(self._calls) >= self.bounds.budget:
+                break
+            if key not in self._calls and key not in self._dropped:
+                task = asyncio.get_running_loop().create_task(self._run(tool, arguments))
+                # So that an error in a call that is never used leaves no warning.
+                task.add_done_callback(lambda task: task.cancelled() or task.exception())
+                self._calls[key] = _EarlyCall(key, tool, task, time.monotonic())
+                self.counts.started += 1
+
+    async def take(self, tool: str, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
+        """Whether exactly this call was made early, and its output, waited for.
+
+        Cancelling this cancels the call.
+        """
+        if not self._allows(tool):
+            self.discard()
+        call = self._calls.pop(_key(tool, arguments), None)
+        if call is None:
+            return False, None
+        asked = time.monotonic()
+        if call.task.done() and asked - call.started > self.bounds.max_age:
+            self._drop(call)
+            return False, None
+        try:
+            output, ended = await call.task
+        except Exception as error:  # noqa: BLE001  # the caller makes the call again
+            logger.info("the early call of %r failed and is made again: %s", tool, error)
+            self._drop(call)
+            return False, None
+        except asyncio.CancelledError:
+            self._drop(call)
+            raise
+        self.counts.hits += 1
+        self.counts.milliseconds_saved += 1000 * (min(ended, asked) - call.started)
+        return True, output
+
+    def discard(self, are_stale: Callable[[str], bool] = lambda tool: True) -> None:
+        """Drop and cancel unused calls: all, or those of some tools."""
+        for call in tuple(self._calls.values()):
+            if are_stale(call.tool):
+                self._drop(call)
+
+    async def _run(self, tool: str, arguments: Mapping[str, Any]) -> tuple[Any, float]:
+        return await self._execute(tool, arguments), time.monotonic()
+
+    def _drop(self, call: _EarlyCall) -> None:
+        self._calls.pop(call.key, None)
+        call.task.cancel()
+        self._dropped.add(call.key)
+        self.counts.wasted += 1
+
+
+def _key(tool: str, arguments: Mapping[str, Any]) -> str:
+    return json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False, default=repr)
+
+
+def _resolve(
+    arguments: Mapping[str, Any], outputs: Mapping[str, ToolCall]
+) -> dict[str, Any] | None:
+    """The arguments with whole outputs in place of references; None if one is not known."""
+
+    def resolve(value: Any) -> Any:
+        if is_reference(value):
+            call = outputs[str(value["$ref"])]
+            if call.output is None or call.output_length is not None:
+                raise LookupError  # it is not known whole
+            return resolve_pointer(call.output, value.get("path", ""))
+        if isinstance(value, Mapping) and list(value) == ["$join"]:
+            parts = resolve(value["$join"])
+            if not all(isinstance(part, str) for part in parts):
+                raise LookupError  # how it would be written is not known
+            return "".join(parts)
+        if isinstance(value, Mapping):
+            return {key: resolve(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [resolve(item) for item in value]
+        return value
+
+    try:
+        return {name: resolve(value) for name, value in arguments.items()}
+    except LookupError:
+        return None
+
+
 Execute = Callable[[str, Mapping[str, Any]], Any]
 """Calls a tool with arguments and returns its output; several threads may use it."""
+
+
+def add_call(
+    session: Session, tool: str, arguments: Mapping[str, Any] | None, **about: Any
+) -> None:
+    """Add a call to a session; one that is not JSON is added by its name."""
+    try:
+        session.call(tool, arguments, **about)
+    except InputError as error:  # which must not stop an agent
+        logger.warning("of a call of %r the name counts alone: %s", tool, error)
+        session.call(tool)
 
 
 class Prefetch:
@@ -78,9 +297,9 @@ class Prefetch:
             if not is_made:
                 output = self._execute(tool, arguments)
         except Exception as error:
-            self._tell(tool, arguments, output=str(error), status="error")
+            add_call(self.session, tool, arguments, output=str(error), status="error")
             raise
-        self._tell(tool, arguments, output=output)
+        add_call(self.session, tool, arguments, output=output)
         return output
 
     def close(self) -> None:
@@ -119,11 +338,3 @@ class Prefetch:
 
     async def _call_early(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         return await asyncio.to_thread(self._execute, tool, arguments)
-
-    def _tell(self, tool: str, arguments: Mapping[str, Any], **result: Any) -> None:
-        """Add a call to the session; one that is not JSON is added by its name."""
-        try:
-            self.session.call(tool, arguments, **result)
-        except InputError as error:  # which must not stop an agent
-            logger.warning("of a call of %r the name counts alone: %s", tool, error)
-            self.session.call(tool)

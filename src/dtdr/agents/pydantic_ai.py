@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -73,12 +74,7 @@ def search_tools(mask: ToolMask) -> Search:
 
 def transcript(messages: Iterable[ModelMessage]) -> Transcript:
     """The turns of a conversation in Pydantic AI's messages."""
-    return read_items(
-        (position, item)
-        for position, message in enumerate(messages)
-        for part in message.parts
-        for item in _items(part)
-    )
+    return read_items(itertools.chain(*map(_items, message.parts)) for message in messages)
 
 
 def _items(part: Any) -> Iterator[Item]:

@@ -17,7 +17,7 @@ from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
 
-_SEND_ALL = frozenset(("allowed-tools", "hint", "hint-weighted"))
+_SEND_ALL = frozenset(("allowed-tools", "hint"))
 """Forms that send every definition."""
 
 
@@ -83,10 +83,9 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     Messages of OpenAI, Anthropic, LangChain and others, and items of the responses API, as JSON or
     as objects of their packages.
     """
-    from dtdr.logs.messages import positioned
     from dtdr.logs.openai_responses import response_items
 
-    return read_items(positioned(response_items(_read_message(item)) for item in messages))
+    return read_items(response_items(_read_message(item)) for item in messages)
 
 
 def _read_message(message: object) -> dict[str, Any]:
@@ -250,20 +249,16 @@ def check_list(value: object, name: str) -> Sequence[Any]:
     return value
 
 
-def hint_text(selection: ToolSelection, *, weighted: bool = False) -> str:
+def hint_text(selection: ToolSelection) -> str:
     """A soft mask in words (paper, "ICL Methods"): all tools stay, the retrieved are preferred.
 
-    Empty if no tool is preferred. ``weighted`` writes each tool's probability after its name.
+    Empty if no tool is preferred.
     """
     if not selection.preferred:
         return ""
-    names = ", ".join(
-        quote_json(name) + (f" ({selection.weights[name]:.3f})" if weighted else "")
-        for name in selection.preferred
-    )
     return (
         "In similar runs these tools came next; prefer them unless the request clearly needs "
-        f"another: {names}"
+        f"another: {', '.join(map(quote_json, selection.preferred))}"
     )
 
 

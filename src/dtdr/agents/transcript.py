@@ -132,20 +132,20 @@ class Transcript:
         return runs
 
 
-def read_items(items: Iterable[tuple[int, Item]]) -> Transcript:
-    """The transcript of a conversation's items, each with the position of its message.
+def read_items(messages: Iterable[Iterable[Item]]) -> Transcript:
+    """The transcript of a conversation, given the items of its messages.
 
     Every framework's messages become items first; then they are read as in ``dtdr import``, so that
     the retriever sees an agent's steps as it saw its logs. A call that was refused was not made,
     and is left out.
     """
     from dtdr.logs.log_format import AssistantMessage, UserMessage
-    from dtdr.logs.messages import conversation
+    from dtdr.logs.messages import conversation, positioned
 
     turns: list[tuple[list[str], list[Event]]] = []
     count = step = 0
     latest: int | None = None
-    for event in conversation(items).events:
+    for event in conversation(positioned(messages)).events:
         if isinstance(event, UserMessage):
             if event.joins and turns and not turns[-1][1]:
                 turns[-1][0].append(event.text)

@@ -21,14 +21,6 @@ _UNUSED = 8
 """Tools that no run calls which the text names; JSON has all."""
 
 
-class _Settings(msgspec.Struct, frozen=True):
-    """What ``--set`` takes: tokens of the parts of a prompt."""
-
-    system_tokens: int = 500
-    result_tokens: int = 200
-    tool_tokens: int | None = None
-
-
 def advise(
     model: Path,
     data: Path | None = None,
@@ -37,7 +29,7 @@ def advise(
     split: options.SPLIT = None,
     top: options.TOP = None,
     settings: Annotated[
-        list[str] | None, options.further_settings(_Settings, "system_tokens=2000", "evaluate")
+        list[str] | None, options.further_settings(Sizes, "system_tokens=2000", "evaluate")
     ] = None,
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
@@ -55,7 +47,7 @@ def advise(
         model (MODEL): A model folder that dtdr fit wrote.
         data (DATA): The runs: demonstrations or an agent's logs.
     """
-    sizes = Sizes(*msgspec.structs.astuple(options.read_settings(settings, _Settings)))
+    sizes = options.read_settings(settings, Sizes)
     policy = ToolPolicy() if top is None else ToolPolicy(top_k=top)
     retriever = load(model)
     data_set = load_dataset(data, dataset, bad=BadRecords() if skip_bad else None)
@@ -74,7 +66,7 @@ def advise(
             {
                 "runs": len(runs),
                 "unused_tools": unused,
-                "sizes": {"system": sizes.system, "result": sizes.result, "tool": sizes.tool},
+                "sizes": msgspec.structs.asdict(sizes),
                 "ways": [cost.to_dict() for cost in costs],
             }
         )

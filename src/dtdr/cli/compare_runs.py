@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +13,12 @@ from dtdr.cli.inputs import open_data, report_bad
 from dtdr.cli.output import note, print_json, print_table, shorten
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, unknown_choice
-from dtdr.evaluate.drift import MEASURES, Change, Drift
+from dtdr.evaluate.drift import MEASURES, Change, Drift, Kind
 from dtdr.evaluate.drift import compare_runs as compare
 from dtdr.evaluate.tables import Cell, p_value
 
 SHOWN = 8
 """Tools and transitions in the tables; --json has all."""
-
-_CHANGE_HEADERS = ("Before", "After", "Change", "p")
 
 
 def compare_runs(
@@ -90,7 +88,7 @@ class _Limit:
             raise unknown_choice("measure", self.measure, measures)
 
     def is_exceeded(self, change: Change, alpha: float) -> bool:
-        if change.adjusted >= alpha and alpha < 1:
+        if change.adjusted is not None and change.adjusted >= alpha and alpha < 1:
             return False
         if self.is_relative and change.before is not None:
             return abs(change.change) > self.amount * change.before
@@ -99,42 +97,38 @@ class _Limit:
     def message(self, change: Change) -> str:
         allowed = f"{100 * self.amount:g}%" if self.is_relative else f"{self.amount:g}"
         return (
-            f"{self.measure} changed by {change.change:+.3g} (p = {change.adjusted:.2g}); "
+            f"{self.measure} changed by {change.change:+.3g} (p: {p_value(change.adjusted)}); "
             f"the limit is {allowed}"
         )
 
 
 def _print(drift: Drift, alpha: float) -> None:
-    how = "the same queries, compared one by one" if drift.is_paired else "different queries"
+    how = "the same queries, compared one by one" if drift.paired else "different queries"
+    headers = ("Before", "After", "Change", "p")
     print_table(
-        ("Measure", *_CHANGE_HEADERS),
+        ("Measure", *headers),
         [
             (MEASURES[change.name], *_cells(change, alpha))
             for change in drift.of_kind("mean", "distance")
         ],
-        title=f"{drift.before:,} runs before, {drift.after:,} after; {how}",
+        title=f"{drift.runs_before:,} runs before, {drift.runs_after:,} after; {how}",
         caption="Means per run; a change without a mean is a total variation distance, 0 to 1. p: "
         f"permutation test, corrected (Holm); below {alpha:g} in bold.",
     )
-    _print_largest("Source of arguments", ("Before", "After"), drift.sources.items())
-    calls = ("Calls before", "Calls after")
-    _print_largest("Tool that only one side calls", calls, drift.one_sided.items())
-    both = [change for change in drift.of_kind("tool") if change.name not in drift.one_sided]
-    rows = [(change.name, _cells(change, alpha)) for change in both]
-    _print_largest("Tool, calls per run", _CHANGE_HEADERS, rows)
-    pairs = [(" → ".join(pair), shares) for pair, *shares in drift.transitions]
-    _print_largest("Transition", ("Before", "After"), pairs)
-
-
-def _print_largest(
-    title: str, headers: Sequence[str], rows: Iterable[tuple[str, Iterable[Any]]]
-) -> None:
-    """Print the first rows, which changed most."""
-    found = [(shorten(name, 60), *values) for name, values in rows]
-    rest = f"The {SHOWN} largest of {len(found):,}; --json has all."
-    if found:
-        caption = rest if len(found) > SHOWN else ""
-        print_table((title, *headers), found[:SHOWN], caption=caption)
+    titles: dict[Kind, str] = {
+        "source": "Source of arguments, share",
+        "tool": "Tool, calls per run",
+        "transition": "Transition, share",
+    }
+    for kind, title in titles.items():
+        changes = drift.of_kind(kind)
+        rest = f"The {SHOWN} largest of {len(changes):,}; --json has all."
+        caption = rest if len(changes) > SHOWN else ""
+        if kind == "tool":
+            caption = f"Tools that only one side calls come first. {caption}".strip()
+        rows = [(shorten(item.name, 60), *_cells(item, alpha)) for item in changes[:SHOWN]]
+        if rows:
+            print_table((title, *headers), rows, caption=caption)
 
 
 def _cells(change: Change, alpha: float) -> list[Any]:
@@ -142,4 +136,5 @@ def _cells(change: Change, alpha: float) -> list[Any]:
     # Three decimals for small numbers, none for large ones.
     numbers = [side if side is None or abs(side) < 100 else round(side) for side in sides]
     text = f"{change.change:{'' if change.before is None else '+'}.3f}"
-    return [*numbers, Cell(text, best=change.adjusted < alpha), p_value(change.adjusted)]
+    is_significant = change.adjusted is not None and change.adjusted < alpha
+    return [*numbers, Cell(text, best=is_significant), p_value(change.adjusted)]

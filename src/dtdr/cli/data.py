@@ -108,8 +108,6 @@ def stats(
         rows.append(_row(item.title, item))
         if item.published:
             rows.append(_row("  full set, as published", item.published))
-        if item.difference:
-            rows.append(("  difference", *item.difference.values()))
     for name in missing:
         source = datasets.find_source(name)
         rows.append((f"{source.title} (not here)", None, None, None, None))

@@ -18,11 +18,11 @@ from dtdr.evaluate.next_calls import (
     Mistake,
     NextCalls,
     agreement,
+    calibration_table,
     next_call_tables,
     score_next_calls,
 )
 from dtdr.evaluate.plan_accuracy import PlanScores
-from dtdr.evaluate.reliability import Reliability, reliability_of
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.tables import Column, Table, numeric
 
@@ -96,10 +96,6 @@ class Evaluation:
             if by in self.show
         }
 
-    @cached_property
-    def _reliabilities(self) -> list[Reliability]:
-        return [reliability_of(log) for log in self.logs if Show.CALIBRATION in self.show]
-
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         results = [dict(item) for item in self._summaries]
@@ -113,8 +109,6 @@ class Evaluation:
             item["next_calls"] = scores[0].to_dict()
             for other in others:
                 item["another_run"] = other.to_dict()
-        for item, reliability in zip(results, self._reliabilities, strict=False):
-            item["calibration"] = reliability.to_dict()
         first = next(iter(self.plans.values()), None)
         for item, planned in zip(results, self.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
@@ -146,10 +140,8 @@ class Evaluation:
             title = f"{result_tables.metric_title(self.metrics[0])} by {_GROUPS[by][0]}"
             pairs = list(zip(self._summaries, groups, strict=True))
             yield result_tables.breakdown_table(pairs, title=title)
-        if self._reliabilities:
-            yield result_tables.reliability_table(
-                self._summaries, self._reliabilities, title="Calibration"
-            )
+        if Show.CALIBRATION in self.show:
+            yield calibration_table(self._next_calls)
         if self.calls is not None:
             yield result_tables.calls_table(self.calls, title="Calls, the right tool given")
         if self.plans:

@@ -22,7 +22,6 @@ from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.log_format import TraceFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
-from dtdr.logs.turns import Turns
 
 MEGABYTE = 1_000_000
 
@@ -45,7 +44,6 @@ def import_traces(
     files: list[str],
     *,
     output: Annotated[Path, typer.Option("--output", "-o")],
-    turns: Turns = Turns.SPLIT,
     redact: bool = False,
     redact_rules: Path | None = None,
     settings: Annotated[
@@ -67,9 +65,6 @@ def import_traces(
             langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
         output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
             tools of the logs go into tools.json next to it.
-        turns: Where to cut conversations. split writes one demonstration per user message, with the
-            earlier conversation in "before". context also repeats the earlier user messages in the
-            query. whole-query writes one demonstration per conversation.
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
@@ -78,7 +73,7 @@ def import_traces(
     window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
     own |= {"leave_out": strip, "window_bytes": window * MEGABYTE, "idle_gap": gap}
-    choices = logs.CutOptions(turns=turns, **own)
+    choices = logs.CutOptions(**own)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")

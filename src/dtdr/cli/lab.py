@@ -74,7 +74,6 @@ def run(
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    fail_under: list[str] | None = None,
     dry: Annotated[bool, typer.Option("--dry-run")] = False,
     output: OUTPUT = Path("lab-report"),
     times: TIMES = True,
@@ -85,7 +84,7 @@ def run(
 
     It takes finished runs from the cache.
 
-    Example: dtdr lab run retrieval --data my_demonstrations.jsonl --fail-under recall@5=0.9
+    Example: dtdr lab run retrieval --data my_demonstrations.jsonl
 
     Args:
         suites (SUITE): Names that 'dtdr lab list' shows, or TOML files. all: every suite that
@@ -99,14 +98,12 @@ def run(
         seeds (N): Number of seeds, each with its own split.
         full: Ask the LLM at every held-out step and plan.
         workers (N): Number of processes.  [default: 2]
-        fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
-            recall@5=0.9.
         dry: Only print the number of runs and their expected time.
     """
+    from dtdr.evaluate.charts import check_installed
     from dtdr.evaluate.lab.compute import run_lab
-    from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
     from dtdr.evaluate.lab.report import build_report, write_report
-    from dtdr.evaluate.lab.report.page import check_installed
+    from dtdr.evaluate.lab.report.results import method_means
     from dtdr.evaluate.lab.resolve import Options, own_name
     from dtdr.evaluate.lab.store import Store
 
@@ -116,7 +113,6 @@ def run(
         suites = ["retrieval"]
     if not suites:
         raise InputError("name a suite, or all; 'dtdr lab list' shows them")
-    thresholds = parse_thresholds(fail_under or ())
     if quick and full:
         raise InputError("--quick runs less than usual and --full more; leave one out")
     lab = own_name(data.absolute()) if data else _lab_name(suites, quick)
@@ -159,7 +155,6 @@ def run(
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)
-    below = [line for suite in summary.suites for line in failures(results, suite, thresholds)]
     if as_json:
         means = [row for suite in summary.suites for row in method_means(results, suite)]
         print_json(
@@ -168,14 +163,11 @@ def run(
                 "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
                 "report": list(map(str, paths)),
                 "results": means,
-                "below": below,
             }
         )
     else:
         _print(page, summary, paths)
-    for sentence in below:
-        note(sentence)
-    if summary.failed or below:
+    if summary.failed:
         raise typer.Exit(1)
 
 

@@ -24,10 +24,8 @@ _PAUSE_SECONDS = 1.0
 _GAUGES = {
     "waiting_demonstrations": "Demonstrations of the log that no version has learned.",
     "lag_seconds": "Age of the oldest waiting demonstration.",
-    "held_out_demonstrations": "Held-out demonstrations.",
     "unusable_demonstrations": "Entries of the log that cannot be learned from.",
     "mrr": "MRR of the served version on held-out demonstrations.",
-    "published_timestamp_seconds": "Time of the last publication.",
 }
 
 
@@ -170,9 +168,8 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
         name: Gauge(f"dtdr_learn_{name}", about, registry=registry)
         for name, about in _GAUGES.items()
     }
-    versions, learned = (
-        Counter(f"dtdr_learn_{name}", f"Number of {name}.", ["outcome"], registry=registry)
-        for name in ("versions", "demonstrations")
+    versions = Counter(
+        "dtdr_learn_versions", "Versions by outcome.", ["outcome"], registry=registry
     )
     host, _, port = address.rpartition(":")
     try:
@@ -186,14 +183,9 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
     def count(outcome: Any) -> None:
         gauges["waiting_demonstrations"].set(outcome.waiting)
         gauges["lag_seconds"].set(outcome.oldest)
-        gauges["held_out_demonstrations"].set(outcome.held_out)
         gauges["unusable_demonstrations"].set(outcome.unusable)
         if (change := outcome.change) is not None:
-            is_published = change.outcome == "published"
             versions.labels(change.outcome).inc()
-            learned.labels(change.outcome).inc(change.demonstrations)
-            gauges["mrr"].set(change.after if is_published else change.before)
-            if is_published:
-                gauges["published_timestamp_seconds"].set_to_current_time()
+            gauges["mrr"].set(change.after if change.outcome == "published" else change.before)
 
     return count

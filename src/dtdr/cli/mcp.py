@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtdr.cli.output import note
-from dtdr.errors import InputError, OutputError
+from dtdr.data.files import explain_os_errors
+from dtdr.errors import InputError
 
 if TYPE_CHECKING:
     from dtdr.agents.gateway import Gateway
@@ -75,9 +76,9 @@ def mcp(
         return
     if write:
         raise InputError("--write needs --setup; give --setup CLIENT as well")
-    from dtdr.agents.early_calls import PrefetchBounds
     from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, read_config
     from dtdr.agents.policy import ToolPolicy
+    from dtdr.agents.prefetch import PrefetchBounds
     from dtdr.api import load
 
     specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest or ())]
@@ -108,11 +109,9 @@ def _set_up(client: str, *, write: bool) -> None:
         if not write:
             typer.echo(f"# {path}\n{text}")
             continue
-        try:
+        with explain_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}") from error
         note(f"wrote {path}")
 
 

@@ -59,7 +59,6 @@ def serve(
         limit (NAME=N): Set a limit, such as body_bytes=2000000; repeatable. docs/server.md lists
             the limits.
     """
-    from dtdr.serve.server import require_server
     from dtdr.serve.server import serve as run
 
     settings = Settings(
@@ -75,7 +74,6 @@ def serve(
         log_queries=log_queries,
         log_requests=not quiet,
     )
-    require_server()
     run(
         settings,
         on_listening=lambda address: note(f"listening on {address} (page: {address}/docs)"),

@@ -158,10 +158,15 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 ToolCall.__dataclass_fields__ = dataclass_fields(ToolCall.__struct_fields__)
 
 
-def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[Any]:
-    """Give names of tools, and JSON objects of calls without an id, the lowest ids not ``taken``.
+def number_calls(values: Iterable[Any], taken: Iterable[str] = (), start: int = 1) -> Iterator[Any]:
+    """Give names of tools, and JSON objects of calls without an id, their positions as ids.
 
-    Anything else stays as it is.
+    A position that is an id already is replaced by the next free number. Other values stay.
+
+    Args:
+        values: the calls.
+        taken: ids of other calls.
+        start: position of the first value.
     """
     values = list(values)
     if all(isinstance(value, dict) and "id" in value for value in values):
@@ -170,12 +175,12 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[A
     ids = {str(value["id"]) for value in values if isinstance(value, Mapping) and "id" in value}
     ids |= {value.id for value in values if isinstance(value, ToolCall)} | set(taken)
     number = 0
-    for value in values:
+    for position, value in enumerate(values, start):
         is_name = isinstance(value, str)
         if not is_name and (not isinstance(value, Mapping) or "id" in value):
             yield value
             continue
-        number += 1
+        number = max(number + 1, position)
         while str(number) in ids:
             number += 1
         yield ToolCall(str(number), value) if is_name else {"id": str(number), **value}

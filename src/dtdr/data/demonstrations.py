@@ -100,7 +100,8 @@ class Demonstration(msgspec.Struct, frozen=True):
     def from_dict(cls, record: object) -> Demonstration:
         """A demonstration from one object of ``demonstrations.jsonl``.
 
-        A call is an object or the name of its tool; one without an id gets a number that is free.
+        A call is an object or the name of its tool; one without an id gets its position, or the
+        next free number.
         Where no call has ``arguments`` or a ``step`` and there are no links, each is a step.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast
 
 from dtdr.data import json_codec
 from dtdr.data.calls import END, Status, ToolCall, check_text, kind_of, number_calls
@@ -68,7 +68,8 @@ class Run:
     def from_dict(cls, record: object) -> Run:
         """A run from a JSON object with the keys of a demonstration: query, before, calls, offered.
 
-        A call is an object or the name of its tool; one without an id gets a number that is free.
+        A call is an object or the name of its tool; one without an id gets its position, or the
+        next free number.
 
         Raises:
             InputError: a key is missing or of another type, or two calls share an id.
@@ -114,7 +115,7 @@ class Run:
             run.calls = [ToolCall(str(at), name) for at, name in enumerate(names, start=1)]
             run._ids = {call.id for call in run.calls}
             return run
-        for item in number_calls(calls, run._ids):
+        for item in number_calls(calls, run._ids, len(run.calls) + 1):
             if not isinstance(item, (ToolCall, Mapping)):
                 raise InputError(
                     "a history has names of tools, calls and their JSON objects, not "
@@ -173,21 +174,13 @@ class Run:
             if any(item is not None for item in (arguments, output, status, step, id)):
                 raise InputError(f"the call of {tool.tool!r} has its own details; give it alone")
             return self._add(tool)
-        if id is None:
-            number = len(self.calls) + 1
-            while str(number) in self._ids:
-                number += 1
-            id = str(number)
-        if arguments is not None and not isinstance(arguments, Mapping):
-            raise InputError(
-                f"the arguments of {tool!r} must be a JSON object, not {kind_of(arguments)}"
-            )
-        if status is not None and status not in get_args(Status):
-            raise InputError(
-                f"unknown status {status!r}; choose one of {', '.join(get_args(Status))}"
-            )
-        call = ToolCall(id, tool, dict(arguments or {}), output, status or "unknown", step)
-        return self._add(call)
+        if isinstance(arguments, Mapping):
+            arguments = dict(arguments)  # the caller may change its own
+        record = {"id": id, "tool": tool, "arguments": arguments, "output": output}
+        record |= {"status": status, "step": step}
+        known = {name: value for name, value in record.items() if value is not None}
+        (numbered,) = number_calls([known], self._ids, len(self.calls) + 1)
+        return self._add(ToolCall.from_dict(numbered))
 
     def _add(self, call: ToolCall) -> ToolCall:
         if not isinstance(call.tool, str):

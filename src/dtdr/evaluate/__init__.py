@@ -3,20 +3,17 @@
 from dtdr.evaluate.compare import Comparison, compare
 from dtdr.evaluate.harness import run
 from dtdr.evaluate.metrics import by_plan_length, by_step, mean_score
-from dtdr.evaluate.reliability import Reliability, reliability_of
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
 
 __all__ = [
     "Comparison",
-    "Reliability",
     "RunLog",
     "by_plan_length",
     "by_step",
     "compare",
     "mean_score",
     "read_run_log",
-    "reliability_of",
     "run",
     "write_run_log",
 ]

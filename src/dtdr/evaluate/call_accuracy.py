@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -59,37 +59,6 @@ class CallScores(Record):
     milliseconds_median: float
 
 
-@dataclass(slots=True)
-class _Judgements:
-    """What was seen of calls so far."""
-
-    probabilities: list[float] = field(default_factory=list)
-    exact: list[bool] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    plans: list[bool] = field(default_factory=list)
-    by_source: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, model: ArgumentModel, item: Demonstration) -> None:
-        """Fill the calls of a plan."""
-        uses_right_outputs = True
-        for state, call in iter_calls([item]):
-            started = time.perf_counter()
-            prediction = model.fill(call.tool, state)
-            self.seconds.append(time.perf_counter() - started)
-            self.probabilities.append(prediction.probability)
-            self.exact.append(is_exact(prediction, call, state))
-            judged = _judge_slots(prediction, call, state)
-            # A demonstration may write out a value that an output has.
-            right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
-            held = {one.call for sources in right for one in sources if one.kind == "output"}
-            referred = {*call.references()}
-            uses_right_outputs &= referred <= prediction.outputs <= referred | held
-            for _, kind, is_right in judged:
-                if kind != "omitted":
-                    self.by_source[kind].append(is_right)
-        self.plans.append(uses_right_outputs)
-
-
 def score_calls(
     folds: Iterable[tuple[ArgumentModel, Sequence[Demonstration]]],
 ) -> CallScores:
@@ -101,14 +70,29 @@ def score_calls(
     Raises:
         InputError: the demonstrations have no calls.
     """
-    seen = _Judgements()
-    for model, demonstrations in folds:
-        for item in demonstrations:
-            seen.add(model, item)
-    if not seen.exact:
+    calls: list[tuple[float, bool, float]] = []  # probability, whether it is exact, seconds
+    plans: list[bool] = []
+    slots: dict[str, list[bool]] = defaultdict(list)
+    for model, item in ((model, item) for model, items in folds for item in items):
+        uses_right_outputs = True
+        for state, call in iter_calls([item]):
+            started = time.perf_counter()
+            prediction = model.fill(call.tool, state)
+            seconds = time.perf_counter() - started
+            calls.append((prediction.probability, is_exact(prediction, call, state), seconds))
+            judged = _judge_slots(prediction, call, state)
+            # A demonstration may write out a value that an output has.
+            right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
+            held = {one.call for sources in right for one in sources if one.kind == "output"}
+            referred = {*call.references()}
+            uses_right_outputs &= referred <= prediction.outputs <= referred | held
+            for _, kind, is_right in judged:
+                if kind != "omitted":
+                    slots[kind].append(is_right)
+        plans.append(uses_right_outputs)
+    if not calls:
         raise InputError("the held-out plans have no calls to fill; give others")
-    order = np.argsort(-np.array(seen.probabilities), kind="stable")
-    right, sure = np.array(seen.exact)[order], np.array(seen.probabilities)[order]
+    sure, right, times = np.array(sorted(calls, key=lambda call: -call[0])).T
     coverage = {}
     for least in THRESHOLDS:
         count = int((sure >= least).sum())
@@ -118,15 +102,11 @@ def score_calls(
         len(right),
         float(right.mean()),
         float(right[: max(1, len(right) // 2)].mean()),
-        _share(seen.plans),
-        {kind: _share(values) for kind, values in sorted(seen.by_source.items())},
+        statistics.fmean(plans),
+        {kind: statistics.fmean(values) for kind, values in sorted(slots.items())},
         coverage,
-        1000 * statistics.median(seen.seconds),
+        1000 * statistics.median(times),
     )
-
-
-def _share(values: Sequence[bool]) -> float:
-    return sum(values) / len(values)
 
 
 def _judge_slots(

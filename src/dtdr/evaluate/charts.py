@@ -11,8 +11,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from importlib import resources
+from typing import Any
+
+from dtdr.errors import MissingExtraError
+from dtdr.evaluate.tables import prose_to_html
 
 WIDTH, HEIGHT = 400, 280
 """Units of a chart. Text is 12 of them high: 11 px on a screen of 400 px, 15 px three abreast on
@@ -35,13 +38,20 @@ SERIES = {
 
 COLOURS = 9
 
+_SHAPES = (
+    "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
+    "M0,-5L5,0L0,5L-5,0z",
+    "M-3.6,-3.6H3.6V3.6H-3.6z",
+    "M0,-4.8L4.6,3.6H-4.6z",
+)
+"""Of the markers: one that tells two series of one colour apart."""
+
 Scale = Callable[[float], float]
 
 
-@cache
 def css() -> str:
     """Colours and rules that every chart needs."""
-    return resources.files("dtdr.evaluate").joinpath("charts.css").read_text("utf-8").strip()
+    return read_asset("charts.css")
 
 
 def series_class(name: str) -> str:
@@ -101,80 +111,58 @@ class Axis:
 
 
 def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str:
-    """Lines with markers and error bars."""
+    """Lines with markers and error bars.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
     points = [point for one in series for point in one.points]
     across, ticks_x = x.scale([point.x for point in points], LEFT + 6, WIDTH - RIGHT - 6)
-    values = [value for p in points for value in (p.y, p.low, p.high) if value is not None]
-    up, ticks_y = y.scale(values, HEIGHT - BOTTOM, TOP + 4)
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    parts = [_horizontal(up(tick), LEFT, right, y.show(tick)) for tick in ticks_y]
-    for tick in ticks_x:
-        parts += [_line("axis", across(tick), bottom, across(tick), bottom + 4)]
-        parts += [_text("tick", across(tick), bottom + 17, x.show(tick))]
-    parts += [_line("axis", LEFT, bottom, right, bottom)]
-    parts += [_text("title", (LEFT + right) / 2, HEIGHT - 8, x.title)]
-    parts += [_write_upright("title", 13, (TOP + bottom) / 2, y.title)]
-    for number, one in enumerate(series):
-        path = " ".join(f"{across(p.x)},{up(p.y)}" for p in one.points)
-        dash = ' stroke-dasharray="5 4"' if one.dashed else ""
-        marks = [f'<polyline class="line" points="{path}"{dash}/>']
-        for point in one.points:
-            if point.low is not None and point.high is not None:
-                at = across(point.x)
-                marks.append(_line("bar", at, up(point.low), at, up(point.high)))
-            text = f"{one.name}, {x.title} {x.show(point.x)}: {point.y:.3f}"
-            hover = _with_interval(text, point.low, point.high)
-            marks.append(_marker(number, across(point.x), up(point.y), hover))
-        parts.append(_group("series", one.name, marks))
-    return _chart(parts, label, HEIGHT)
+    heights = [value for p in points for value in (p.y, p.low, p.high) if value is not None]
+    up, ticks_y = y.scale(heights, HEIGHT - BOTTOM, TOP + 4)
+
+    sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP}
+    scales = {"x": x, "across": across, "ticks_x": ticks_x, "y": y, "up": up, "ticks_y": ticks_y}
+    values: dict[str, Any] = {
+        **sizes,
+        **scales,
+        "bottom": HEIGHT - BOTTOM,
+        "series": series,
+        "label": label,
+    }
+    return render("chart.svg.jinja", shapes=_SHAPES, **values)
 
 
-def _chart(parts: Sequence[str], label: str, height: float) -> str:
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">'
-        + "".join(parts)
-        + "</svg>"
-    )
+def render(template: str, **values: Any) -> str:
+    """A template of this package, filled in; texts are escaped.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
+    check_installed()
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(prose=prose_to_html, series_class=series_class, g="{:g}".format)
+    return environment.from_string(read_asset(template)).render(**values)
 
 
-def _group(kind: str, series: str, marks: Sequence[str]) -> str:
-    name = escape(series)
-    return f'<g class="{kind} {series_class(series)}" data-series="{name}">{"".join(marks)}</g>'
+def check_installed() -> None:
+    """See before hours of runs that the page of a report can be written.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("the page of a report", "lab", "jinja2") from error
 
 
-def _text(kind: str, x: float, y: float, text: str) -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}</text>'
-
-
-def _write_upright(kind: str, x: float, y: float, text: str) -> str:
-    turn = f"translate({x:g} {y:g}) rotate(-90)"
-    return f'<text class="{kind}" transform="{turn}">{escape(text)}</text>'
-
-
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
-
-
-def _horizontal(y: float, left: float, right: float, text: str) -> str:
-    return _line("grid", left, y, right, y) + _text("tick end", left - 6, y + 4, text)
-
-
-def _marker(shape: int, x: float, y: float, hover: str) -> str:
-    paths = (
-        "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
-        "M0,-5L5,0L0,5L-5,0z",
-        "M-3.6,-3.6H3.6V3.6H-3.6z",
-        "M0,-4.8L4.6,3.6H-4.6z",
-    )
-    return (
-        f'<path class="dot" d="{paths[shape % len(paths)]}" '
-        f'transform="translate({x:g} {y:g})" tabindex="0" data-tip="{escape(hover)}">'
-        f"<title>{escape(hover)}</title></path>"
-    )
-
-
-def _with_interval(text: str, low: float | None, high: float | None) -> str:
-    return text if low is None or high is None else f"{text} ({low:.3f} to {high:.3f})"
+@cache
+def read_asset(name: str) -> str:
+    """A template, style sheet or script of this package."""
+    return resources.files("dtdr.evaluate").joinpath(name).read_text("utf-8").strip()
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from dtdr.predict.arguments.prediction import iter_sources
 from dtdr.rankers.selection import count_tokens
 
 Floats = npt.NDArray[np.float64]
-Kind = Literal["mean", "distance", "tool"]
+Kind = Literal["mean", "distance", "tool", "source", "transition"]
 
 START = "start"
 """Comes before the first call of a run, in transitions."""
@@ -48,12 +48,13 @@ class Change:
     """One measure, before and after.
 
     Attributes:
-        name: of the measure or the tool.
+        name: of the measure, the tool, the source of arguments, or ``A → B`` of a transition.
         kind: ``mean`` per run; ``distance`` between two distributions (total variation, from 0 to
-            1); ``tool``, its calls per run.
+            1); ``tool``, its calls per run; ``source`` and ``transition``, its share.
         before, after: what was measured; None for a distance.
         change: ``after - before``, or the distance.
-        p_value: of the permutation test, two-sided for differences.
+        p_value: of the permutation test, two-sided for differences; None of shares, and of tools
+            with fewer than ``FEWEST_CALLS`` calls.
         adjusted: the same, corrected (Holm 1979) for all measures of whole runs, or for all tools.
     """
 
@@ -62,8 +63,8 @@ class Change:
     before: float | None
     after: float | None
     change: float
-    p_value: float
-    adjusted: float
+    p_value: float | None = None
+    adjusted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +72,16 @@ class Drift:
     """How the runs after differ from those before.
 
     Attributes:
-        before, after: how many runs there are.
-        is_paired: whether both are runs of the same queries, compared one by one.
-        changes: by measure, then by tool, the largest change first.
-        one_sided: calls before and after of tools that only one side calls, most calls first; they
-            need no test.
-        sources: shares of the arguments by where their values come from, before and after.
-        transitions: pairs of successive tools with their shares before and after; those whose
-            share changed most come first.
+        runs_before, runs_after: how many there are.
+        paired: whether both are runs of the same queries, compared one by one.
+        changes: measures of whole runs; then tools, those that only one side calls first; sources
+            of arguments; and transitions. The largest change of a kind comes first.
     """
 
-    before: int
-    after: int
-    is_paired: bool
+    runs_before: int
+    runs_after: int
+    paired: bool
     changes: tuple[Change, ...]
-    one_sided: Mapping[str, tuple[int, int]]
-    sources: Mapping[str, tuple[float, float]]
-    transitions: tuple[tuple[tuple[str, str], float, float], ...]
 
     def of_kind(self, *kinds: Kind) -> list[Change]:
         """The changes of some kinds, in their order."""
@@ -95,23 +89,7 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        sides = ("before", "after")
-        return {
-            "runs_before": self.before,
-            "runs_after": self.after,
-            "paired": self.is_paired,
-            "changes": [asdict(change) for change in self.changes],
-            "one_sided": {
-                tool: dict(zip(sides, pair, strict=True)) for tool, pair in self.one_sided.items()
-            },
-            "sources": {
-                name: dict(zip(sides, pair, strict=True)) for name, pair in self.sources.items()
-            },
-            "transitions": [
-                {"from": pair[0], "to": pair[1], "before": first, "after": second}
-                for pair, first, second in self.transitions
-            ],
-        }
+        return asdict(self)
 
 
 def compare_runs(
@@ -136,146 +114,97 @@ def compare_runs(
     Raises:
         InputError: one side has no run.
     """
+    from sklearn.feature_extraction import DictVectorizer
+
     for runs, side in ((before, "before"), (after, "after")):
         if not runs:
             raise InputError(f"there is no run {side}; give demonstrations of both")
     paired = _pair(before, after)
-    matrix, blocks = _count_runs([*before, *(paired or after)])
-    total = np.asarray(matrix.sum(axis=0)).reshape(1, -1)
-    is_after = np.repeat([0.0, 1.0], [len(before), len(after)])
-
-    def split(labels: Floats) -> tuple[Floats, Floats]:
-        """Sums of the runs before and after, each of shape (labellings, columns)."""
-        sums = np.asarray(labels @ matrix)
-        return total - sums, sums
-
-    first, second = split(is_after[None, :])
-    sizes = len(before), len(after)
-    tests = _tests(blocks, (first + second)[0], sizes)
-    as_far = np.zeros(len(tests))
-    # Sums of the same numbers in another order may differ in the last bits.
-    bars = [abs(test.statistic(first, second)[0]) * (1 - 1e-9) - 1e-12 for test in tests]
-    random = np.random.default_rng(seed)
-    for labels in _labels(is_after, random, permutations, paired is not None):
-        sides = split(labels)
-        as_far += [
-            (np.abs(test.statistic(*sides)) >= bar).sum()
-            for test, bar in zip(tests, bars, strict=True)
-        ]
-    p_values = dict(zip(tests, ((as_far + 1) / (permutations + 1)).tolist(), strict=True))
-    changes: list[Change] = []
-    for kinds in (("mean", "distance"), ("tool",)):
-        family = [test for test in tests if test.kind in kinds]
-        adjusted = holm({test.name: p_values[test] for test in family})
-        found = [test.change(first, second, p_values[test], adjusted[test.name]) for test in family]
-        changes += found if "mean" in kinds else sorted(found, key=lambda one: -abs(one.change))
-    calls = {
-        tool: (int(first[0, column]), int(second[0, column]))
-        for tool, column in blocks["tool_mix"].items()
-    }
-    moved = ((pair, *both) for pair, both in _shares(blocks["transitions"], first, second).items())
-    return Drift(
-        *sizes,
-        paired is not None,
-        tuple(changes),
-        {
-            tool: pair
-            for tool, pair in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))
-            if not all(pair)
-        },
-        _shares(blocks["sources"], first, second),
-        tuple(sorted(moved, key=lambda item: (-abs(item[2] - item[1]), item[0]))),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Test:
-    """A mean per run, or a distribution, of the runs before and after.
-
-    Attributes:
-        columns: the one of a mean, or those of a distribution.
-        sizes: number of runs before and after.
-    """
-
-    name: str
-    kind: Kind
-    columns: list[int]
-    sizes: tuple[int, int]
-
-    def statistic(self, before: Floats, after: Floats) -> Floats:
-        """Of sums of shape (permutations, columns) on both sides: shape (permutations,)."""
-        if self.kind == "distance":
-            difference = self._distribution(after) - self._distribution(before)
-            return np.asarray(np.abs(difference).sum(axis=1) / 2)
-        column = self.columns[0]
-        return np.asarray(after[:, column] / self.sizes[1] - before[:, column] / self.sizes[0])
-
-    def change(self, before: Floats, after: Floats, p_value: float, adjusted: float) -> Change:
-        """What was measured, with its test."""
-        change = float(self.statistic(before, after)[0])
-        first = second = None
-        if self.kind != "distance":
-            first, second = (
-                float(side[0, self.columns[0]] / size)
-                for side, size in zip((before, after), self.sizes, strict=True)
-            )
-        return Change(self.name, self.kind, first, second, change, p_value, adjusted)
-
-    def _distribution(self, sums: Floats) -> Floats:
-        block = sums[:, self.columns]
-        return np.asarray(block / np.maximum(block.sum(axis=1, keepdims=True), 1))
-
-
-Blocks = Mapping[str, Mapping[Any, int]]
-"""Columns of the counts by name, by block: means of runs, tools, pairs of tools, sources."""
-
-
-def _tests(blocks: Blocks, totals: Floats, sizes: tuple[int, int]) -> list[_Test]:
-    """What is tested, in the order of ``MEASURES``, then each tool."""
-    run = blocks["run"]
-    tests = [
-        _Test(name, "mean", [run[name]], sizes)
-        if name in run
-        else _Test(name, "distance", [*blocks[name].values()], sizes)
-        for name in MEASURES
-        if name in run or blocks[name]
-    ]
-    for tool, column in sorted(blocks["tool_mix"].items()):
-        if totals[column] >= FEWEST_CALLS:
-            tests.append(_Test(tool, "tool", [column], sizes))
-    return tests
-
-
-def _count_runs(runs: Sequence[Demonstration]) -> tuple[Any, Blocks]:
-    """A sparse matrix with a row per run, and what its columns count."""
-    from sklearn.feature_extraction import DictVectorizer
-
     vectorizer = DictVectorizer(sort=False)
-    matrix = vectorizer.fit_transform(map(_count, runs))
-    blocks: dict[str, dict[Any, int]] = defaultdict(dict)
+    matrix = vectorizer.fit_transform(map(_count, [*before, *(paired or after)]))  # sparse
+    places: dict[str, dict[str, int]] = defaultdict(dict)
     for (block, name), column in vectorizer.vocabulary_.items():
-        blocks[block][name] = column
-    return matrix, blocks
+        places[block][name] = column
+    total = np.asarray(matrix.sum(axis=0)).reshape(1, -1)
+    sizes = len(before), len(after)
+    distributions = [name for name in MEASURES if name in places]
+
+    def sums(labels: Floats) -> tuple[Floats, Floats]:
+        """Of the runs before and after, each of shape (labellings, columns)."""
+        after = np.asarray(labels @ matrix)
+        return total - after, after
+
+    def measure(first: Floats, second: Floats) -> Floats:
+        """Differences of the means of all columns, then distances of the distributions."""
+        differences = second / sizes[1] - first / sizes[0]
+        chosen = [[*places[name].values()] for name in distributions]
+        shares = [(_shares(first[:, one]), _shares(second[:, one])) for one in chosen]
+        distances = [np.abs(after - before).sum(axis=1) / 2 for before, after in shares]
+        return np.column_stack([differences, *distances])
+
+    is_after = np.repeat([0.0, 1.0], sizes)
+    sides = sums(is_after[None, :])
+    observed = measure(*sides)[0]
+    as_far = np.zeros(len(observed))
+    # Sums of the same numbers in another order may differ in the last bits.
+    bars = np.abs(observed) * (1 - 1e-9) - 1e-12
+    for labels in _labels(is_after, np.random.default_rng(seed), permutations, paired is not None):
+        as_far += (np.abs(measure(*sums(labels))) >= bars).sum(axis=0)
+    p_values = (as_far + 1) / (permutations + 1)
+
+    def changes(kind: Kind, tested: Mapping[str, int]) -> list[Change]:
+        """Of columns and, after these, distances; their p-values are corrected together."""
+        adjusted = holm({name: float(p_values[place]) for name, place in tested.items()})
+        found = []
+        for name, place in tested.items():
+            rest = float(observed[place]), float(p_values[place]), adjusted[name]
+            if place < total.size:
+                means = [float(side[0, place] / n) for side, n in zip(sides, sizes, strict=True)]
+                found.append(Change(name, kind, means[0], means[1], *rest))
+            else:
+                found.append(Change(name, "distance", None, None, *rest))
+        return found
+
+    def shares(kind: Kind, block: str) -> list[Change]:
+        first, second = (_shares(side[:, [*places[block].values()]])[0].tolist() for side in sides)
+        named = zip(places[block], first, second, strict=True)
+        return [Change(name, kind, old, new, new - old) for name, old, new in named]
+
+    measured = places["run"] | {name: total.size + at for at, name in enumerate(distributions)}
+    calls = dict(sorted(places["tool_mix"].items()))
+    tested = {tool: place for tool, place in calls.items() if total[0, place] >= FEWEST_CALLS}
+    tools = changes("tool", tested)
+    rare = changes("tool", {tool: place for tool, place in calls.items() if tool not in tested})
+    tools += [replace(change, p_value=None, adjusted=None) for change in rare]
+    tools.sort(key=_largest)
+    found = [
+        *changes("mean", {name: measured[name] for name in MEASURES if name in measured}),
+        *sorted(tools, key=lambda change: bool(change.before and change.after)),
+        *sorted(shares("source", "sources"), key=_largest),
+        *sorted(shares("transition", "transitions"), key=_largest),
+    ]
+    return Drift(*sizes, paired is not None, tuple(found))
 
 
-def _shares(
-    columns: Mapping[Any, int], before: Floats, after: Floats
-) -> dict[Any, tuple[float, float]]:
-    """A distribution before and after, by name."""
-    sides = [side[0, [*columns.values()]] for side in (before, after)]
-    shares = [(side / max(1.0, side.sum())).tolist() for side in sides]
-    return dict(zip(columns, zip(*shares, strict=True), strict=True))
+def _largest(change: Change) -> tuple[float, str]:
+    return -abs(change.change), change.name
 
 
-def _count(run: Demonstration) -> Counter[tuple[str, Any]]:
+def _shares(sums: Floats) -> Floats:
+    """Distributions, one a row."""
+    return np.asarray(sums / np.maximum(sums.sum(axis=1, keepdims=True), 1))
+
+
+def _count(run: Demonstration) -> Counter[tuple[str, str]]:
     calls = run.plan.calls
-    counted: Counter[tuple[str, Any]] = Counter()
+    counted: Counter[tuple[str, str]] = Counter()
     counted["run", "calls"] = len(calls)
     counted["run", "tokens"] = sum(map(_tokens, calls))
     counted["run", "failed_calls"] = sum(call.status == "error" for call in calls)
     counted["run", "failed_runs"] = int(run.outcome == "failure")
     counted.update(("tool_mix", name) for name in run.plan.tools)
-    counted.update(("transitions", pair) for pair in pairwise([START, *run.plan.tools, END]))
+    pairs = pairwise([START, *run.plan.tools, END])
+    counted.update(("transitions", f"{first} → {second}") for first, second in pairs)
     counted.update(("sources", source) for _, _, source in iter_sources(run))
     return counted
 

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dtdr.data.calls import END, ToolCall
@@ -17,7 +18,7 @@ from dtdr.data.progress import track
 from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
-from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
+from dtdr.evaluate.run_log import RunHeader, RunLog, RunLogBuilder
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import versions
 from dtdr.rankers.ranking import Ranking
@@ -51,8 +52,7 @@ def run(
     are not tested either.
 
     Of several splits, such as folds, the log has the steps of all test sides, which must not share
-    a demonstration. The time of fitting is the sum; coverage cuts differ between
-    splits, so a log of several has none.
+    a demonstration. The time of fitting is the sum.
 
     Args:
         retriever: fitted again for each split.
@@ -69,7 +69,6 @@ def run(
     has_plans = plan_scores is not None
     known = {tool.name for tool in dataset.tools} | tools_called(dataset.demonstrations)
     tools: tuple[str, ...] = (*sorted(known - {END}), END)
-    cuts: tuple[float, ...] | None = None
     builder: RunLogBuilder | None = None
     seconds, times = 0.0, []
     for train, test in sides:
@@ -77,9 +76,9 @@ def run(
         retriever.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
         seconds += time.perf_counter() - started
         if is_one:
-            tools, cuts = retriever.vocabulary, _coverage_cuts(retriever)
-        builder = builder or RunLogBuilder(tools, cuts)
-        _log_steps(retriever, test, builder, tools, tools_called(train))
+            tools = retriever.vocabulary
+        builder = builder or RunLogBuilder(tools)
+        _log_steps(retriever, test, builder, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
             plan_scores.append(score_plans(retriever, test))
@@ -92,9 +91,7 @@ def run(
         "test": sum(len(test) for _, test in sides),
     }
     header = _header(retriever, dataset, about, seconds, statistics.median(times))
-    if not is_one:
-        header = replace(header, tools=tools, coverage_cuts=None)
-    return builder.build(header)
+    return builder.build(replace(header, tools=tools))
 
 
 def score_model(
@@ -126,21 +123,19 @@ def score_model(
             f"the model knows none of the tools that {dataset.name} calls; give runs "
             "of the agent that it learned from"
         )
+    learned: Collection[str] = retriever.vocabulary
     if train is not None:
         learned = tools_called(train)
     elif (plans := retriever.ranker.demonstrated_plans()) is not None:
         learned = {tool for plan in plans for tool in plan.tools}
-    else:
-        learned = set(retriever.vocabulary)
     about = {
         "name": "all",
         "sha256": split_sha256(train or (), test),
         "train": retriever.training_.demonstrations if train is None else len(train),
         "test": len(test),
     }
-    tools = retriever.vocabulary
-    builder = RunLogBuilder(tools, _coverage_cuts(retriever))
-    _log_steps(retriever, test, builder, tools, learned, report, history)
+    builder = RunLogBuilder(retriever.vocabulary)
+    _log_steps(retriever, test, builder, learned, report, history)
     median = rank_microseconds_median(retriever, test)
     return builder.build(_header(retriever, dataset, about, 0.0, median))
 
@@ -179,7 +174,6 @@ def _header(
         tools=retriever.vocabulary,
         fit_seconds=fit_seconds,
         rank_microseconds_median=median,
-        coverage_cuts=_coverage_cuts(retriever),
     )
 
 
@@ -244,43 +238,29 @@ def rank_after_calls(
 def rank_steps(
     retriever: Model, demonstrations: Iterable[Demonstration], history: int | None = None
 ) -> Iterator[tuple[Demonstration, int, Ranking]]:
-    """Every teacher-forced step, the ends of plans included: its plan, the calls made, the ranking.
-
-    Steps of a plan are in one batch, so that a query is encoded once.
-    """
-    batch: list[Step] = []
-    for item in demonstrations:
-        batch += [(item, done) for done in range(len(item.plan) + 1)]
-        if len(batch) >= STEPS_AT_ONCE:
-            yield from _rank_batch(retriever, batch, history)
-            batch = []
-    yield from _rank_batch(retriever, batch, history)
-
-
-def _rank_batch(
-    retriever: Model, steps: Sequence[Step], history: int | None
-) -> Iterator[tuple[Demonstration, int, Ranking]]:
-    rankings = rank_after_calls(retriever, steps, history) if steps else ()
-    for (item, done), ranking in zip(steps, rankings, strict=True):
-        yield item, done, ranking
+    """Every teacher-forced step, ends of plans included: the plan, the calls made, the ranking."""
+    steps = ((item, done) for item in demonstrations for done in range(len(item.plan) + 1))
+    while batch := list(islice(steps, STEPS_AT_ONCE)):
+        rankings = rank_after_calls(retriever, batch, history)
+        for (item, done), ranking in zip(batch, rankings, strict=True):
+            yield item, done, ranking
 
 
 def _log_steps(
     retriever: Model,
     test: Sequence[Demonstration],
     builder: RunLogBuilder,
-    tools: Sequence[str],
     learned: Collection[str],
     report: Callable[[int], None] | None = None,
     history: int | None = None,
 ) -> None:
-    """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
-    place = {name: index for index, name in enumerate(tools)}
+    """Rank every step; ``learned`` are the tools that training runs call."""
+    place = {name: index for index, name in enumerate(builder.tools)}
     known = {*learned, END}
     items = track(test, f"ranking with {retriever.name}", len(test))
     for count, (item, done, ranking) in enumerate(rank_steps(retriever, items, history), start=1):
         called = (*item.plan.tools, END)[done]
-        is_same = ranking.vocabulary == tools
+        is_same = ranking.vocabulary == builder.tools
         builder.add(
             plan=item.id,
             step=done,
@@ -295,11 +275,3 @@ def _log_steps(
         )
         if report is not None:
             report(count)
-
-
-def _coverage_cuts(retriever: Model) -> tuple[float, ...] | None:
-    calibration = retriever.calibration_
-    if calibration.held_out is None or not len(calibration.held_out):
-        return None
-    # Rounded as the probabilities are, so that the log cuts where the ranking does.
-    return tuple(round(calibration.probability_for(percent / 100), DIGITS) for percent in COVERAGES)

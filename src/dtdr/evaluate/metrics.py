@@ -41,22 +41,12 @@ def f1(log: RunLog) -> Floats:
     return scores
 
 
-def top1(log: RunLog) -> Floats:
-    """Whether the best tool is acceptable (paper, Table "Top-1 tool retrieval accuracy")."""
-    return np.where(log.first_rank == 1, 1.0, 0.0)
-
-
 def log_reciprocal_rank(log: RunLog) -> Floats:
     """One over the rank of the call that the log made next, the end of the plan included.
 
     Of parallel calls, as far as their steps are known, the best ranked counts.
     """
     return np.reciprocal(log.log_rank)
-
-
-def log_top1(log: RunLog) -> Floats:
-    """Whether the best tool is what the log called next, the end of the plan included."""
-    return np.where(log.log_rank == 1, 1.0, 0.0)
 
 
 def tool_top1(log: RunLog) -> Floats:
@@ -106,8 +96,8 @@ def hits_at(log: RunLog, k: int | Ints) -> Ints:
 _METRICS: dict[str, Metric] = {
     "mrr": reciprocal_rank,
     "f1": f1,
-    "top1": top1,
-    "log_top1": log_top1,
+    "top1": hit_at(1),  # paper, Table "Top-1 tool retrieval accuracy"
+    "log_top1": lambda log: np.where(log.log_rank == 1, 1.0, 0.0),
     "log_mrr": log_reciprocal_rank,
     "tool_top1": tool_top1,
 }

@@ -11,10 +11,9 @@ import numpy as np
 
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
-from dtdr.evaluate.metrics import mean, mean_score
-from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
+from dtdr.evaluate.metrics import hit_at, mean, mean_score
 from dtdr.evaluate.run_log import RunLog
-from dtdr.evaluate.statistics import Record, over_splits
+from dtdr.evaluate.statistics import BINS, Record, calibration_error, over_splits
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, numeric
 
 CAUSES = {
@@ -40,6 +39,7 @@ class NextCalls(Record):
         end_auroc: how well the probability of the end separates the ends of plans from other steps;
             None if all steps are of one kind.
         end_ece: expected calibration error of that probability.
+        ece: that of ``Ranking.confidence``; None if the log has none.
         causes: share of all steps, by the keys of ``CAUSES``.
     """
 
@@ -48,6 +48,7 @@ class NextCalls(Record):
     tool_recall: float
     end_auroc: float | None
     end_ece: float
+    ece: float | None
     causes: Mapping[str, float]
 
 
@@ -58,12 +59,14 @@ def score_next_calls(log: RunLog) -> NextCalls:
     ends = log.ends
     is_mixed = 0 < ends.sum() < len(ends)
     found = Counter(find_causes(log))
+    known = ~np.isnan(log.confidence)
     return NextCalls(
         mean_score(log, "log_top1"),
         mean_score(log, "tool_top1"),
         mean_score(log, "tool_recall@5"),
         float(roc_auc_score(ends, log.end_probability)) if is_mixed else None,
-        expected_calibration_error(confidence_bins(log.end_probability, ends)),
+        calibration_error(log.end_probability, ends),
+        calibration_error(log.confidence[known], hit_at(1)(log)[known]) if known.any() else None,
         {cause: found[cause] / max(1, len(log)) for cause in CAUSES},
     )
 
@@ -76,7 +79,7 @@ def find_causes(log: RunLog) -> list[str]:
     ):
         calls[plan].append((step, called))
     causes = []
-    for number, best in enumerate(log.head[:, 0].tolist()):
+    for number, best in enumerate(log.best.tolist()):
         made = calls[int(log.plan[number])]
         now = int(log.step[number])
         if log.log_rank[number] == 1:
@@ -207,6 +210,17 @@ def next_call_tables(
     return ranked, Table(heads, rows, f"The next call of the log: share of the steps{about}")
 
 
+def calibration_table(methods: Sequence[tuple[str, Sequence[NextCalls], object]]) -> Table:
+    """Calibration errors of each method, over its splits."""
+    rows = [
+        [name, _mean([one.ece for one in scores]), _mean([one.end_ece for one in scores])]
+        for name, scores, _ in methods
+    ]
+    columns = [Column("Method"), *numeric("ECE", "End ECE")]
+    caption = f"ECE: calibration error of the confidence, {BINS} bins; End: of P(end)."
+    return Table(columns, rows, "Calibration", caption)
+
+
 def _mean(values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
     return interval(over_splits(known)) if known else EMPTY
@@ -246,7 +260,7 @@ def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) 
         k: how many at most.
     """
     by_id = {item.id: item for item in demonstrations}
-    probability = log.head_probabilities[:, 0]
+    probability = log.best_probability
     confidence = np.where(np.isnan(log.confidence), probability, log.confidence)
     wrong = np.flatnonzero(log.first_rank > 1)
     order = wrong[np.lexsort((-probability[wrong], -confidence[wrong]))][:k]
@@ -259,7 +273,7 @@ def find_mistakes(log: RunLog, demonstrations: Iterable[Demonstration], k: int) 
                 item.id,
                 item.query,
                 item.plan.tools[: int(log.step[step])],
-                log.names[log.head[step, 0]],
+                log.names[log.best[step]],
                 float(probability[step]),
                 float(confidence[step]),
                 log.names[log.called[step]],

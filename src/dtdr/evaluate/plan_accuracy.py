@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,13 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
 from dtdr.errors import InputError
-from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
-from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion, rounded
+from dtdr.evaluate.statistics import (
+    Proportion,
+    calibration_error,
+    permutation_p_value,
+    proportion,
+    rounded,
+)
 from dtdr.evaluate.tables import Cell, Column, Table, numeric, p_value
 from dtdr.predict.model import Model
 from dtdr.predict.plans.best_first import MOST_CALLS
@@ -25,41 +30,25 @@ PREDICTED = 5
 """Plans per query."""
 
 
+SHARES = ("greedy", "tools", "tools@5", "dag", "log")
+"""What makes a plan right: the best tool of each step of a session makes the demonstrated calls;
+the right tools, each as often as demonstrated, come first, or are among the first five; the first
+plan is isomorphic to the demonstrated one by names, or calls the tools in the order of the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanResult:
     """One held-out query.
 
     Attributes:
-        length: calls of the demonstrated plan.
-        rank: place of the plan with the demonstrated calls, from 1; 0 where it is not among the
-            first five.
-        dag: whether the first plan is the demonstrated one but for ids and arguments.
-        log: whether it calls the tools in the very order of the log.
-        greedy: whether the best tool of each step of a session, one after the other, makes the
-            demonstrated calls.
-        probabilities: of the predicted plans, the first one's first.
-        milliseconds: that predicting them took.
+        right: whether the plan is right, by each of ``SHARES``.
+        probability: of the first plan; None without any.
+        milliseconds: that predicting the plans took.
     """
 
-    length: int
-    rank: int
-    dag: bool
-    log: bool
-    greedy: bool
-    probabilities: tuple[float, ...]
+    right: Mapping[str, bool]
+    probability: float | None
     milliseconds: float
-
-
-SHARES: Mapping[str, Callable[[PlanResult], bool]] = {
-    "greedy": lambda result: result.greedy,
-    "tools": lambda result: result.rank == 1,
-    "tools@5": lambda result: result.rank > 0,
-    "dag": lambda result: result.dag,
-    "log": lambda result: result.log,
-}
-"""What makes a plan right: the best tool of each step makes the right calls; the right tools, each
-as often as demonstrated, come first, or are among the first five; the first plan is isomorphic to
-the demonstrated one by names, or calls the tools in the order of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +73,29 @@ class PlanScores:
 
     def share(self, name: str) -> Proportion:
         """How often plans are right, by a name of ``SHARES``."""
-        return proportion(map(SHARES[name], self.results))
+        return proportion(result.right[name] for result in self.results)
 
     @property
     def p_value(self) -> float:
         """Of ``tools`` against ``greedy``: a permutation test paired by query."""
-        return _p_value((result.rank == 1) - result.greedy for result in self.results)
+        return _p_value([(one.right["tools"], one.right["greedy"]) for one in self.results])
 
     def p_value_against(self, other: PlanScores) -> float:
         """Of the difference of ``tools`` from another method's on the same queries."""
         pairs = zip(self.results, other.results, strict=True)
-        return _p_value((own.rank == 1) - (one.rank == 1) for own, one in pairs)
+        return _p_value([(own.right["tools"], one.right["tools"]) for own, one in pairs])
 
     @property
     def ece(self) -> float:
         """Expected calibration error of the first plans' probabilities; NaN without any plan."""
-        first = [result for result in self.results if result.probabilities]
-        bins = confidence_bins(
-            [result.probabilities[0] for result in first], [result.rank == 1 for result in first]
-        )
-        return expected_calibration_error(bins)
+        first = [(one.probability, one.right["tools"]) for one in self.results]
+        known = [pair for pair in first if pair[0] is not None]
+        return calibration_error(*np.array(known, np.float64).reshape(-1, 2).T)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         shares = {name: self.share(name) for name in SHARES}
-        first = [sum(result.probabilities[:1]) for result in self.results]
+        first = [result.probability or 0.0 for result in self.results]
         record: dict[str, Any] = rounded(
             {
                 "plans": len(self.results),
@@ -123,8 +110,9 @@ class PlanScores:
         return record
 
 
-def _p_value(differences: Iterable[int]) -> float:
-    return permutation_p_value(np.array([*map(float, differences)]), np.random.default_rng(0))
+def _p_value(pairs: Sequence[tuple[bool, bool]]) -> float:
+    differences = np.array([float(first - second) for first, second in pairs])
+    return permutation_p_value(differences, np.random.default_rng(0))
 
 
 def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
@@ -170,18 +158,15 @@ def score_plans(retriever: Model, demonstrations: Sequence[Demonstration]) -> Pl
         plans = retriever.plans(item.query, before=item.before, k=PREDICTED)
         milliseconds = 1000 * (time.perf_counter() - started)
         wanted = sorted(item.plan.tools)
-        ranks = [place for place, plan in enumerate(plans, 1) if sorted(plan.tools) == wanted]
-        results.append(
-            PlanResult(
-                len(item.plan),
-                ranks[0] if ranks else 0,
-                bool(plans) and plans[0].to_plan().is_isomorphic(item.plan),
-                bool(plans) and plans[0].tools == item.plan.tools,
-                sorted(greedy_plan(retriever, item)) == wanted,
-                tuple(plan.probability for plan in plans),
-                milliseconds,
-            )
-        )
+        has_tools = [sorted(plan.tools) == wanted for plan in plans]
+        right = {
+            "greedy": sorted(greedy_plan(retriever, item)) == wanted,
+            "tools": has_tools[:1] == [True],
+            "tools@5": any(has_tools),
+            "dag": bool(plans) and plans[0].to_plan().is_isomorphic(item.plan),
+            "log": bool(plans) and plans[0].tools == item.plan.tools,
+        }
+        results.append(PlanResult(right, plans[0].probability if plans else None, milliseconds))
     return PlanScores(tuple(results))
 
 

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtdr.evaluate.metrics import Mean
-from dtdr.evaluate.reliability import BINS
-from dtdr.evaluate.run_log import COVERAGES
 from dtdr.evaluate.tables import Cell, Column, Table, count, duration, share
 
 if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
-    from dtdr.evaluate.reliability import Reliability
 
 TITLES = {
     "mrr": "MRR",
@@ -57,45 +54,6 @@ def retrieval_table(
         title,
         caption,
     )
-
-
-def reliability_table(
-    results: Sequence[Mapping[str, Any]], reliabilities: Sequence[Reliability], *, title: str
-) -> Table:
-    """Methods as rows: calibration error, and coverage and size of the prediction sets.
-
-    Args:
-        results: what ``dtdr.evaluate.metrics.summary`` gives, one a run.
-        reliabilities: the reliability of each run.
-        title: above the table.
-    """
-    rows = []
-    for result, item in zip(results, reliabilities, strict=True):
-        row = {
-            "retriever": result["retriever"],
-            "encoder": result["encoder"],
-            "ece": item.ece,
-        }
-        for one in item.coverages:
-            row |= {f"hits@{one.target}": one.hits, f"tools@{one.target}": one.tools}
-        rows.append(row)
-    columns = [
-        Column("Retriever", "retriever"),
-        Column("Encoder", "encoder"),
-        Column("ECE", "ece", share, True),
-    ]
-    for percent in COVERAGES:
-        target = percent / 100
-        columns += [
-            Column(f"At {target:.2f}".replace("0.", "."), f"hits@{target}", share, True),
-            Column("Tools", f"tools@{target}", lambda value: f"{value:.1f}", True),
-        ]
-    caption = (
-        f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
-        "that coverage\nhas an acceptable tool, at least Top-1 as no set is empty; Tools: its mean "
-        "size."
-    )
-    return Table(columns, rows, title, caption)
 
 
 def breakdown_table(

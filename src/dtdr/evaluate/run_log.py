@@ -1,14 +1,13 @@
 """The run log: every teacher-forced step of one run as arrays, from which all metrics are computed.
 
-It keeps the ranks and probabilities of the acceptable tools, the head of each ranking and the sizes
-of the prediction sets.
+It keeps the ranks and probabilities of the acceptable tools, and the best of each ranking.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, cast
 
@@ -22,15 +21,6 @@ Ints = npt.NDArray[np.int64]
 
 DIGITS = 6
 """Decimals of a logged probability: enough for fifteen bins of calibration."""
-
-HEAD = 3
-"""Tools of the head of a ranking that are kept whatever their probability."""
-
-LOWEST = 0.05
-"""Tools above this probability are kept too; there are at most 19 of them."""
-
-COVERAGES = (80, 90, 95)
-"""Per cent: a log has the sizes of the prediction sets for these coverages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +38,11 @@ class RunHeader:
         seed: its seed.
         training_data: ``{"demonstrations", "skipped_failures", "sha256"}`` of what it learned from.
         versions: of Python and of the packages that a result depends on.
-        tools: the tool vocabulary; ``RunLog.head`` has positions in it.
+        tools: the tool vocabulary; ``RunLog.best`` has positions in it.
         fit_seconds: wall-clock time of fitting, encoding included; texts whose vectors are in
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
             already encoded.
-        coverage_cuts: for each of ``COVERAGES``, the probability from which on tools are in the
-            set that ``Ranking.select`` shows; None where the retriever is not calibrated.
         details: what the program that made the run adds, such as a lab its description of the run.
     """
 
@@ -70,8 +58,39 @@ class RunHeader:
     tools: tuple[str, ...]
     fit_seconds: float
     rank_microseconds_median: float
-    coverage_cuts: tuple[float, ...] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One array of a log: how it is stored, its dimensions, and what fills up short rows."""
+
+    name: str
+    stored: str
+    dimensions: int = 1
+    fill: int = 0
+    is_probability: bool = False
+
+    @property
+    def dtype(self) -> type[np.int64] | type[np.float64]:
+        """In memory."""
+        is_real = self.is_probability or "f" in self.stored
+        return np.float64 if is_real else np.int64
+
+    def array(self, rows: Sequence[Any]) -> npt.NDArray[Any]:
+        """The rows of all steps as one array."""
+        if self.dimensions == 1:
+            return np.array(rows, self.dtype)
+        lengths = np.array([len(row) for row in rows], np.int64)
+        array = np.full((len(rows), int(lengths.max(initial=0))), self.fill, self.dtype)
+        if array.size:
+            array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+        return array
+
+
+_INT, _INTS = {"stored": "<i4"}, {"stored": "<i4", "dimensions": 2}
+_FLAG, _FLAGS = {"stored": "u1"}, {"stored": "u1", "dimensions": 2}
+_SHARE = {"stored": "<u4", "is_probability": True}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +110,8 @@ class RunLog:
         ranks: shape (n, a): rank of each of them from 1; 0 where it is not ranked.
         probabilities: shape (n, a): probability of each of them; 0 where it is not ranked.
         in_log: shape (n, a): 1 for those that the log called next (``Plan.next_in_log``), else 0.
-        head: shape (n, h): positions in the vocabulary, best first, then -1: the first three tools
-            and all with a probability above .05.
-        head_probabilities: shape (n, h): of each of them, then 0.
-        set_sizes: shape (n, 3): tools in the set for each of ``COVERAGES``; (n, 0) where the
-            retriever is not calibrated.
+        best: shape (n,): position in the vocabulary of the tool that is ranked first.
+        best_probability: shape (n,): of that tool.
         confidence: shape (n,): ``Ranking.confidence``; NaN where it is not known.
         end_rank: shape (n,): rank of the end of plan; 0 where it is not ranked.
         end_probability: shape (n,): of the end of plan.
@@ -105,21 +121,20 @@ class RunLog:
     header: RunHeader
     plan_ids: tuple[str, ...]
     names: tuple[str, ...]
-    plan: Ints
-    step: Ints
-    plan_length: Ints
-    called: Ints
-    acceptable: Ints
-    ranks: Ints
-    probabilities: Floats
-    in_log: Ints
-    head: Ints
-    head_probabilities: Floats
-    set_sizes: Ints
-    confidence: Floats
-    end_rank: Ints
-    end_probability: Floats
-    is_new: Ints
+    plan: Ints = field(metadata=_INT)
+    step: Ints = field(metadata=_INT)
+    plan_length: Ints = field(metadata=_INT)
+    called: Ints = field(metadata=_INT)
+    acceptable: Ints = field(metadata={**_INTS, "fill": -1})
+    ranks: Ints = field(metadata=_INTS)
+    probabilities: Floats = field(metadata={**_SHARE, "dimensions": 2})
+    in_log: Ints = field(metadata=_FLAGS)
+    best: Ints = field(metadata=_INT)
+    best_probability: Floats = field(metadata=_SHARE)
+    confidence: Floats = field(metadata={"stored": "<f8"})
+    end_rank: Ints = field(metadata=_INT)
+    end_probability: Floats = field(metadata=_SHARE)
+    is_new: Ints = field(metadata=_FLAG)
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -155,50 +170,7 @@ class RunLog:
         return cast(Floats, ranks.min(axis=1, initial=np.inf))
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One array of a log: how it is stored, its dimensions, and what fills up short rows."""
-
-    name: str
-    stored: str
-    dimensions: int = 1
-    fill: int = 0
-    is_probability: bool = False
-
-    @property
-    def dtype(self) -> type[np.int64] | type[np.float64]:
-        """In memory."""
-        is_real = self.is_probability or "f" in self.stored
-        return np.float64 if is_real else np.int64
-
-    def array(self, rows: Sequence[Any]) -> npt.NDArray[Any]:
-        """The rows of all steps as one array."""
-        if self.dimensions == 1:
-            return np.array(rows, self.dtype)
-        lengths = np.array([len(row) for row in rows], np.int64)
-        array = np.full((len(rows), int(lengths.max(initial=0))), self.fill, self.dtype)
-        if array.size:
-            array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(rows)
-        return array
-
-
-COLUMNS = (
-    Column("plan", "<i4"),
-    Column("step", "<i4"),
-    Column("plan_length", "<i4"),
-    Column("called", "<i4"),
-    Column("acceptable", "<i4", 2, fill=-1),
-    Column("ranks", "<i4", 2),
-    Column("probabilities", "<u4", 2, is_probability=True),
-    Column("in_log", "u1", 2),
-    Column("head", "<i4", 2, fill=-1),
-    Column("head_probabilities", "<u4", 2, is_probability=True),
-    Column("set_sizes", "<u2", 2),
-    Column("confidence", "<f8"),
-    Column("end_rank", "<i4"),
-    Column("end_probability", "<u4", is_probability=True),
-    Column("is_new", "u1"),
-)
+COLUMNS = tuple(Column(item.name, **item.metadata) for item in fields(RunLog) if item.metadata)
 """The arrays of ``RunLog``."""
 
 
@@ -207,13 +179,11 @@ class RunLogBuilder:
 
     Args:
         tools: the tool vocabulary of the retriever.
-        coverage_cuts: see ``RunHeader``.
     """
 
-    def __init__(self, tools: Sequence[str], coverage_cuts: Sequence[float] | None = None) -> None:
+    def __init__(self, tools: Sequence[str]) -> None:
+        self.tools = tuple(tools)
         self._names = {name: index for index, name in enumerate(tools)}
-        # Probabilities fall along a ranking; searchsorted needs them to rise.
-        self._cuts = -np.asarray(() if coverage_cuts is None else coverage_cuts, np.float64)
         self._plans: dict[str, int] = {}
         self._rows: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
 
@@ -254,7 +224,6 @@ class RunLogBuilder:
         rank_of = np.zeros(len(self._names), np.int64)
         rank_of[order] = np.arange(1, len(order) + 1)
         ranks = rank_of[places]
-        head = max(HEAD, int((rounded > LOWEST).sum()))
         end = int(rank_of[self._names[END]]) if END in self._names else 0
         row = {
             "plan": self._plans.setdefault(plan, len(self._plans)),
@@ -265,9 +234,8 @@ class RunLogBuilder:
             "ranks": ranks,
             "probabilities": np.where(ranks > 0, rounded[ranks - 1], 0.0),
             "in_log": [int(name in in_log) for name in allowed],
-            "head": order[:head],
-            "head_probabilities": rounded[:head],
-            "set_sizes": np.searchsorted(-rounded, self._cuts, side="right"),
+            "best": int(order[0]),
+            "best_probability": float(rounded[0]),
             "confidence": math.nan if confidence is None else round(confidence, DIGITS),
             "end_rank": end,
             "end_probability": float(rounded[end - 1]) if end else 0.0,

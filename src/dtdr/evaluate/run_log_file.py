@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import InputError, other_version
-from dtdr.evaluate.run_log import COLUMNS, COVERAGES, DIGITS, Column, RunHeader, RunLog
+from dtdr.evaluate.run_log import COLUMNS, DIGITS, Column, RunHeader, RunLog
 
 FORMAT = "dtdr-run"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _UNIT = 10**DIGITS
 _LARGEST_FILE = 1 << 30
@@ -117,28 +117,18 @@ def _read_header(record: Any) -> tuple[RunHeader, tuple[str, ...], tuple[str, ..
         raise other_version("this run log", version, FORMAT_VERSION, "run the evaluation again")
     parts = (record, record["plan_ids"], record["other_names"])
     try:
-        header, plans, others = msgspec.convert(
-            parts, tuple[RunHeader, tuple[str, ...], tuple[str, ...]]
-        )
+        return msgspec.convert(parts, tuple[RunHeader, tuple[str, ...], tuple[str, ...]])
     except msgspec.ValidationError as error:
         raise _DamageError("its header") from error
-    cuts = header.coverage_cuts
-    if cuts is not None and len(cuts) != len(COVERAGES):
-        raise _DamageError("its header lacks a cut")
-    return header, plans, others
 
 
 def _check(log: RunLog) -> None:
     """Refuse arrays that do not fit together, or positions and numbers out of range."""
     count, tools, names = len(log), len(log.header.tools), len(log.names)
-    sizes = 0 if log.header.coverage_cuts is None or not count else len(COVERAGES)
     shapes = {array.shape for array in (log.ranks, log.probabilities, log.in_log)}
-    if (
-        any(len(getattr(log, column.name)) != count for column in COLUMNS)
-        or shapes != {log.acceptable.shape}
-        or log.head.shape != log.head_probabilities.shape
-        or log.set_sizes.shape != (count, sizes)
-    ):
+    if any(len(getattr(log, column.name)) != count for column in COLUMNS) or shapes != {
+        log.acceptable.shape
+    }:
         raise _DamageError("columns differ in length")
     limits: dict[str, tuple[float, float]] = {
         "plan": (0, len(log.plan_ids) - 1),
@@ -147,7 +137,7 @@ def _check(log: RunLog) -> None:
         "acceptable": (-1, names - 1),
         "ranks": (0, tools),
         "in_log": (0, 1),
-        "head": (-1, tools - 1),
+        "best": (0, tools - 1),
         "end_rank": (0, tools),
         "confidence": (0, 1),
         **{column.name: (0, 1) for column in COLUMNS if column.is_probability},

@@ -26,7 +26,7 @@ from dtdr.logs.otel import OpenInference, OpenTelemetry
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.redaction_rules import read_rules
 from dtdr.logs.streams import LogReader
-from dtdr.logs.turns import CutOptions, Turns
+from dtdr.logs.turns import CutOptions
 
 # A new format is a class and a line here. Formats are detected in this order, so those that
 # recognize few records come first.
@@ -160,7 +160,6 @@ __all__ = [
     "Importer",
     "LogReader",
     "Redactor",
-    "Turns",
     "detect_format",
     "find_format",
     "import_traces",

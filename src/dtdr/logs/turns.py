@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from dtdr.data import json_codec
 from dtdr.data.calls import END, ToolCall, check_text, without_references
@@ -37,23 +36,11 @@ OUTPUTS_BEFORE = 20
 older outputs are in the demonstration of their own turn."""
 
 
-class Turns(StrEnum):
-    """How a conversation of several user messages is cut."""
-
-    SPLIT = "split"
-    CONTEXT = "context"
-    WHOLE_QUERY = "whole-query"
-
-
 @dataclass(frozen=True, slots=True)
 class CutOptions:
     """Choices made when a trace becomes demonstrations.
 
     Attributes:
-        turns: ``split`` gives one demonstration per user message, its query, with everything
-            earlier as ``before``; ``context`` also writes the conversation's earlier user
-            messages into the query; ``whole-query`` gives one demonstration per conversation, its
-            query all user messages.
         empty: keep turns that needed no tool, as plans without calls.
         query: query of runs whose log has none; if empty, such runs are dropped.
         references: whether arguments that were outputs of earlier calls become references.
@@ -66,7 +53,6 @@ class CutOptions:
         idle_gap: seconds of pause that end a run in formats without user messages.
     """
 
-    turns: Turns = Turns.SPLIT
     empty: bool = False
     query: str = ""
     references: bool = True
@@ -113,16 +99,11 @@ class Cutter:
         if not trace.group and any(e.nested for e in trace.events if isinstance(e, TracedCall)):
             trace.group = trace.id
         tags = self.options.leave_out
-        earlier, turns = list(_turns(trace.earlier, tags)), list(_turns(trace.events, tags))
-        if self.options.turns is Turns.WHOLE_QUERY and turns:
-            texts = [text for turn in turns for text in turn.texts]
-            events = [event for turn in turns for event in turn.events]
-            earlier, turns = [], [_Turn(texts, events, turns[0].at)]
         conversation = _Conversation(self, trace)
-        for turn in earlier:
+        for turn in _turns(trace.earlier, tags):
             conversation.add(turn)
         number = 0
-        for turn in turns:
+        for turn in _turns(trace.events, tags):
             conversation.add(turn)
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
@@ -150,8 +131,7 @@ class Cutter:
     ) -> Demonstration | None:
         """The demonstration of the latest turn; None if it is dropped."""
         trace, turn, options = conversation.trace, conversation.turn, self.options
-        earlier = conversation.texts if options.turns is Turns.CONTEXT else []
-        query = "\n".join([*earlier, *turn.texts]).strip() or options.query
+        query = "\n".join(turn.texts).strip() or options.query
         calls = turn.calls()
         if query:
             self.counts["failed calls"] += sum(call.failed for call in calls)
@@ -199,7 +179,6 @@ class _Conversation:
         self.finder = ReferenceFinder(options.references, options.reference_length, scrub)
         for text in trace.given:
             self.finder.give(text)
-        self.texts: list[str] = []
         self.calls: dict[int, ToolCall] = {}
         self._count = 0
         self.trace = trace
@@ -210,7 +189,6 @@ class _Conversation:
 
     def add(self, turn: _Turn) -> None:
         """Begin a turn; the former one becomes part of what came before. Ids stay unique."""
-        self.texts += self.turn.texts
         self._pending += [Message("user", text) for text in self.turn.texts]
         self._pending += [
             self.calls[id(event)]

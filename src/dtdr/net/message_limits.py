@@ -9,7 +9,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
-from anyio import to_thread
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -18,9 +17,6 @@ from dtdr.net.limits import Limits
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-SHORT_BODY = 50_000
-"""Bytes of a message that is checked on the event loop, within 5 ms."""
 
 MAX_VALUES = 200_000
 """JSON values in a call's arguments."""
@@ -48,9 +44,7 @@ class BodyLimits:
             return
         try:
             body = await read_body(receive, self._limits)
-            is_short = len(body) <= SHORT_BODY
-            problem = problem_of(body) if is_short else await to_thread.run_sync(problem_of, body)
-            if problem is not None:
+            if problem := problem_of(body):
                 raise HTTPException(400, problem)
         except HTTPException as error:
             reason = {"code": types.INVALID_REQUEST, "message": error.detail}

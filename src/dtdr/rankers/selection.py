@@ -26,8 +26,8 @@ TOP_K = 5
 BYTES_PER_TOKEN = 4
 """Nearest of three counts to three tokenizers in ten languages; see docs/decisions.md."""
 
-OpenAIForm = Literal["filtered", "allowed-tools", "additional-tools", "hint", "hint-weighted"]
-AnthropicForm = Literal["filtered", "deferred", "hint", "hint-weighted"]
+OpenAIForm = Literal["filtered", "allowed-tools", "additional-tools", "hint"]
+AnthropicForm = Literal["filtered", "deferred", "hint"]
 
 
 class Bounds(TypedDict, total=False):

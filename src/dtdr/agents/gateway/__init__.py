@@ -19,9 +19,8 @@ from dtdr.agents.gateway.config import (
     read_config,
 )
 from dtdr.agents.gateway.gateway import Gateway
-from dtdr.agents.gateway.http import serve_http
+from dtdr.agents.gateway.serve import serve_http, serve_stdio
 from dtdr.agents.gateway.server import GatewayServer
-from dtdr.agents.gateway.stdio import serve_stdio
 
 __all__ = [
     "Gateway",

@@ -86,6 +86,7 @@ class Names:
             (upstream, str(definition.get("name", "")), definition)
             for upstream, definitions in offers.items()
             for definition in definitions
+            if definition.get("name")
         ]
         for upstream, raw_name, _ in listed:
             self._offers.setdefault(raw_name, set()).add(upstream)

@@ -35,7 +35,8 @@ RUN_GAP = 300.0
 IDLE_SECONDS = 1800.0
 """How long a client without requests is remembered."""
 
-MAX_CLIENTS = 10_000
+MAX_CLIENTS = 1_000
+"""The one that was silent for the longest time is forgotten first."""
 
 MAX_TEXT = 10_000
 """Characters kept of an intent and of a search."""
@@ -45,13 +46,10 @@ MAX_SEARCHES = 20
 
 MAX_CALLS = 1_000
 MAX_CALL_CHARACTERS = 16_000
-MAX_RUN_CHARACTERS = 2_000_000
+MAX_RUN_CHARACTERS = 1_000_000
 """What is kept of a run; a longer one is cut into two, so that a client that never pauses takes
 bounded memory. ``MAX_CALL_CHARACTERS`` are for the arguments and again for the output of a call:
 ranking reads 2,000 characters of an output."""
-
-MAX_ALL_CHARACTERS = 50_000_000
-"""What is kept of all runs together; beyond it, the runs of the most idle clients end early."""
 
 STDIO = "stdio"
 """Key of the client over standard input and output that names no conversation."""
@@ -70,8 +68,8 @@ class ClientState:
         called: names of the tools called in this conversation, each once.
         searched: names of the tools that searches of this run found, latest first.
         shown: names of the tools in the list that the client has, or can ask for.
-        notified: the list of the last notice or answer to the client; None before the first.
-        kept: model names that a sticky policy continues from.
+        notified: definitions of the last notice or answer to the client; None before the first.
+        kept, kept_before: model names that a sticky policy continues from, now and before ``step``.
         characters: kept in ``calls``.
         running: calls in progress, and open streams of changes.
         awaited: set when the client has listed again after the latest notice of a change.
@@ -87,8 +85,10 @@ class ClientState:
     called: dict[str, None] = field(default_factory=dict)
     searched: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
-    notified: tuple[str, ...] | None = None
+    notified: list[Mapping[str, Any]] | None = None
     kept: tuple[str, ...] = ()
+    kept_before: tuple[str, ...] = ()
+    step: tuple[str, list[str]] | None = None
     characters: int = 0
     wire: ServerSession | None = None
     is_modern: bool = False
@@ -102,8 +102,6 @@ class ClientState:
     awaited: anyio.Event | None = None
     lists_again: bool = True
     _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
-    _step: tuple[str, list[str]] | None = None
-    _kept_before: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.listen = ListenHandler(self.bus)
@@ -122,6 +120,11 @@ class ClientState:
     def is_full(self) -> bool:
         """Whether the run must be cut here."""
         return len(self.calls) >= MAX_CALLS or self.characters > MAX_RUN_CHARACTERS
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether the run had no call for ``RUN_GAP``."""
+        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > RUN_GAP
 
     def keep(self, value: Any) -> Any:
         """A call's arguments or output, cut to ``MAX_CALL_CHARACTERS``."""
@@ -148,29 +151,11 @@ class ClientState:
         call.ended = None
         self._read.pop(call.id, None)
 
-    @property
-    def has_paused(self) -> bool:
-        """Whether the run had no call for ``RUN_GAP``."""
-        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > RUN_GAP
-
-    def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
-        """What was kept at the step before; ranking the same step again does not change it.
-
-        A step is ranked again when a server comes or goes. Another query begins another set,
-        unless what was kept ``lasts``.
-        """
-        step = self.query, self.history
-        if step != self._step:
-            is_same_query = self._step is not None and self._step[0] == self.query
-            self._kept_before = self.kept if lasts or is_same_query else ()
-            self._step = step
-        return self._kept_before
-
     def start_over(self) -> list[TracedCall]:
         """Begin another run and return the calls of the one that ended."""
         ended, self.calls, self.searches, self.characters = self.calls, [], [], 0
         self.searched = self.kept = ()
-        self._read, self._step = {}, None
+        self._read, self.step = {}, None
         return ended
 
 
@@ -183,7 +168,6 @@ class Clients:
     def __init__(self, ended: Callable[[ClientState], None]) -> None:
         self._states: dict[str, ClientState] = {}
         self._ended = ended
-        self._requests = 0
 
     def __iter__(self) -> Iterator[ClientState]:
         return iter(tuple(self._states.values()))
@@ -191,9 +175,6 @@ class Clients:
     def of(self, context: Context) -> ClientState:
         """The state of the client that sent a request."""
         state = self.at(client_key(context))
-        self._requests += 1
-        if self._requests % 50 == 0:  # which add 2 million characters at most
-            self._bound()
         state.wire = context.session
         state.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return state
@@ -209,14 +190,6 @@ class Clients:
         self._states[key] = state  # put last: the first is the one untouched for the longest time
         state.touched = time.monotonic()
         return state
-
-    def _bound(self) -> None:
-        total = sum(state.characters for state in self)
-        for state in self:
-            if total <= MAX_ALL_CHARACTERS:
-                break
-            total -= state.characters
-            self._ended(state)
 
     def forget_idle(self) -> None:
         """Forget the clients that have been silent for too long."""
@@ -254,8 +227,7 @@ def client_key(context: Context) -> str:
     sessionless HTTP of 2026-07-28, the credential, address and name of the client together. Over
     stdio there is one client.
     """
-    meta: Mapping[str, Any] = context.meta or {}
-    named = meta.get(SESSION_KEY)
+    named = (context.meta or {}).get(SESSION_KEY)
     request: Any = context.request
     headers = getattr(request, "headers", None)
     if headers is None:

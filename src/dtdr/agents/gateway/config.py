@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.policy import ToolPolicy
+from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.errors import InputError
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
-_VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([^}]+?)(?::-([^}]*))?\}")
 # Words before the one that says what a command runs.
 _LAUNCHERS = re.compile(
     r"-.*|npx|npm|bunx|node|deno|uvx?|pipx|python[\d.]*|docker|run|exec|tool|x", re.DOTALL
@@ -35,9 +35,7 @@ class UpstreamSpec:
         name: letters, digits, ``-`` and single ``_``; prefixes the names of tools that collide.
         command: the program and its arguments; empty for a URL.
         url: where the server listens; empty for a command.
-        env: environment variables added for the command.
-        inherit_env: give the command the gateway's whole environment, not only ``PATH``, ``HOME``
-            and the like.
+        env: environment variables of the command, besides ``PATH``, ``HOME`` and the like.
         cwd: the command's working folder.
         headers: HTTP headers sent with every request.
         prefetch: the server's names of tools that may be called early; None asks its
@@ -50,10 +48,9 @@ class UpstreamSpec:
     name: str
     command: tuple[str, ...] = ()
     url: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    inherit_env: bool = False
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     prefetch: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -132,7 +129,7 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
                 specs.append(UpstreamSpec(name, url=word))
         else:
             name = _unused_name(_command_name(first, rest), specs)
-            specs.append(UpstreamSpec(name, command=(first, *rest), inherit_env=True))
+            specs.append(UpstreamSpec(name, command=(first, *rest), env=os.environ))
     return specs
 
 
@@ -186,15 +183,6 @@ class _Entry(msgspec.Struct):
     prefetch: tuple[str, ...] | None = None
 
 
-_EXPECTED = {
-    "args": "a list of texts",
-    "env": "an object of texts",
-    "headers": "an object of texts",
-    "prefetch": "a list of its tools",
-}
-"""What an entry's key must be, if it is not a text."""
-
-
 def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
     if not isinstance(value, dict):
         raise InputError(f"{path}: server {name!r} must be a JSON object")
@@ -205,9 +193,7 @@ def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
     try:
         entry = msgspec.convert(known, _Entry)
     except msgspec.ValidationError as error:
-        key = re.split(r"\W+", str(error).partition("$.")[2])[0]  # such as "… - at `$.args[0]`"
-        expected = _EXPECTED.get(key, "a text")
-        raise InputError(f"{path}: {key!r} of server {name!r} must be {expected}") from error
+        raise InputError(f"{path}: server {name!r} cannot be read: {error}") from error
     rest = msgspec.structs.asdict(entry)
     command = (rest.pop("command"), *rest.pop("args"))
     return UpstreamSpec(_clean(name), command if entry.command else (), **rest)
@@ -219,7 +205,7 @@ def _expand(path: str | Path, value: Any) -> Any:
     def variable(match: re.Match[str]) -> str:
         text = os.environ.get(match[1], match[2])
         if text is None:
-            raise InputError(f"{path} uses ${{{match[1]}}}, which is not set in the environment")
+            raise InputError(f"{path} uses {match[0]}, which is not set in the environment")
         return text
 
     if isinstance(value, dict):
@@ -228,11 +214,6 @@ def _expand(path: str | Path, value: Any) -> Any:
         return [_expand(path, item) for item in value]
     if not isinstance(value, str):
         return value
-    if "${input:" in value:
-        raise InputError(
-            f"{path} asks for {value!r}, which only an editor can; write ${{NAME}} and set NAME in "
-            "the environment"
-        )
     return _VARIABLE.sub(variable, value.replace("${workspaceFolder}", os.getcwd()))
 
 
@@ -254,7 +235,6 @@ def _clean(name: str) -> str:
 
 
 def _unused_name(name: str, specs: Sequence[UpstreamSpec]) -> str:
-    """The name, with ``-2``, ``-3`` … at its end if another upstream has it."""
-    taken = {spec.name for spec in specs}
-    numbered = (f"{name[:28]}-{number}" for number in range(2, len(specs) + 3))
-    return next(item for item in (name, *numbered) if item not in taken)
+    """The name, with a number at its end if another upstream has it."""
+    is_taken = any(spec.name == name for spec in specs)
+    return f"{name[:28]}-{len(specs) + 1}" if is_taken else name

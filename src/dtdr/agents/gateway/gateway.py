@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,23 +15,17 @@ from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
-from dtdr.agents.gateway.pins import Definition, Pins
+from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.predict.session import NO_ARGUMENTS
-from dtdr.rankers.selection import count_tokens
 
 logger = logging.getLogger("dtdr.mcp")
-
-HEAD_START = 0.02
-"""Seconds that a call has before the model ranks for the next one, unless it is answered sooner.
-Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
-is answered after the new list is ready."""
 
 LISTING_SECONDS = 2.0
 """How long an answer waits for a client to list again after the notice of a change. The gateway
@@ -56,7 +50,6 @@ class Gateway:
 
     Attributes:
         keeps_calls: whether arguments and outputs are kept while a run lasts.
-        tokens: of definitions that clients were ``shown`` and spared (``hidden``), by call.
 
     Raises:
         InputError: there is no server, two share a name, or the model is not calibrated or not
@@ -81,7 +74,7 @@ class Gateway:
         # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
         self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
-        self._definitions: dict[str, list[Definition]] = {name: [] for name in names}
+        self._definitions: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
@@ -95,8 +88,6 @@ class Gateway:
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
         self.keeps_calls = bool(self._recorder or self.prefetcher or self.ranker.reads_calls)
-        self.tokens: Counter[str] = Counter()
-        self._definition_tokens: dict[str, int] = {}
         self._version = 0
         self._tasks: TaskGroup | None = None
 
@@ -115,14 +106,20 @@ class Gateway:
                 self._report()
                 yield
             finally:
-                # Before the servers are closed, which takes seconds: the process that started the
-                # gateway may not wait for them.
-                self._tasks = None
-                for state in self.clients:
-                    self.clients.forget(state.key)
-                if self._recorder is not None:
-                    await self._recorder.close()
+                await self.close()
                 tasks.cancel_scope.cancel()
+
+    async def close(self) -> None:
+        """End and record every run.
+
+        It does not wait until the servers are closed, which takes seconds that the process which
+        started the gateway may not give it.
+        """
+        self._tasks = None
+        for state in self.clients:
+            self.clients.forget(state.key)
+        if self._recorder is not None:
+            await self._recorder.close()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
         """As ``Catalog.owner``, but waits for servers that are still starting."""
@@ -172,13 +169,23 @@ class Gateway:
             state.shown = tuple(name for name in shown if name in self.catalog)
             state.ranked_for = basis
 
+    def shown_tools(self, state: ClientState) -> list[Mapping[str, Any]]:
+        """Definitions of the tools that a client sees."""
+        return [tool.definition for tool in map(self.catalog.get, state.shown) if tool]
+
     async def _rank(self, state: ClientState) -> Sequence[str]:
         """Names to show by the ranking; all of them if ranking failed or there are few."""
         few, whole_run = self.options.policy.top_k, self.options.whole_run
         if few is not None and len(self.catalog) <= few:
             return tuple(self.catalog)
-        names = self.catalog.model_names()
-        kept = state.kept_before(lasts=whole_run)
+        # A step is ranked again when a server comes or goes, and continues from what was kept
+        # before it. Another query begins another set, unless the set is for the whole run.
+        step = state.query, state.history
+        if step != state.step:
+            lasts = whole_run or (state.step is not None and state.step[0] == state.query)
+            state.kept_before = state.kept if lasts else ()
+            state.step = step
+        names, kept = self.catalog.model_names(), state.kept_before
         if whole_run:
             # What was called or found is listed in any case, and may be the next tool as well.
             listed = (*state.called, *state.searched)
@@ -191,15 +198,18 @@ class Gateway:
             return tuple(self.catalog)
         return [name for item in selected for name in self.catalog.of_model_name(item)]
 
-    def schedule_refresh(self, state: ClientState, delay: float = 0.0) -> None:
+    def schedule_refresh(self, state: ClientState) -> None:
         """Bring a client's list up to date in the background and tell the client of changes."""
-        if self._tasks is not None:
-            self._tasks.start_soon(self._refresh_and_notify, state, delay)
+        self._schedule(self._refresh_and_notify, state)
 
     def schedule_prefetch(self, state: ClientState) -> None:
         """Make a client's next calls early, in the background, if that is an option."""
-        if self._tasks is not None and self.prefetcher is not None and not state.running:
-            self._tasks.start_soon(self.prefetcher.start, state)
+        if self.prefetcher is not None and not state.running:
+            self._schedule(self.prefetcher.start, state)
+
+    def _schedule(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(work, *arguments)
 
     async def await_listing(self, state: ClientState) -> None:
         """Wait until a client has the new list, if it is one for the whole run.
@@ -208,30 +218,24 @@ class Gateway:
         """
         if not self.options.whole_run:
             return
-        await self._refresh_and_notify(state, 0.0)
+        await self._refresh_and_notify(state)
         if state.awaited is not None and state.lists_again:
             with anyio.move_on_after(LISTING_SECONDS) as scope:
                 await state.awaited.wait()
             state.lists_again = not scope.cancelled_caught
 
-    async def _refresh_and_notify(self, state: ClientState, delay: float) -> None:
+    async def _refresh_and_notify(self, state: ClientState) -> None:
         try:
-            await anyio.sleep(delay)
             await self.refresh(state)
-            if state.notified is not None and state.notified != state.shown:
-                state.notified = state.shown
+            shown = self.shown_tools(state)
+            if state.notified is not None and state.notified != shown:
+                state.notified = shown
                 state.awaited = anyio.Event()
                 await state.bus.publish(ToolsListChanged())
                 if state.wire is not None and not state.is_modern:
                     await state.wire.send_tool_list_changed()
         except Exception:
             logger.exception("could not bring a client's list of tools up to date")
-
-    def count_definitions(self, state: ClientState) -> None:
-        """Count the definitions that a client's LLM read before a call, and those it was spared."""
-        shown = sum(self._definition_tokens.get(name, 0) for name in state.shown)
-        self.tokens["shown"] += shown
-        self.tokens["hidden"] += sum(self._definition_tokens.values()) - shown
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -259,14 +263,12 @@ class Gateway:
     def end_run(self, state: ClientState) -> None:
         """Begin another run for a client, and record the one that ended."""
         texts = [state.intent] if state.intent else list(state.searches)
-        characters = state.characters
         calls = state.start_over()
         if self.prefetcher is not None:
             self.prefetcher.end(state)
         if calls and self._recorder is not None:
-            self._recorder.add(texts, calls, characters)
-            if self._tasks is not None:
-                self._tasks.start_soon(self._recorder.work)
+            self._recorder.add(texts, calls)
+            self._schedule(self._recorder.work)
 
     async def _clean_up(self) -> None:
         while True:
@@ -280,20 +282,11 @@ class Gateway:
     # -- the tools of upstreams --------------------------------------------------------------------
 
     async def _tools_changed(self, upstream: Upstream) -> None:
-        accepted, changed = self.pins.accept(upstream.name, upstream.tools)
-        self._definitions[upstream.name] = accepted
-        try:
-            await anyio.to_thread.run_sync(self.pins.save)
-        except OutputError as error:
-            logger.warning("%s", error)
+        self._definitions[upstream.name] = self.pins.accept(upstream.name, upstream.tools)
         self._rebuild()
-        names = {self.catalog.name_of(upstream.name, name) for name in changed}
-        for state in self.clients:
-            if names.intersection(state.notified or ()):
-                state.notified = ()  # the names are the same, and their tools are not
         # At the start, the tools of all servers are registered at once.
-        if self._has_started and self._tasks is not None:
-            self._tasks.start_soon(self._register_tools)
+        if self._has_started:
+            self._schedule(self._register_tools)
 
     async def _register_tools(self) -> None:
         if await self.ranker.register(self.catalog.unknown()):
@@ -302,9 +295,6 @@ class Gateway:
     def _rebuild(self) -> None:
         up = [item.name for item in self.upstreams.values() if item.is_up]
         self.catalog.rebuild(self._definitions, up)
-        self._definition_tokens = {
-            name: count_tokens(tool.definition) for name, tool in self.catalog.items()
-        }
         self._version += 1
         for state in self.clients:
             self.schedule_refresh(state)

@@ -25,12 +25,6 @@ logger = logging.getLogger("dtdr.mcp")
 
 SOURCE = "dtdr mcp"
 
-MAX_WAITING_CHARACTERS = 50_000_000
-"""Of the runs that wait to be recorded, together."""
-
-RUN_CHARACTERS = 5_000
-"""Counted for a run in addition to its texts."""
-
 CLOSE_SECONDS = 3.0
 """Time to record the waiting runs at the end; a run takes about 0.1 ms."""
 
@@ -55,8 +49,7 @@ class Recorder:
         length = OUTPUT_LENGTH if outputs else 0
         options = CutOptions(query=MCP.default_query, output_length=length)
         self._cutter = Cutter(options, Redactor() if redact else None, SOURCE)
-        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
-        self._characters = self._dropped = 0
+        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall]]] = deque()
         self._lock = anyio.Lock()
         self._deadline = float("inf")
         with explain_os_errors(self.path):
@@ -89,16 +82,9 @@ class Recorder:
             stream.write(lines)
         return demonstrations
 
-    def add(self, texts: Sequence[str], calls: Sequence[TracedCall], characters: int = 0) -> None:
-        """Take a run that has ended, with the characters of its calls; see ``record``."""
-        characters += RUN_CHARACTERS
-        if self._characters + characters <= MAX_WAITING_CHARACTERS:
-            self._waiting.append((texts, calls, characters))
-            self._characters += characters
-            return
-        if not self._dropped:
-            logger.warning("runs end faster than they are recorded; some are not recorded")
-        self._dropped += 1
+    def add(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
+        """Take a run that has ended; see ``record``."""
+        self._waiting.append((texts, calls))
 
     async def work(self) -> None:
         """Record the waiting runs; a call that comes meanwhile does not wait."""
@@ -111,14 +97,13 @@ class Recorder:
         """Record the waiting runs, for ``CLOSE_SECONDS`` at most."""
         self._deadline = time.monotonic() + CLOSE_SECONDS
         await self.work()
-        if dropped := len(self._waiting) + self._dropped:
-            logger.warning("%d runs were not recorded: there was no time left", dropped)
+        if self._waiting:
+            reason = "there was no time left"
+            logger.warning("%d runs were not recorded: %s", len(self._waiting), reason)
 
     def _record(self) -> None:
         while self._waiting and time.monotonic() < self._deadline:
-            texts, calls, characters = self._waiting.popleft()
-            self._characters -= characters
             try:
-                self.record(texts, calls)
+                self.record(*self._waiting.popleft())
             except DtdrError as error:  # a full disk must not stop the calls
                 logger.warning("could not record a run: %s", error)

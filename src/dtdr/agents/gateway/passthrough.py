@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -17,15 +16,10 @@ from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult
 from dtdr.agents.gateway.upstream import Upstream
 
-logger = logging.getLogger("dtdr.mcp")
-
 RESOURCE_NOT_FOUND = -32002
 
 MAX_SUBSCRIPTIONS = 1_000
 """Of one client."""
-
-MAX_OWNERS = 10_000
-"""URIs of resources whose server is remembered."""
 
 _NOT_MINE = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS, types.METHOD_NOT_FOUND})
 
@@ -61,15 +55,11 @@ class PassThrough:
         problem: MCPError | None = None
         for upstream in self._readers(params.uri):
             try:
-                result = await upstream.forward(context)
+                return await upstream.forward(context)
             except MCPError as error:
                 problem = problem or error
                 if error.code not in _NOT_MINE:
                     raise
-            else:
-                if len(self._uri_owners) < MAX_OWNERS:
-                    self._uri_owners[params.uri] = upstream.name
-                return result
         raise problem or MCPError(RESOURCE_NOT_FOUND, f"Resource not found: {params.uri}")
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> RawResult:
@@ -107,7 +97,7 @@ class PassThrough:
         state.subscriptions |= uris
         for uri in uris:
             for upstream in self._readers(uri):
-                await _log_failure(upstream, upstream.subscribe(uri))
+                await upstream.subscribe(uri)
 
     async def _list_first(
         self, method: str, key: str, identity: str, owners: dict[str, str]
@@ -129,7 +119,7 @@ class PassThrough:
             owner = next((name for text, name in self._templates.items() if _fits(text, uri)), None)
         if owner is not None:
             return [self._upstreams[owner]]
-        return [item for item in self._upstreams.values() if item.capabilities.resources]
+        return [item for item in self._upstreams.values() if item.has_resources]
 
     # -- prompts and completions ---------------------------------------------------------------
 
@@ -169,12 +159,8 @@ class PassThrough:
 
     async def roots_changed(self, context: Context, params: types.NotificationParams) -> None:
         """Tell the servers that the client's roots changed."""
-        await self._tell_all(Upstream.roots_changed)
-
-    async def _tell_all(self, tell: Callable[[Upstream], Awaitable[None]]) -> None:
-        async with anyio.create_task_group() as tasks:
-            for upstream in self._upstreams.values():
-                tasks.start_soon(_log_failure, upstream, tell(upstream))
+        for upstream in self._upstreams.values():
+            await upstream.roots_changed()
 
     async def _gather(self, method: str, key: str) -> dict[str, list[dict[str, Any]]]:
         """A list of every server; one that fails leaves only its own out."""
@@ -183,16 +169,10 @@ class PassThrough:
         async def ask(upstream: Upstream) -> None:
             offers[upstream.name] = await upstream.list_all(method, key)
 
-        await self._tell_all(ask)
+        async with anyio.create_task_group() as tasks:
+            for upstream in self._upstreams.values():
+                tasks.start_soon(ask, upstream)
         return offers
-
-
-async def _log_failure(upstream: Upstream, message: Awaitable[None]) -> None:
-    """Wait for a message to a server, and log it if the server is disconnected or refuses."""
-    try:
-        await message
-    except MCPError as error:
-        logger.info("upstream %r: %s", upstream.name, error)
 
 
 def _fits(template: str, uri: str) -> bool:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import ClientState
-from dtdr.agents.gateway.questions import RawResult, without_server_stamp
+from dtdr.agents.gateway.questions import RawResult
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import Upstream
+from dtdr.agents.prefetch import EarlyCalls, PrefetchBounds, PrefetchCounts
 from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.prediction import CallPrediction
 
@@ -135,4 +135,4 @@ class Prefetcher:
         result = await self._upstreams[tool.upstream].request("tools/call", sent)
         if result.get("isError") is True or result.get("resultType") == "input_required":
             raise ValueError("it gave no result")
-        return without_server_stamp(result)
+        return result

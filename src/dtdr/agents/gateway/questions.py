@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ValidationError
@@ -53,9 +52,6 @@ Caller = tuple[Context, "OpenCall | None"]
 
 OpenCalls = dict[tuple[str, Any], "OpenCall"]
 """Calls that wait for their client's answer to a question, by client and state."""
-
-_Question = tuple[types.ServerRequest, asyncio.Future[InputAnswer]]
-"""A question of a server, and the future of its answer."""
 
 
 async def forward_question(
@@ -117,10 +113,13 @@ class OpenCall:
     """
 
     def __init__(self, result: Coroutine[Any, Any, RawResult]) -> None:
-        self._questions: asyncio.Queue[_Question | None] = asyncio.Queue()
-        self._asked: _Question | None = None
+        self._loop = asyncio.get_running_loop()
+        self._questions: asyncio.Queue[types.ServerRequest | None] = asyncio.Queue()
+        self._answers: asyncio.Queue[InputAnswer] = asyncio.Queue()
+        self._asking = asyncio.Lock()  # one question at a time
+        self._asked: types.ServerRequest | None = None
         self._given_up: asyncio.TimerHandle | None = None
-        self._result = asyncio.get_running_loop().create_task(result)
+        self._result = self._loop.create_task(result)
         self._result.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[RawResult]) -> None:
@@ -132,27 +131,22 @@ class OpenCall:
     def resume(waiting: OpenCalls, context: Context, sent: Mapping[str, Any]) -> OpenCall | None:
         """The call whose question a request answers, if any."""
         call = waiting.pop((client_key(context), sent.get("requestState")), None)
-        if call is not None and call._given_up is not None:
-            call._given_up.cancel()
-            call._answer(sent.get("inputResponses"))
+        if call is None or call._given_up is None or call._asked is None:
+            return None
+        call._given_up.cancel()
+        responses = sent.get("inputResponses")
+        answer = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
+        try:
+            call._answers.put_nowait(_answer_type(call._asked).model_validate(answer))
+        except ValidationError:
+            call._answers.put_nowait(_refuse("no answer was given", types.INVALID_PARAMS))
         return call
 
     async def ask(self, request: types.ServerRequest) -> InputAnswer:
         """The client's answer to a question of the server."""
-        answered: asyncio.Future[InputAnswer] = asyncio.get_running_loop().create_future()
-        self._questions.put_nowait((request, answered))
-        return await answered
-
-    def _answer(self, responses: object) -> None:
-        """Answer the open question by a request's ``inputResponses``."""
-        if self._asked is None or self._asked[1].done():
-            return
-        request, answered = self._asked
-        answer = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
-        try:
-            answered.set_result(_answer_type(request).model_validate(answer))
-        except ValidationError:
-            answered.set_result(_refuse("no answer was given", types.INVALID_PARAMS))
+        async with self._asking:
+            self._questions.put_nowait(request)
+            return await self._answers.get()
 
     async def outcome(self, waiting: OpenCalls, context: Context) -> RawResult:
         """The server's result, or its next question in the form of 2026-07-28."""
@@ -174,10 +168,10 @@ class OpenCall:
             waiting.pop(key, None)
             self._result.cancel()
 
-        self._given_up = asyncio.get_running_loop().call_later(ANSWER_SECONDS, give_up)
+        self._given_up = self._loop.call_later(ANSWER_SECONDS, give_up)
         return {
             "resultType": "input_required",
-            "inputRequests": {_QUESTION: _to_json(self._asked[0])},
+            "inputRequests": {_QUESTION: _to_json(self._asked)},
             "requestState": state,
         }
 
@@ -207,20 +201,3 @@ def select_params(context: Context) -> dict[str, Any]:
         if not (key.startswith(_OWN_META) or key == "progressToken")
     }
     return {**params, "_meta": kept} if kept else params
-
-
-def progress_to(context: Context) -> ProgressFnT | None:
-    """Reports progress to the client, if it asked for it."""
-    meta = (context.params or {}).get("_meta")
-    is_wanted = isinstance(meta, Mapping) and "progressToken" in meta
-    return context.session.report_progress if is_wanted else None
-
-
-def without_server_stamp(result: RawResult) -> RawResult:
-    """A result without the upstream's name, which the gateway replaces with its own."""
-    meta = result.get("_meta")
-    if not isinstance(meta, dict) or types.SERVER_INFO_META_KEY not in meta:
-        return result
-    kept = {key: value for key, value in meta.items() if key != types.SERVER_INFO_META_KEY}
-    rest = {key: value for key, value in result.items() if key != "_meta"}
-    return {**rest, "_meta": kept} if kept else rest

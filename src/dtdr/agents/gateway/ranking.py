@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import numpy as np
@@ -46,9 +46,6 @@ class Ranker:
         registered: how many tools were registered by their descriptions.
         reads_calls: whether the model ranks by the arguments and outputs of calls.
         fills: whether it learned arguments, for ``predict``.
-
-    Raises:
-        InputError: the policy asks for a coverage that the model is not calibrated for.
     """
 
     def __init__(self, retriever: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
@@ -157,36 +154,32 @@ def rank_ahead(
     ``Model.rank`` is about the next call only; this follows the likeliest continuations of the
     run. Its confidence and familiarity are those of the next call.
     """
+    first = model.rank(query, history, offered=offered)
+    is_end = np.array([tool == END for tool in first.vocabulary])
+    total = np.zeros(len(is_end))
     likeliest: list[tuple[float, tuple[CallLike, ...]]] = [(1.0, tuple(history))]
-    first: Ranking | None = None
-    total: Any = 0.0
-    for _ in range(CALLS_AHEAD):
-        runs = [as_run(query, calls, offered=offered) for _, calls in likeliest]
-        rankings = model.rank_batch(runs)
-        if first is not None and rankings[0].vocabulary != first.vocabulary:
+    rankings = [first]
+    for ahead in range(CALLS_AHEAD):
+        if ahead:
+            runs = [as_run(query, calls, offered=offered) for _, calls in likeliest]
+            rankings = model.rank_batch(runs)
+        if not rankings or rankings[0].vocabulary != first.vocabulary:
             break  # tools were registered meanwhile, and all is ranked again
-        first = first or rankings[0]
-        end = first.vocabulary.index(END) if END in first.vocabulary else None
         following = []
         for (weight, calls), ranking in zip(likeliest, rankings, strict=True):
-            shares = weight * ranking.scores
-            if end is not None:
-                shares[end] = 0.0
-            total = total + shares
+            shares = np.where(is_end, 0.0, weight * ranking.scores)
+            total += shares
             for position in np.argsort(-shares, kind="stable")[:CONTINUATIONS]:
-                tool = first.vocabulary[position]
-                following.append((float(shares[position]), (*calls, tool)))
+                following.append((float(shares[position]), (*calls, first.vocabulary[position])))
         following.sort(key=lambda item: -item[0])
         likeliest = [item for item in following[:CONTINUATIONS] if item[0] > 0]
-        if not likeliest:
-            break
-    if first is None or not total.sum():
-        return model.rank(query, history, offered=offered)
-    ahead = Ranking(
+    if not total.sum():
+        return first
+    expected = Ranking(
         first.vocabulary,
         total / total.sum(),
         calibration=first.calibration,
         familiarity=first.familiarity,
     )
-    ahead.scores = first.scores
-    return ahead
+    expected.scores = first.scores
+    return expected

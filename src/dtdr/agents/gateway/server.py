@@ -1,22 +1,49 @@
-"""The gateway as an MCP server, for any transport."""
+"""The gateway as an MCP server, for any transport: its handlers of tools."""
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
 import mcp_types as types
-from mcp.server.caching import CacheableMethod
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
 
-from dtdr.agents.gateway.clients import Context
+from dtdr.agents import search
+from dtdr.agents.gateway.catalog import AmbiguousNameError
+from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.passthrough import PassThrough
-from dtdr.agents.gateway.tools import ToolHandlers
+from dtdr.agents.gateway.questions import RawResult, select_params
+from dtdr.agents.gateway.upstream import UnavailableError
+from dtdr.data.outputs import parse_output
+from dtdr.errors import InputError
+from dtdr.logs.log_format import TracedCall
+from dtdr.logs.messages import output_of
+from dtdr.logs.turns import MAX_DECODED
 from dtdr.net import VERSION
 
-_CACHEABLE = frozenset(get_args(CacheableMethod))
+UNAVAILABLE_KEY = "dtdr/unavailable"
+"""``_meta`` key of a result that replaces the answer of a disconnected server."""
+
+ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
+"""``_meta`` of a listed tool: clients that defer MCP tools behind a search of their own, such as
+Claude Code, load it at once."""
+
+SEARCH_DEFINITION: dict[str, Any] = {
+    "name": search.SEARCH_TOOL,
+    "description": search.DESCRIPTION,
+    "inputSchema": search.PARAMETERS,
+    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    "_meta": ALWAYS_LOAD,
+}
+
+
 _CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
 
 
@@ -24,19 +51,19 @@ class GatewayServer(Server[Any]):
     """The gateway as an MCP server, in the handshake protocols and in 2026-07-28."""
 
     def __init__(self, gateway: Gateway) -> None:
-        tools = ToolHandlers(gateway)
+        self._gateway = gateway
         rest = PassThrough(gateway)
         super().__init__(
             "dtdr",
             version=VERSION,
             title="dtdr gateway",
-            get_tool_input_schema=tools.input_schema,
+            get_tool_input_schema=self._input_schema,
+            cache_hints={method: CacheHint() for method in get_args(CacheableMethod)},
         )
-        self._gateway = gateway
         page = types.PaginatedRequestParams
         handlers: tuple[tuple[str, type[types.RequestParams], Any], ...] = (
-            ("tools/list", page, tools.list_tools),
-            ("tools/call", types.CallToolRequestParams, tools.call_tool),
+            ("tools/list", page, self._list_tools),
+            ("tools/call", types.CallToolRequestParams, self._call_tool),
             ("resources/list", page, rest.list_resources),
             ("resources/templates/list", page, rest.list_templates),
             ("resources/read", types.ReadResourceRequestParams, rest.read_resource),
@@ -66,13 +93,151 @@ class GatewayServer(Server[Any]):
         """As in the base class, but every list may change."""
         return super().create_initialization_options(*(options or (_CHANGES,)), **more)
 
+    async def _list_tools(
+        self, context: Context, params: types.PaginatedRequestParams
+    ) -> RawResult:
+        """The search tool and the tools that this client is shown now."""
+        gateway = self._gateway
+        state = self._state(context)
+        await gateway.refresh(state)
+        state.notified = tools = gateway.shown_tools(state)
+        if state.awaited is not None:
+            state.awaited.set()
+            state.lists_again = True
+        most = gateway.options.policy.top_k
+        # If ranking failed, all tools are listed, and clients need not load them all.
+        if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
+            tools = [{**tool, "_meta": {**tool.get("_meta", {}), **ALWAYS_LOAD}} for tool in tools]
+        return {"tools": [SEARCH_DEFINITION, *tools]}
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
+        """The result of the upstream's tool, shown or hidden, or of the search."""
+        gateway = self._gateway
+        state = self._state(context)
+        if params.name == search.SEARCH_TOOL:
+            return await self._search(state, params.arguments or {})
+        try:
+            owner = await gateway.owner(params.name)
+        except AmbiguousNameError as error:
+            return _problem(f"{error}; the call was not made")
+        if owner is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+        if refusal := gateway.pins.refusal(*owner):
+            return _problem(refusal)
+        call = self._begin(state, gateway.catalog.name_of(*owner), params)
+        state.running += 1
+        try:
+            result = await self._forward(context, state, owner)
+            call.failed = result.get("isError") is True
+            if gateway.keeps_calls and result.get("resultType") != "input_required":
+                output = output_of(result)
+                is_long = isinstance(output, str) and len(output) > MAX_DECODED
+                call.output = state.keep(output if is_long else parse_output(output))
+        except BaseException:
+            call.failed = True
+            raise
+        finally:
+            call.ended = state.last_call = time.monotonic()
+            state.running -= 1
+            gateway.schedule_refresh(state)
+            gateway.schedule_prefetch(state)
+        await gateway.await_listing(state)
+        return result
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool's arguments; the SDK compares headers with it."""
+        tool = self._gateway.catalog.get(name)
+        return None if tool is None else tool.definition.get("inputSchema")
+
+    def _state(self, context: Context) -> ClientState:
+        """The client of a request, with the intent that the request carries."""
+        state = self._gateway.clients.of(context)
+        intent = (context.meta or {}).get(INTENT_KEY)
+        if isinstance(intent, str):
+            self._gateway.take_intent(state, intent)
+        return state
+
+    async def _forward(
+        self, context: Context, state: ClientState, owner: tuple[str, str]
+    ) -> RawResult:
+        """Send a call on, once; a disconnected server is an error that the agent can read."""
+        gateway, (upstream, raw_name) = self._gateway, owner
+        send = partial(gateway.upstreams[upstream].forward, context, {"name": raw_name})
+        try:
+            if gateway.prefetcher is None:
+                result = await send()
+            else:
+                sent = select_params(context)
+                result = await gateway.prefetcher.call(state, owner, sent, send)
+        except UnavailableError as error:
+            return {**_problem(str(error)), "_meta": {UNAVAILABLE_KEY: error.upstream}}
+        if not state.is_modern and not isinstance(result.get("structuredContent", {}), dict):
+            # Before 2026-07-28 only objects are structured content.
+            return {key: value for key, value in result.items() if key != "structuredContent"}
+        return result
+
+    def _begin(
+        self, state: ClientState, name: str, params: types.CallToolRequestParams
+    ) -> TracedCall:
+        """Note that a call is made; one that only answers a server's questions is not another."""
+        gateway = self._gateway
+        tool = gateway.catalog.model_name(name)
+        if params.input_responses is not None or params.request_state is not None:
+            for call in reversed(state.calls):
+                if call.tool == tool:
+                    state.resume(call)
+                    return call
+        if state.has_paused or state.is_full:
+            gateway.end_run(state)
+        state.last_call = time.monotonic()
+        arguments = state.keep(params.arguments or {}) if gateway.keeps_calls else {}
+        call = TracedCall(tool, arguments, state.last_call, id=str(len(state.calls) + 1))
+        state.calls.append(call)
+        state.called[name] = None
+        return call
+
+    async def _search(self, state: ClientState, arguments: Mapping[str, Any]) -> RawResult:
+        """Tools for a text, which the client sees from now on."""
+        gateway = self._gateway
+        try:
+            asked, limit = search.read_search(arguments)
+        except InputError as error:
+            return _problem(str(error))
+        text = asked[:MAX_TEXT]
+        state.searches = [*state.searches, text][-MAX_SEARCHES:]
+        # Without an intent, the text is the run's query, too.
+        rankings = await gateway.ranker.rank_search(state, text)
+        names = gateway.catalog.search(text, limit, *(rankings or ()))
+        # Only the latest of all searches stay listed.
+        state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: max(limit, search.LIMIT)]
+        gateway.schedule_refresh(state)
+        await gateway.await_listing(state)
+        shown = [
+            {
+                "name": tool.name,
+                "description": tool.definition.get("description", ""),
+                "inputSchema": tool.definition.get("inputSchema", {}),
+            }
+            for tool in map(gateway.catalog.get, names)
+            if tool is not None
+        ]
+        answer = search.write_answer(shown, limit, len(gateway.catalog))
+        content = [{"type": "text", "text": json.dumps(answer, ensure_ascii=False)}]
+        return {"content": content, "structuredContent": answer}
+
 
 async def _complete(handler: Any, context: Context, params: Any) -> Any:
-    """A handler's result with fields of 2026-07-28; the SDK drops them for earlier protocols."""
+    """A handler's result as 2026-07-28 wants it; the SDK writes those of earlier protocols.
+
+    The SDK puts the gateway's name where the upstream's was.
+    """
     result = await handler(context, params)
     if not isinstance(result, dict):
         return result
-    required: dict[str, Any] = {"resultType": "complete"}
-    if context.method in _CACHEABLE:
-        required |= {"ttlMs": 0, "cacheScope": "private"}
-    return {**required, **result}
+    if isinstance(meta := result.get("_meta"), dict):
+        meta.pop(types.SERVER_INFO_META_KEY, None)
+    return {"resultType": "complete", **result}
+
+
+def _problem(text: str) -> RawResult:
+    return {"content": [{"type": "text", "text": text}], "isError": True}

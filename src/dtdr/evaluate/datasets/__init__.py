@@ -56,7 +56,7 @@ def load(
     Raises:
         InputError: no set has that name, its file is nowhere, or a record cannot be used.
     """
-    if (make := _find_plugin(name)) is not None:
+    if (make := find_own(name)) is not None:
         dataset = make()
         if not isinstance(dataset, Dataset):
             raise InputError(f"dataset {name!r} is not a dtdr.evaluate.datasets.Dataset")
@@ -96,16 +96,12 @@ def load(
     )
 
 
-def has_plugin(name: str) -> bool:
-    """Whether a set comes from another package.
+def find_own(name: str) -> Callable[..., Any] | None:
+    """The function of another package that gives a set; None for a set of dtdr, or of nobody.
 
     Raises:
-        InputError: it does, but cannot be imported.
+        InputError: the name is of another package's, which cannot be imported.
     """
-    return _find_plugin(name) is not None
-
-
-def _find_plugin(name: str) -> Callable[..., Any] | None:
     return None if canonical_name(name) in NAMES else find_plugin(DATASETS, name)
 
 
@@ -157,8 +153,8 @@ __all__ = [
     "SOURCES",
     "Dataset",
     "Source",
+    "find_own",
     "find_source",
-    "has_plugin",
     "keep_known_tools",
     "load",
     "remarks",

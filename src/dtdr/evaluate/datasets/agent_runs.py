@@ -5,7 +5,7 @@ One run per line: ``{"messages": [...], "metadata": {"task", "trial", "reward"}}
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords, iter_json_lines, leave_out
 from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.source import Read, Source, member, read_json
+from dtdr.evaluate.datasets.source import Source, member, read_json
 
 if TYPE_CHECKING:
     from dtdr.logs.turns import Cutter
@@ -45,13 +45,6 @@ def convert(record: Any, cutter: Cutter) -> list[Demonstration]:
     ]
 
 
-def _reader(title: str) -> Read:
-    def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
-        return convert_records(path, _turns(path, title, bad), lambda turn: turn, bad)
-
-    return read
-
-
 def _turns(path: Path, title: str, bad: BadRecords | None) -> Iterator[tuple[str, Demonstration]]:
     from dtdr.logs.turns import CutOptions, Cutter
 
@@ -65,7 +58,10 @@ def _turns(path: Path, title: str, bad: BadRecords | None) -> Iterator[tuple[str
         yield from ((f":{number}", turn) for turn in turns)
 
 
-def _tool_reader(read: Read) -> Callable[[Path], tuple[Tool, ...]]:
+def _source(name: str, title: str, file: str, origin: str, licence: str, note: str) -> Source:
+    def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
+        return convert_records(path, _turns(path, title, bad), lambda turn: turn, bad)
+
     def read_tools(path: Path) -> tuple[Tool, ...]:
         """The tools of ``tools.json`` in the same folder, if any, and those that a run calls."""
         described: dict[str, Tool] = {}
@@ -76,21 +72,7 @@ def _tool_reader(read: Read) -> Callable[[Path], tuple[Tool, ...]]:
         names = sorted(called.union(described))
         return tuple(described.get(name, Tool(name)) for name in names)
 
-    return read_tools
-
-
-def _source(name: str, title: str, file: str, origin: str, licence: str, note: str) -> Source:
-    read = _reader(title)
-    return Source(
-        name=name,
-        title=title,
-        files=(f"{name}/{file}",),
-        read=read,
-        tools=_tool_reader(read),
-        origin=origin,
-        licence=licence,
-        note=note,
-    )
+    return Source(name, title, (f"{name}/{file}",), read, read_tools, origin, licence, note)
 
 
 SOURCES = (

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
 from dtdr.evaluate.datasets.source import Source, download_folder
@@ -40,16 +36,18 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
             f"dataset {source.name!r} is on no hub; get it from {source.origin} and put it at "
             f"{cache / source.files[0]}"
         )
-    forms = [{file: cache / place for file, place in form.items()} for form in source.hub.files]
-    for targets in forms:
-        if all(target.exists() for target in targets.values()) and not force:
-            there = next(iter(targets.values()))
-            raise OutputError(f"{there} exists; pass --force to download it again")
+    targets = {file: cache / place for file, place in source.hub.files.items()}
+    if all(target.exists() for target in targets.values()) and not force:
+        there = next(iter(targets.values()))
+        raise OutputError(f"{there} exists; pass --force to download it again")
     fetch = fetch or _hub_download()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".download.", dir=cache) as folder:
-            got = _fetch_form(fetch, source.hub.repository, forms, folder)
+            got = {
+                target: _fetch_one(fetch, source.hub.repository, file, target, folder)
+                for file, target in targets.items()
+            }
             _check(source, next(iter(got.values())))
             for target, path in got.items():
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,60 +60,26 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
     return list(got)
 
 
-def _fetch_form(
-    fetch: Fetch, repository: str, forms: Sequence[Mapping[str, Path]], folder: str
-) -> dict[Path, Path]:
-    """The files of the first form that the hub has, each by the place it goes to."""
-    for number, targets in enumerate(forms, start=1):
-        try:
-            return {
-                target: _fetch_one(fetch, repository, file, target, folder)
-                for file, target in targets.items()
-            }
-        except _NotOnHubError:
-            if number == len(forms):
-                raise
-    raise AssertionError("a set on the hub has at least one form")
-
-
-class _NotOnHubError(DtdrError):
-    """The hub was reached, and does not have a file."""
-
-
 def _hub_download() -> Fetch:
     try:
-        from huggingface_hub import constants, hf_hub_download
+        from huggingface_hub import hf_hub_download
     except ImportError as error:
         raise MissingExtraError("dtdr data download", "hub", "huggingface_hub") from error
-    host = urlsplit(constants.ENDPOINT).hostname
-    if not getproxies():
-        # Without a network the hub's own client tries for half a minute before it gives up.
-        try:
-            socket.getaddrinfo(host, 443)
-        except OSError as error:
-            raise DtdrError(
-                f"cannot download: {host} cannot be reached ({error.strerror or error}); check the "
-                f"network, or put the files below {download_folder()} yourself"
-            ) from error
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     fetch: Fetch = hf_hub_download
     return fetch
 
 
 def _fetch_one(fetch: Fetch, repository: str, file: str, target: Path, folder: str) -> Path:
-    arguments: dict[str, Any] = {"repo_id": repository, "filename": file, "repo_type": "dataset"}
     try:
-        return Path(fetch(**arguments, local_dir=folder))
+        return Path(fetch(repo_id=repository, filename=file, repo_type="dataset", local_dir=folder))
     except Exception as error:  # the hub's errors differ between its versions
         name = type(error).__name__
         refused = any(word in name for word in ("NotFound", "Gated", "Revision"))
-        is_missing = refused and "LocalEntry" not in name
-        reason = (
-            f"the hub does not have it ({name})"
-            if is_missing
-            else f"huggingface.co cannot be reached ({name}); check the network"
-        )
-        raise (_NotOnHubError if is_missing else DtdrError)(
+        reason = f"huggingface.co cannot be reached ({name}); check the network"
+        if refused and "LocalEntry" not in name:
+            reason = f"the hub does not have it ({name})"
+        raise DtdrError(
             f"cannot download {file} of {repository}: {reason}, or copy the file to {target} from "
             "a machine that has it"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +36,11 @@ class Hub:
 
     Attributes:
         repository: its name there.
-        files: ``{file there: file below the data folder}``, by form; the first form whose files
-            are there is downloaded.
+        files: ``{file there: file below the data folder}``.
     """
 
     repository: str
-    files: tuple[Mapping[str, str], ...]
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +210,34 @@ def member(record: object, *names: str, kind: type | tuple[type, ...] = str) -> 
                 raise InputError(f"{name!r} is {type(value).__name__}, expected {wanted}")
             return value
     raise InputError(f"{' or '.join(map(repr, names))} is missing")
+
+
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with ``change`` applied to all in it that is no list or object, but not to keys."""
+    if isinstance(value, (list, tuple)):
+        return [map_leaves(item, change) for item in value]
+    if isinstance(value, dict):
+        return {str(key): map_leaves(item, change) for key, item in value.items()}
+    return change(value)
+
+
+def mark_references(
+    text: str, pattern: re.Pattern[str], target: Callable[[re.Match[str]], str | None]
+) -> Any:
+    """A text with its references to calls as dtdr writes them; the text itself without any.
+
+    Args:
+        text: of an argument.
+        pattern: how the set writes a reference.
+        target: the id of the call that a match refers to; None where it is only text.
+    """
+    parts: list[Any] = []
+    done = 0
+    for match in pattern.finditer(text):
+        if (identifier := target(match)) is not None:
+            parts += text[done : match.start()], {"$ref": identifier}
+            done = match.end()
+    parts = [part for part in (*parts, text[done:]) if part != ""]
+    if not done:
+        return text
+    return parts[0] if len(parts) == 1 else {"$join": parts}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.source import Dataset, canonical_name, data_folders, member
+from dtdr.evaluate.datasets.source import Dataset, canonical_name, data_folders, member, read_json
 
 TEST_SHARE = 0.3
 """Share of the demonstrations that test (paper, Section Experimental Setup)."""
@@ -46,31 +46,22 @@ def read_split(path: str | Path, *, records: int | None = None) -> Split:
             sides, a side is empty, or the split is of a set of another size.
     """
     path = Path(path)
+    value = read_json(path)
     try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON, so it is not a split") from error
-    try:
-        sides = [member(value, side, kind=list) for side in ("train", "test")]
+        sides = [member(value, name, kind=list) for name in ("train", "test")]
         size = value.get("records", records)
         if records is not None and size != records:
             raise InputError(f"it splits {size} records, but there are {records}")
-        for side, name in zip(sides, ("train", "test"), strict=True):
-            if not side:
-                raise InputError(f"its list {name!r} is empty")
-            for index in side:
-                if type(index) is not int or index < 0 or (size is not None and index >= size):
-                    limit = "" if size is None else f" below {size}"
-                    raise InputError(f"{name!r} has {index!r}, which is not a position{limit}")
-            if len(set(side)) < len(side):
-                raise InputError(f"{name!r} has a position twice")
-        if both := set(sides[0]) & set(sides[1]):
-            raise InputError(f"position {min(both)} is both in 'train' and in 'test'")
+        positions = [index for side in sides for index in side]
+        limit = math.inf if size is None else size
+        for index in positions:
+            if type(index) is not int or not 0 <= index < limit:
+                raise InputError(f"{index!r} is not a position from 0 to below {limit}")
+        if not all(sides) or len(set(positions)) < len(positions):
+            raise InputError("a side is empty, or a position is there twice")
     except InputError as error:
         raise InputError(f"{path} is not a usable split: {error}") from error
-    return Split(path.stem, *(tuple(sorted(side)) for side in sides))
+    return _split(path.stem, *sides)
 
 
 def fixed_split(
@@ -111,7 +102,8 @@ def default_split(dataset: Dataset, data_dir: str | Path | None = None, seed: in
     if dataset.synthetic:
         return group_split(dataset.demonstrations, seed)
     if dataset.test_from is not None:
-        return published_split(dataset)
+        count = len(dataset)
+        return _split("published", range(dataset.test_from), range(dataset.test_from, count))
     if dataset.folder is None:
         # A file of the user's own: a split by record position would be about other records.
         return paper_split(dataset.demonstrations, seed)
@@ -125,21 +117,6 @@ def default_split(dataset: Dataset, data_dir: str | Path | None = None, seed: in
     if all(demonstration.group for demonstration in dataset.demonstrations):
         return group_split(dataset.demonstrations, seed)
     return paper_split(dataset.demonstrations, seed)
-
-
-def published_split(dataset: Dataset) -> Split:
-    """The two sides as the publishers of the set keep them.
-
-    Raises:
-        InputError: they keep no test side, or one of the sides is empty.
-    """
-    count, start = len(dataset), dataset.test_from
-    if start is None or not 0 < start < count:
-        raise InputError(
-            f"dataset {dataset.name!r} has no fixed test side here; choose another split, "
-            "such as paper"
-        )
-    return Split("published", tuple(range(start)), tuple(range(start, count)))
 
 
 def paper_split(
@@ -162,8 +139,7 @@ def paper_split(
         open_occurrences.update(tools)
         for tool in tools:
             plans_of[tool].append(index)
-    wanted = {tool: (count * (1 - test), count * test) for tool, count in open_occurrences.items()}
-    lacking = {tool: list(shares) for tool, shares in wanted.items()}
+    lacking = {tool: [n * (1 - test), n * test] for tool, n in open_occurrences.items()}
     room = [len(demonstrations) * (1 - test), len(demonstrations) * test]
     sides: tuple[list[int], list[int]] = ([], [])
     placed = [False] * len(demonstrations)
@@ -181,20 +157,17 @@ def paper_split(
         plans = [index for index in plans_of[rarest] if not placed[index]]
         rng.shuffle(plans)
         for index in plans:
-            share = lacking[rarest]
-            if share[0] != share[1]:
-                side = 0 if share[0] > share[1] else 1
-            elif room[0] != room[1]:
-                side = 0 if room[0] > room[1] else 1
-            else:
-                side = rng.randrange(2)
-            place(index, side)
+            shares = lacking[rarest]
+            first, second = room if shares[0] == shares[1] else shares
+            place(index, rng.randrange(2) if first == second else int(first < second))
     empty = [index for index, done in enumerate(placed) if not done]
     rng.shuffle(empty)
     for index in empty:
-        place(index, 0 if room[0] >= room[1] else 1)
-    _fill_empty_side(sides)
-    return Split(f"paper-{seed}", tuple(sorted(sides[0])), tuple(sorted(sides[1])))
+        place(index, int(room[0] < room[1]))
+    for lacks, full in (sides, sides[::-1]):
+        if not lacks:
+            lacks.append(full.pop())
+    return _split(f"paper-{seed}", *sides)
 
 
 def group_split(
@@ -213,21 +186,19 @@ def group_split(
     if len(groups) < 2:
         raise InputError("all demonstrations are of one group; a split by group needs two or more")
     sides: tuple[list[int], list[int]] = ([], [])
-    wanted = test * len(demonstrations)
-    for number, group in enumerate(groups):
-        last = number == len(groups) - 1
-        takes = len(sides[1]) + len(group) / 2 <= wanted
-        side = 1 if (takes and not (last and not sides[0])) or (last and not sides[1]) else 0
-        sides[side].extend(group)
-    return Split(f"group-{seed}", tuple(sorted(sides[0])), tuple(sorted(sides[1])))
+    for group in groups:
+        takes = len(sides[1]) + len(group) / 2 <= test * len(demonstrations)
+        if group is groups[-1] and not all(sides):
+            takes = not sides[1]
+        sides[takes].extend(group)
+    return _split(f"group-{seed}", *sides)
 
 
 def time_order(demonstrations: Sequence[Demonstration]) -> list[int]:
     """Positions from the earliest to the latest; as they are where one has no time."""
     order = range(len(demonstrations))
-    times = [item.time for item in demonstrations]
-    known = [time for time in times if time is not None]
-    return sorted(order, key=known.__getitem__) if len(known) == len(times) else list(order)
+    times = [item.time for item in demonstrations if item.time is not None]
+    return sorted(order, key=times.__getitem__) if len(times) == len(order) else list(order)
 
 
 def time_split(demonstrations: Sequence[Demonstration], test: float = TEST_SHARE) -> Split:
@@ -239,7 +210,7 @@ def time_split(demonstrations: Sequence[Demonstration], test: float = TEST_SHARE
     _check(demonstrations, test)
     order = time_order(demonstrations)
     cut = min(max(1, round(len(order) * (1 - test))), len(order) - 1)
-    return Split("time", tuple(sorted(order[:cut])), tuple(sorted(order[cut:])))
+    return _split("time", order[:cut], order[cut:])
 
 
 def group_folds(demonstrations: Sequence[Demonstration], folds: int, seed: int = 0) -> list[Split]:
@@ -259,13 +230,16 @@ def group_folds(demonstrations: Sequence[Demonstration], folds: int, seed: int =
     tests: list[list[int]] = [[] for _ in range(folds)]
     for group in groups:
         min(tests, key=len).extend(group)
-    everything = range(len(demonstrations))
-    splits = []
-    for number, test in enumerate(tests, start=1):
-        held_out = set(test)
-        train = tuple(index for index in everything if index not in held_out)
-        splits.append(Split(f"fold-{number}-of-{folds}-{seed}", train, tuple(sorted(test))))
-    return splits
+    return [
+        _split(
+            f"fold-{number}-of-{folds}-{seed}", {*range(len(demonstrations))}.difference(test), test
+        )
+        for number, test in enumerate(tests, start=1)
+    ]
+
+
+def _split(name: str, train: Iterable[int], test: Iterable[int]) -> Split:
+    return Split(name, tuple(sorted(train)), tuple(sorted(test)))
 
 
 def _shuffled_groups(demonstrations: Sequence[Demonstration], seed: int) -> list[list[int]]:
@@ -275,12 +249,6 @@ def _shuffled_groups(demonstrations: Sequence[Demonstration], seed: int) -> list
     groups = list(members.values())
     random.Random(seed).shuffle(groups)
     return groups
-
-
-def _fill_empty_side(sides: tuple[list[int], list[int]]) -> None:
-    for empty, full in (sides, sides[::-1]):
-        if not empty:
-            empty.append(full.pop())
 
 
 def _check(demonstrations: Sequence[Demonstration], test: float) -> None:

@@ -28,29 +28,15 @@ class Statistics:
         remarks: what was left out or repaired while reading.
     """
 
-    name: str
-    title: str
     plans: int
     tools: int
     calls: tuple[float, float]
     dependencies: tuple[float, float]
+    name: str = ""
+    title: str = ""
     note: str = ""
     published: Published | None = None
     remarks: tuple[str, ...] = ()
-
-    @property
-    def difference(self) -> dict[str, str] | None:
-        """How far each figure is from the published one, as text; None without one."""
-        there = self.published
-        if there is None:
-            return None
-        plans = self.plans - there.plans
-        return {
-            "plans": f"{plans:+,} ({100 * plans / there.plans:+.0f} %)",
-            "tools": f"{self.tools - there.tools:+,}",
-            "calls_per_plan": f"{self.calls[0] - there.calls[0]:+.1f}",
-            "dependencies_per_plan": f"{self.dependencies[0] - there.dependencies[0]:+.1f}",
-        }
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -60,7 +46,6 @@ class Statistics:
             **figures(self),
             "note": self.note,
             "published": None if self.published is None else figures(self.published),
-            "difference": self.difference,
             "remarks": list(self.remarks),
         }
 
@@ -79,16 +64,9 @@ def figures(of: Statistics | Published) -> dict[str, Any]:
 
 
 def measure(
-    demonstrations: Iterable[Demonstration],
-    tools: Iterable[Tool] = (),
-    *,
-    name: str = "",
-    title: str = "",
-    note: str = "",
-    published: Published | None = None,
-    remarks: Iterable[str] = (),
+    demonstrations: Iterable[Demonstration], tools: Iterable[Tool] = (), **about: Any
 ) -> Statistics:
-    """Statistics of a stream of demonstrations, read once.
+    """Statistics of a stream of demonstrations, read once; ``about`` has further attributes.
 
     Raises:
         InputError: there are no demonstrations.
@@ -102,14 +80,5 @@ def measure(
     if not sizes:
         raise InputError("there are no demonstrations to count")
     means, deviations = np.mean(sizes, axis=0).tolist(), np.std(sizes, axis=0).tolist()
-    return Statistics(
-        name,
-        title,
-        len(sizes),
-        len(names) + 1,
-        (means[0], deviations[0]),
-        (means[1], deviations[1]),
-        note,
-        published,
-        tuple(remarks),
-    )
+    calls, dependencies = zip(means, deviations, strict=True)
+    return Statistics(len(sizes), len(names) + 1, calls, dependencies, **about)

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,21 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import convert_records
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords, iter_json_lines
-from dtdr.data.parquet import SUFFIX, iter_rows
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.source import Hub, Published, Read, Source, member, read_json
+from dtdr.evaluate.datasets.source import (
+    Hub,
+    Published,
+    Read,
+    Source,
+    map_leaves,
+    mark_references,
+    member,
+    read_json,
+)
 
-_FORMS = ("data.json", "data.parquet", "improved.parquet")
-"""The records, in the order of preference; the hub keeps them as lines of JSON and as Parquet."""
-
+_TOOLS = "tool_desc.json"
 _NODE = re.compile(r"<node-(\d+)>")
 _MARKED = re.compile(r"<([^<>]+)>")
 _OUTPUT_OF = re.compile(
@@ -69,11 +74,12 @@ def convert(
     nodes = _list(record, "task_nodes", "tool_nodes")
     listed = _list(record, "task_links", "tool_links")
     names = [member(node, "task") for node in nodes]
-    usable = [link for link in listed if _can_link(link, names)]
-    links = node_links(names, usable) if links_are_dependencies else []
     counts: Counter[str] = Counter()
+    links: list[tuple[int, int]] = []
     if links_are_dependencies:
+        usable = [link for link in listed if _can_link(link, names)]
         counts[DROPPED_LINKS] += len(listed) - len(usable)
+        links = node_links(names, usable)
     calls = []
     for index, (name, node) in enumerate(zip(names, nodes, strict=True)):
         references = _References(index, names, links, links_are_dependencies, counts)
@@ -119,47 +125,35 @@ class _References:
         self._words = [_words(name) for name in names]
         self._linked = [earlier for earlier, later in links if later == own]
 
-    def read(self, value: Any) -> Any:
-        """A value with its references as dtdr writes them."""
-        if isinstance(value, list):
-            return [self.read(item) for item in value]
-        if isinstance(value, dict):
-            return {key: self.read(item) for key, item in value.items()}
-        if not isinstance(value, str):
-            return value
-        if not _NODE.search(value):
-            target = self._find_call(value)
-            if target is not None:
-                self._counts[NAMED_OUTPUTS] += 1
-                return {"$ref": str(target)}
-        parts: list[Any] = []
-        done = 0
-        for match in _MARKED.finditer(value):
-            target = self._target(match)
-            if target is not None:
-                parts.extend((value[done : match.start()], {"$ref": str(target)}))
-                done = match.end()
-        if not parts:
-            return value
-        parts = [part for part in (*parts, value[done:]) if part != ""]
-        return parts[0] if len(parts) == 1 else {"$join": parts}
+    def read(self, text: Any) -> Any:
+        """A text with its references as dtdr writes them; anything else as it is."""
+        if not isinstance(text, str):
+            return text
+        if not _NODE.search(text) and (whole := self._named(text)) is not None:
+            return {"$ref": whole}
+        return mark_references(text, _MARKED, self._target)
 
-    def _target(self, match: re.Match[str]) -> int | None:
+    def _target(self, match: re.Match[str]) -> str | None:
         numbered = _NODE.fullmatch(match[0])
         if numbered is None:
-            target = self._find_call(match[0])
-            self._counts[NAMED_OUTPUTS] += target is not None
-            return target
+            return self._named(match[0])
         number = int(numbered[1])
         if number >= self._count:
             self._counts[NO_OUTPUTS] += 1
             return None
         if number != self._own:
-            return number
+            return str(number)
         if not self._linked:
             return None
         self._counts[OWN_OUTPUTS] += 1
-        return self._linked[0]
+        return str(self._linked[0])
+
+    def _named(self, text: str) -> str | None:
+        target = self._find_call(text)
+        if target is None:
+            return None
+        self._counts[NAMED_OUTPUTS] += 1
+        return str(target)
 
     def _find_call(self, text: str) -> int | None:
         """The call whose output a text names; of several, the one linked to this, or the nearest.
@@ -195,10 +189,9 @@ def node_links(names: Sequence[str], links: Sequence[Any]) -> list[tuple[int, in
         InputError: a link names a tool that is not a node, or links a node to itself.
     """
     pairs: list[tuple[int, int]] = []
-    taken: dict[tuple[str, str], int] = {}
+    taken: Counter[tuple[str, str]] = Counter()
     for link in links:
-        pair = member(link, "source"), member(link, "target")
-        source, target = pair
+        source, target = pair = member(link, "source"), member(link, "target")
         for name in pair:
             if name not in names:
                 raise InputError(f"a link names {name!r}, which is not a node of this plan")
@@ -209,12 +202,10 @@ def node_links(names: Sequence[str], links: Sequence[Any]) -> list[tuple[int, in
             targets = targets[1:]
         else:
             targets = [index for index in targets if source in names[:index]] or targets
-        turn = taken.get(pair, 0)
-        taken[pair] = turn + 1
-        later = targets[min(turn, len(targets) - 1)]
-        before = [index for index in range(later) if names[index] == source]
-        after = [index for index in range(later + 1, len(names)) if names[index] == source]
-        earlier = before[-1] if before else after[0]
+        later = targets[min(taken[pair], len(targets) - 1)]
+        taken[pair] += 1
+        sources = [index for index, name in enumerate(names) if name == source and index != later]
+        earlier = max((index for index in sources if index < later), default=sources[0])
         if (earlier, later) not in pairs:
             pairs.append((earlier, later))
     return pairs
@@ -226,7 +217,7 @@ def read_tool_descriptions(path: Path) -> tuple[Tool, ...]:
     Raises:
         InputError: the file is not ``{"nodes": [{"id", "desc", ...}]}``.
     """
-    tools_file = path.with_name("tool_desc.json")
+    tools_file = path.with_name(_TOOLS)
     if not tools_file.is_file():
         return ()
     try:
@@ -246,25 +237,10 @@ def _reader(source: str, links_are_dependencies: bool) -> Read:
             source=source,
             repairs=None if bad is None else bad.repairs,
         )
-        if path.suffix == SUFFIX:
-            records = ((f", row {number}", row) for number, row in enumerate(_parquet_rows(path)))
-        else:
-            records = ((f":{number}", record) for number, record in iter_json_lines(path, bad=bad))
+        records = ((f":{number}", record) for number, record in iter_json_lines(path, bad=bad))
         return convert_records(path, records, one, bad)
 
     return read
-
-
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open("rb") as stream:
-            for row in iter_rows(stream):
-                # Where some records have the older keys, every row has the columns of both.
-                yield {key: value for key, value in row.items() if value is not None}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    except InputError as error:
-        raise InputError(f"cannot read {path}: {error}") from error
 
 
 def _list(record: Any, *names: str) -> list[Any]:
@@ -281,18 +257,15 @@ def _list(record: Any, *names: str) -> list[Any]:
 
 
 def _arguments(value: Any, references: _References) -> dict[str, Any]:
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        # A column of Parquet is of one type, so lists of several are JSON text there.
-        with suppress(ValueError, RecursionError):
-            value = json.loads(value)
     if isinstance(value, dict):
-        return {str(key): references.read(item) for key, item in value.items()}
+        return {str(key): map_leaves(item, references.read) for key, item in value.items()}
     arguments: dict[str, Any] = {}
     for index, item in enumerate(value if isinstance(value, list) else [value]):
         name = f"arg{index}"
         if isinstance(item, dict) and isinstance(item.get("name"), str) and "value" in item:
             name, item = item["name"], item["value"]
-        arguments[name if name not in arguments else f"arg{index}"] = references.read(item)
+        name = name if name not in arguments else f"arg{index}"
+        arguments[name] = map_leaves(item, references.read)
     return arguments
 
 
@@ -307,24 +280,23 @@ def _parameters(node: dict[str, Any]) -> tuple[Parameter, ...]:
 
 
 def _source(domain: str, folder: str, title: str, published: Published, note: str) -> Source:
+    files = {f"{folder}/{file}": f"taskbench/{folder}/{file}" for file in ("data.json", _TOOLS)}
     return Source(
         name=f"taskbench_{domain}",
         title=f"TaskBench {title}",
-        files=tuple(f"taskbench/{folder}/{form}" for form in _FORMS),
+        files=(f"taskbench/{folder}/data.json",),
         read=_reader(f"TaskBench {title}", links_are_dependencies=domain != "dailylife"),
         tools=read_tool_descriptions,
         origin="https://github.com/microsoft/JARVIS (taskbench) or "
         "huggingface.co/datasets/microsoft/Taskbench",
         licence="MIT",
         note=note,
-        hub=Hub("microsoft/Taskbench", tuple(_hub_files(folder, form) for form in _FORMS[:2])),
+        hub=Hub("microsoft/Taskbench", files),
         published=published,
     )
 
 
-def _hub_files(folder: str, form: str) -> dict[str, str]:
-    return {f"{folder}/{file}": f"taskbench/{folder}/{file}" for file in (form, "tool_desc.json")}
-
+_NOTE = "dependencies are references in arguments, and links where arguments show none"
 
 SOURCES = (
     _source(
@@ -339,13 +311,13 @@ SOURCES = (
         "data_huggingface",
         "HuggingFace",
         Published(4959, 24, (3.2, 1.5), (1.1, 1.5)),
-        "dependencies are references in arguments, and links where arguments show none",
+        _NOTE,
     ),
     _source(
         "multimedia",
         "data_multimedia",
         "Multimedia",
         Published(4310, 41, (3.6, 1.7), (1.5, 1.7)),
-        "dependencies are references in arguments, and links where arguments show none",
+        _NOTE,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,16 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.source import Hub, Published, Read, Source, member, object_records
+from dtdr.evaluate.datasets.source import (
+    Hub,
+    Published,
+    Read,
+    Source,
+    map_leaves,
+    mark_references,
+    member,
+    object_records,
+)
 
 JOIN = "join"
 """TinyAgent's own end-of-plan tool; it is not a call here."""
@@ -54,20 +63,13 @@ def convert(
     names = parameters or {}
     known: set[str] = set()
     calls = []
-    for number, tool, arguments in lines:
+    for number, tool, values in lines:
         if tool == JOIN:
             continue
+        arguments = map_leaves(values, partial(_read_leaf, known=known))
         keys = names.get(tool, ())
-        calls.append(
-            ToolCall(
-                number,
-                tool,
-                {
-                    keys[index] if index < len(keys) else f"arg{index}": _references(value, known)
-                    for index, value in enumerate(arguments)
-                },
-            )
-        )
+        keys = [*keys, *(f"arg{place}" for place in range(len(keys), len(values)))]
+        calls.append(ToolCall(number, tool, dict(zip(keys, arguments, strict=False))))
         known.add(number)
     return Demonstration(str(key), query, Plan(tuple(calls)), source)
 
@@ -138,13 +140,10 @@ def _from_hub(record: Any) -> tuple[str, list[tuple[str, str, list[Any]]]]:
     return query.strip().removeprefix(_QUESTION).strip(), calls
 
 
-def _references(value: Any, known: set[str]) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_references(item, known) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _references(item, known) for key, item in value.items()}
+def _read_leaf(value: Any, known: Collection[str]) -> Any:
+    """A part of an argument as JSON, with its references; a Python literal may be more."""
     if isinstance(value, (set, frozenset)):
-        return sorted((_references(item, known) for item in value), key=repr)
+        return sorted(map_leaves(list(value), partial(_read_leaf, known=known)), key=repr)
     if isinstance(value, (bytes, complex)) or value is Ellipsis:
         return str(value)
     if not isinstance(value, str):
@@ -153,15 +152,7 @@ def _references(value: Any, known: set[str]) -> Any:
     if whole and (whole[1] in known or len(whole[1]) == 1):
         # One digit and no earlier call: a wrong reference, which Plan reports; "$500" is a price.
         return {"$ref": whole[1]}
-    parts: list[Any] = []
-    done = 0
-    for match in _REFERENCE.finditer(value):
-        if match[1] in known:
-            parts.extend((value[done : match.start()], {"$ref": match[1]}))
-            done = match.end()
-    if not parts:
-        return value
-    return {"$join": [part for part in (*parts, value[done:]) if part != ""]}
+    return mark_references(value, _REFERENCE, lambda match: match[1] if match[1] in known else None)
 
 
 SOURCE = Source(
@@ -184,12 +175,7 @@ SOURCE = Source(
     test_file={"training_data.json": "testing_data.json"},
     hub=Hub(
         "squeeze-ai-lab/TinyAgent-dataset",
-        (
-            {
-                "training_data.json": "tinyagent/training_data.json",
-                "testing_data.json": "tinyagent/testing_data.json",
-            },
-        ),
+        {file: f"tinyagent/{file}" for file in ("training_data.json", "testing_data.json")},
     ),
     published=Published(39874, 17, (4.5, 1.9), (1.9, 1.8)),
 )

@@ -103,16 +103,17 @@ def run_lab(
     started = time.monotonic()
     library = DataLibrary(options)
     chosen = resolve_suites(names, options, library)
+    context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
     summary = Summary(lab, [item.suite.name for item in chosen])
     summary.left_out = list(dict.fromkeys(r for item in chosen for r in item.left_out))
     for reason in summary.left_out:
         note(f"left out {reason}")
     runs = unique(run for item in chosen for run in item.runs)
-    _check_splits(runs, library)
+    _check_splits(runs, context)
     missing = [run for run in runs if not _is_kept(run, store, summary, note)]
     summary.runs, summary.cached = len(runs), len(runs) - len(missing)
     workers = workers or WORKERS
-    estimates = Estimates(store, library.sizes())
+    estimates = Estimates(store, context)
     # Longest first: the last of them should be a short one.
     groups = _group(run for run in missing if "llm" not in run.spec)
     groups.sort(key=estimates.seconds, reverse=True)
@@ -125,9 +126,10 @@ def run_lab(
         _keep_manifest(item, options, lab, store, command, library)
     for run in missing:
         store.write_failure(run.key, None)
-    context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
     with progress_bar("runs", len(missing)) as advance:
-        for done in _compute(groups, asking, workers, context):
+        # First in parallel; then, one at a time, the runs that ask an LLM and keep it in memory.
+        alone = (compute_runs([run], context, os.getpid()) for same in asking for run in same)
+        for done in itertools.chain(_compute_in_parallel(groups, workers, context), alone):
             if not any(done.reasons):
                 estimates.add(done.runs, done.seconds)
             for run, reason in zip(done.runs, done.reasons, strict=True):
@@ -194,18 +196,6 @@ def _group(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _compute(
-    groups: Sequence[Sequence[Run]],
-    asking: Sequence[Sequence[Run]],
-    workers: int,
-    context: Context,
-) -> Iterator[Done]:
-    """First in parallel; then, one at a time, the runs that ask an LLM and keep it in memory."""
-    yield from _compute_in_parallel(groups, workers, context)
-    for run in itertools.chain.from_iterable(asking):
-        yield compute_runs([run], context, os.getpid())
-
-
 def _compute_in_parallel(
     groups: Sequence[Sequence[Run]], workers: int, context: Context
 ) -> Iterator[Done]:
@@ -260,16 +250,14 @@ def _is_kept(run: Run, store: Store, summary: Summary, note: Callable[[str], Non
     return True
 
 
-def _check_splits(runs: Iterable[Run], library: DataLibrary) -> None:
+def _check_splits(runs: Iterable[Run], context: Context) -> None:
     """Tell the user of a set that cannot be split before anything is computed."""
     checked = set()
     for run in runs:
-        spec = run.spec
-        split = (spec["dataset"], spec.get("split"), spec.get("plans"))
+        split = (run.spec["dataset"], run.spec.get("split"), run.spec.get("plans"))
         if split not in checked:
             checked.add(split)
-            dataset = data.load(library.locations[spec["dataset"]])
-            split_of(data.first_plans(dataset, spec.get("plans")), spec)
+            split_of(context.dataset(run.spec), run.spec)
 
 
 def _keep_manifest(

@@ -44,27 +44,24 @@ def load(location: DataLocation) -> Dataset:
     Raises:
         InputError: no set has that name, or it cannot be read.
     """
-    dataset = _read(location)
-    return datasets.keep_known_tools(dataset) if location.only_known_tools else dataset
-
-
-def _read(location: DataLocation) -> Dataset:
     bad = BadRecords() if location.skip_bad else None
     if location.file is None:
-        return datasets.load(location.name, bad=bad)
-    path = Path(location.file)
-    stream = open_demonstrations(_files(path), bad=bad)
-    demonstrations = list(stream)
-    return Dataset(
-        name=location.name,
-        title=path.name,
-        demonstrations=demonstrations,
-        tools=stream.tools,
-        synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
-        source=path.name,
-        licence="",
-        remarks=datasets.remarks(bad) if bad is not None else (),
-    )
+        dataset = datasets.load(location.name, bad=bad)
+    else:
+        path = Path(location.file)
+        stream = open_demonstrations(_files(path), bad=bad)
+        demonstrations = list(stream)
+        dataset = Dataset(
+            name=location.name,
+            title=path.name,
+            demonstrations=demonstrations,
+            tools=stream.tools,
+            synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
+            source=path.name,
+            licence="",
+            remarks=() if bad is None else datasets.remarks(bad),
+        )
+    return datasets.keep_known_tools(dataset) if location.only_known_tools else dataset
 
 
 def _files(path: Path) -> list[Path]:
@@ -78,10 +75,10 @@ def _files(path: Path) -> list[Path]:
 def content_sha256(dataset: Dataset) -> str:
     """Hash of the demonstrations and tools as they are learned from, wherever they were read."""
     digest = hashlib.sha256()
-    for demonstration in dataset.demonstrations:
-        digest.update(_line(demonstration.to_dict()))
-    for tool in dataset.tools:
-        digest.update(_line(tool.to_dict()))
+    items: list[Demonstration | Tool] = [*dataset.demonstrations, *dataset.tools]
+    for item in items:
+        line = json.dumps(item.to_dict(), ensure_ascii=False, sort_keys=True) + "\n"
+        digest.update(line.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
@@ -97,6 +94,11 @@ def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
         published=None if source is None else source.published,
         remarks=dataset.remarks,
     )
+    # What it costs to show each tool; of a tool without a definition, its name's tokens.
+    costs = {
+        name: count_tokens(name) for item in dataset.demonstrations for name in item.plan.tools
+    }
+    costs |= {tool.name: count_tokens(tool.to_dict()) for tool in (*dataset.tools, END_TOOL)}
     return {
         **statistics.to_dict(),
         "synthetic": dataset.synthetic,
@@ -104,28 +106,8 @@ def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
         "licence": dataset.licence,
         "sha256": sha256,
         "described": any(tool.description for tool in dataset.tools),
-        "tokens": _costs(dataset),
+        "tokens": dict(sorted(costs.items())),
     }
-
-
-def _costs(dataset: Dataset) -> dict[str, int]:
-    """Tokens that it costs to show each tool; of a tool without a definition, its name's."""
-    called = {name for item in dataset.demonstrations for name in item.plan.tools}
-    costs = {name: count_tokens(name) for name in called}
-    costs |= {tool.name: count_tokens(tool.to_dict()) for tool in (*dataset.tools, END_TOOL)}
-    return dict(sorted(costs.items()))
-
-
-def first_plans(dataset: Dataset, plans: int | None) -> Dataset:
-    """The set cut to its first plans, for quick runs."""
-    if plans is None or plans >= len(dataset):
-        return dataset
-    return replace(dataset, demonstrations=dataset.demonstrations[:plans])
-
-
-def _line(value: Any) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
 @dataclass(frozen=True)
@@ -145,7 +127,10 @@ class Context:
     def dataset(self, spec: Mapping[str, Any]) -> Dataset:
         """The set of a run, cut to the run's number of plans."""
         dataset = load(self.locations[str(spec["dataset"])])
-        return first_plans(dataset, spec.get("plans"))
+        plans = spec.get("plans")
+        if plans is None or plans >= len(dataset):
+            return dataset
+        return replace(dataset, demonstrations=dataset.demonstrations[:plans])
 
 
 def short_name(llm: str) -> str:

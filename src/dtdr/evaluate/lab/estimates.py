@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dtdr.data.files import read_regular_file, replace_file
+from dtdr.evaluate.lab.data import Context
 from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.store import Store
 
@@ -26,11 +27,11 @@ class Estimates:
 
     Args:
         store: the cache.
-        sizes: number of plans and of tools by data set.
+        context: has the data sets of the runs.
     """
 
-    def __init__(self, store: Store, sizes: Mapping[str, tuple[int, int]]) -> None:
-        self._path, self._sizes = store.folder / "seconds.json", sizes
+    def __init__(self, store: Store, context: Context) -> None:
+        self._path, self._context = store.folder / "seconds.json", context
         self._ratios: dict[str, float] = {}
         try:
             kept = json.loads(read_regular_file(self._path, 1 << 20))
@@ -53,8 +54,8 @@ class Estimates:
         seconds = 0.0
         for run in runs:
             spec = run.spec
-            plans, tools = self._sizes[str(spec["dataset"])]
-            plans = min(plans, spec.get("plans", plans))
+            dataset = self._context.dataset(spec)
+            plans, tools = len(dataset), len(dataset.tools)
             share = spec.get("share", min(1.0, spec.get("demonstrations", plans) / (0.7 * plans)))
             rate, power = RULES.get(str(spec["retriever"]), OTHERS)
             shared = SHARED if seconds else 1.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dtdr.errors import DtdrError, InputError, MissingExtraError, unknown_choice
+from dtdr.errors import DtdrError, InputError, MissingExtraError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.source import canonical_name
@@ -75,21 +76,18 @@ class ResolvedSuite:
 
 
 class DataLibrary:
-    """The data sets of a lab, each read and hashed once."""
+    """The data sets of a lab, each read and hashed once.
+
+    Attributes:
+        locations: where each set is that was read, by name.
+        missing: why a set is left out, by name.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._names: dict[str, str] = {}
         self._hashes: dict[str, str] = {}
         self.locations: dict[str, DataLocation] = {}
         self.missing: dict[str, str] = {}
-
-    def name_of(self, name: str) -> str:
-        """A set's name as runs have it; those of other packages as they are."""
-        if name not in self._names:
-            own = datasets.has_plugin(name)
-            self._names[name] = name if own else canonical_name(name)
-        return self._names[name]
 
     def get(self, name: str) -> Dataset | None:
         """A set; None where a suite names one that is not there.
@@ -97,39 +95,36 @@ class DataLibrary:
         Raises:
             InputError: the user named the set and it is missing, or it cannot be read.
         """
-        name = self.name_of(name)
+        name = set_name(name)
         if name in self.missing:
             return None
-        if name in self.locations:
-            return data.load(self.locations[name])
         options = self._options
         is_own = options.file is not None and name == own_name(options.file)
-        if not is_own and name not in datasets.NAMES and not datasets.has_plugin(name):
-            raise unknown_choice("dataset", name, datasets.NAMES)
         file = str(options.file) if is_own else None
         location = DataLocation(name, file, options.skip_bad, options.only_known_tools)
         try:
             dataset = data.load(location)
         except InputError as error:
             is_named = options.file or name in map(canonical_name, options.datasets or ())
-            if is_named or "was not found" not in str(error):
+            source = datasets.SOURCES.get(name)
+            if is_named or source is None or "was not found" not in str(error):
                 raise
-            self.missing[name] = f"dataset {name}: it is not here ({_where(name)})"
+            self.missing[name] = f"dataset {name}: it is not here (get it from {source.origin})"
             return None
         self.locations[name] = location
         return dataset
 
-    def sizes(self) -> dict[str, tuple[int, int]]:
-        """Numbers of plans and tools of the sets read so far."""
-        loaded = {name: data.load(location) for name, location in self.locations.items()}
-        return {name: (len(dataset), len(dataset.tools)) for name, dataset in loaded.items()}
-
     def sha256(self, name: str) -> str:
         """Content hash of a set that ``get`` has read."""
-        name = self.name_of(name)
         if name not in self._hashes:
             self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
         return self._hashes[name]
+
+
+@cache
+def set_name(name: str) -> str:
+    """A set's name as runs have it; those of other packages as they are."""
+    return name if datasets.find_own(name) else canonical_name(name)
 
 
 def own_name(file: Path) -> str:
@@ -146,23 +141,26 @@ def resolve_suites(
     Raises:
         InputError: a name is unknown, or nothing is left to run.
     """
-    everything = ALL in asked
-    names = list(ORDER) if everything else []
+    is_all, of_paper = ALL in asked, PAPER in asked
+    names = list(ORDER) if is_all else []
     names += [item for name in asked for item in (PAPER_ORDER if name == PAPER else [name])]
     names = [name for name in dict.fromkeys(names) if name != ALL]
-    of_paper = PAPER in asked
     stand_ins: list[str] = []
     if not options.encoders and any(name in PAPER_ORDER for name in names):
-        options, stand_ins = _paper_encoder(options)
-    if of_paper and options.file is None and not options.datasets:
-        options, sentence = _paper_sets(options, library)
-        stand_ins += sentence
+        options = _paper_encoder(options, stand_ins)
+    no_data_named = options.file is None and not options.datasets
+    if of_paper and no_data_named and not any(map(library.get, PAPER_SETS)):
+        options = replace(options, datasets=[datasets.BUNDLED])
+        stand_ins.append(
+            "every set of the paper, replaced by the synthetic one: none of them is here"
+        )
     resolved = []
     for name in names:
         suite = read_suite(name, quick=options.quick)
-        if everything and suite.needs_llm and not options.llms:
+        lacks_llm = suite.needs_llm and not options.llms
+        if lacks_llm and is_all:
             continue
-        if suite.needs_llm and not options.llms and not (of_paper and name in PAPER_ORDER):
+        if lacks_llm and not (of_paper and name in PAPER_ORDER):
             raise InputError(
                 f"suite {name!r} asks an LLM; name one with --llm gguf:PATH or openai:NAME@URL"
             )
@@ -176,7 +174,7 @@ def resolve_suites(
     return resolved
 
 
-def _paper_encoder(options: Options) -> tuple[Options, list[str]]:
+def _paper_encoder(options: Options, stand_ins: list[str]) -> Options:
     """The options with the nearest encoder that is here, where the paper's is not.
 
     Raises:
@@ -184,16 +182,15 @@ def _paper_encoder(options: Options) -> tuple[Options, list[str]]:
     """
     reason = _cannot_encode(PAPER_ENCODER)
     if not reason:
-        return options, []
+        return options
     if options.full:
         raise InputError(
             f"the paper's encoder cannot be used ({reason}); fix that, or name another with "
             "--encoder"
         )
     other = next(name for name in NEAREST_ENCODERS if not _cannot_encode(name))
-    return replace(options, encoders=[other]), [
-        f"the paper's encoder, replaced by {other}: {reason}"
-    ]
+    stand_ins.append(f"the paper's encoder, replaced by {other}: {reason}")
+    return replace(options, encoders=[other])
 
 
 def _cannot_encode(name: str) -> str:
@@ -202,15 +199,6 @@ def _cannot_encode(name: str) -> str:
     except DtdrError as error:
         return str(error)
     return ""
-
-
-def _paper_sets(options: Options, library: DataLibrary) -> tuple[Options, list[str]]:
-    """The options with the synthetic set, where none of the paper's is here."""
-    if any(library.get(name) is not None for name in PAPER_SETS):
-        return options, []
-    return replace(options, datasets=[datasets.BUNDLED]), [
-        "every set of the paper, replaced by the synthetic one: none of them is here"
-    ]
 
 
 def _with_options(suite: Suite, options: Options) -> Suite:
@@ -234,19 +222,20 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
     left_out: dict[str, None] = {}
     runs: list[Run] = []
     for spec in suite.specs():
-        models = options.llms if needs_llm(spec) else ()
+        models: Sequence[str] = options.llms if needs_llm(spec) else [""]
         if spec["kind"] == "prompts":
             models = options.llms or [""]  # without one, tokens are a share of the bytes
         dataset = library.get(spec["dataset"])
-        if needs_llm(spec) and not options.llms:
+        if not models:
             left_out["the runs that ask an LLM: name one with --llm"] = None
         elif dataset is None:
-            left_out[library.missing[library.name_of(spec["dataset"])]] = None
+            left_out[library.missing[set_name(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
-        elif _has_split(spec, dataset):
-            asked = [{"llm": short_name(name)} if name else {} for name in models or [""]]
-            runs += [Run.of({**_complete(spec, library), **llm}) for llm in asked]
+        elif spec.get("split") != "group" or len({i.group for i in dataset.demonstrations}) > 1:
+            complete = _complete(spec, library)
+            asked = [{"llm": short_name(name)} if name else {} for name in models]
+            runs += [Run.of({**complete, **llm}) for llm in asked]
     return ResolvedSuite(suite, unique(runs), list(left_out))
 
 
@@ -266,24 +255,15 @@ def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
     return ""
 
 
-def _has_split(spec: Mapping[str, Any], dataset: Dataset) -> bool:
-    is_grouped = len({item.group for item in dataset.demonstrations}) > 1
-    return spec.get("split") != "group" or is_grouped
-
-
 def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
-    complete = {**spec, "dataset": library.name_of(spec["dataset"])}
-    complete["data"] = library.sha256(spec["dataset"])
-    chosen = retriever_class(spec["retriever"])
-    if not chosen.uses_encoder or spec.get("encoder") == encoders.DEFAULT:
+    name = set_name(spec["dataset"])
+    complete = {**spec, "dataset": name, "data": library.sha256(name)}
+    if not retriever_class(spec["retriever"]).uses_encoder or (
+        spec.get("encoder") == encoders.DEFAULT
+    ):
         # The same run in every suite.
         complete.pop("encoder", None)
     if not complete.get("parameters"):
         complete.pop("parameters", None)
     return complete
-
-
-def _where(name: str) -> str:
-    source = datasets.SOURCES.get(name)
-    return "" if source is None else f"get it from {source.origin}"

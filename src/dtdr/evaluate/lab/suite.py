@@ -102,11 +102,12 @@ class Suite:
             return "an LLM"
         return "an LLM in part" if any(map(needs_llm, self.specs())) else ""
 
-    def with_choices(self, **choices: Sequence[Any] | None) -> Suite:
+    def with_choices(self, *, is_quick: bool = False, **choices: Sequence[Any] | None) -> Suite:
         """The suite with other choices for keys that a grid has; None leaves them.
 
         Retrievers take the place of those of a grid, but where the grid gives them parameters or
-        cuts their history: that is about its own, so only they are kept.
+        cuts their history: that is about its own, so only they are kept. So are they for the
+        suite's quick form.
         """
         grids = []
         for grid in self.runs:
@@ -114,7 +115,7 @@ class Suite:
             for key, values in choices.items():
                 if values is None or key not in {*grid, "plans", "encoder"}:
                     continue
-                if key == "retriever" and grid.keys() & {"parameters", "history"}:
+                if key == "retriever" and (is_quick or grid.keys() & {"parameters", "history"}):
                     values = [value for value in grid[key] if value in values]
                 changed[key] = tuple(values)
             if all(changed.values()):
@@ -145,64 +146,41 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
         InputError: there is no such suite, or the file is not a suite.
     """
     if name in names():
-        text = (
-            resources.files("dtdr.evaluate.lab").joinpath(f"suites/{name}.toml").read_text("utf-8")
-        )
-        return _parse(text, name, f"suite {name!r}", quick)
-    path = Path(name)
-    if path.suffix != ".toml":
+        path: Any = resources.files("dtdr.evaluate.lab").joinpath(f"suites/{name}.toml")
+    elif Path(name).suffix == ".toml":
+        path = Path(name)
+    else:
         raise unknown_choice("suite", name, (*names(), ALL, PAPER, "FILE.toml"))
     try:
-        text = path.read_text("utf-8")
+        value = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"cannot read {name}: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8, so it is not a suite") from error
-    return _parse(text, path.stem, str(path), quick)
-
-
-def _parse(text: str, name: str, where: str, quick: bool) -> Suite:
-    try:
-        value = tomllib.loads(text)
+        raise InputError(f"{name} is not UTF-8, so it is not a suite") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise InputError(f"{where} is not TOML ({reason})") from error
+        raise InputError(f"{name} is not TOML ({reason})") from error
     known = {"title", "section", "about", "differs", "runs", "quick"}
     for key in value:
         if key not in known:
-            raise InputError(f"{where} has an unknown key {key!r}; a suite has {_list(known)}")
+            raise InputError(f"{name} has an unknown key {key!r}; a suite has {_list(known)}")
     grids = value.get("runs")
     if not isinstance(grids, list) or not grids:
-        raise InputError(f"{where} has no [[runs]]; give at least one")
-    runs = tuple(_grid(grid, where) for grid in grids)
+        raise InputError(f"{name} has no [[runs]]; give at least one")
+    stem = Path(name).stem
+    about, differs = (" ".join(str(value.get(key, "")).split()) for key in ("about", "differs"))
     suite = Suite(
-        name,
-        str(value.get("title", name)),
+        stem,
+        str(value.get("title", stem)),
         str(value.get("section", "retrieval")),
-        " ".join(str(value.get("about", "")).split()),
-        " ".join(str(value.get("differs", "")).split()),
-        runs,
+        about,
+        differs,
+        tuple(_grid(grid, name) for grid in grids),
     )
     changes = value.get("quick")
     if quick and isinstance(changes, dict):
-        choices = _grid(changes, where, is_whole=False)
-        suite = replace(suite, runs=tuple(_quick(grid, choices) for grid in runs))
-        suite = suite.with_choices(plans=choices.get("plans"))
-        suite = replace(suite, runs=tuple(grid for grid in suite.runs if all(grid.values())))
+        suite = suite.with_choices(is_quick=True, **_grid(changes, name, is_whole=False))
     return suite
-
-
-def _quick(
-    grid: Mapping[str, tuple[Any, ...]], choices: Mapping[str, tuple[Any, ...]]
-) -> dict[str, tuple[Any, ...]]:
-    """A grid with fewer choices: of retrievers, those of the grid that are named."""
-    changed = dict(grid)
-    for key, values in choices.items():
-        if key == "retriever" and key in grid:
-            changed[key] = tuple(value for value in grid[key] if value in values)
-        elif key in grid:
-            changed[key] = values
-    return changed
 
 
 def _grid(grid: object, where: str, *, is_whole: bool = True) -> dict[str, tuple[Any, ...]]:

@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
@@ -17,6 +17,8 @@ from dtdr.evaluate.planning.run_log import PlanningLog, append_log
 from dtdr.llm.planning import Planner
 from dtdr.llm.prompting import LAYOUTS
 from dtdr.rankers.model_folder import versions
+
+T = TypeVar("T")
 
 
 def hold_out(
@@ -49,23 +51,20 @@ def choose_steps(
 
     A larger sample of the same seed contains the smaller one.
     """
-    steps = [
-        (item, step)
-        for item in demonstrations
-        if item.outcome != "failure"
-        for step in range(len(item.plan) + 1)
-    ]
-    random.Random(seed).shuffle(steps)
-    return steps if size is None else steps[:size]
+    plans = [item for item in demonstrations if item.outcome != "failure"]
+    return _sample([(item, at) for item in plans for at in range(len(item.plan) + 1)], size, seed)
 
 
 def choose_plans(
     demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
 ) -> list[Demonstration]:
     """Plans to run: all, or a random sample of that size, the same for the same seed."""
-    plans = [item for item in demonstrations if item.outcome != "failure"]
-    random.Random(seed).shuffle(plans)
-    return plans if size is None else plans[:size]
+    return _sample([item for item in demonstrations if item.outcome != "failure"], size, seed)
+
+
+def _sample(items: list[T], size: int | None, seed: int) -> list[T]:
+    random.Random(seed).shuffle(items)
+    return items[:size]
 
 
 def run_selections(

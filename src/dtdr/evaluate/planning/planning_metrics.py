@@ -9,7 +9,6 @@ from typing import Any
 
 from dtdr.data.calls import is_reference
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.plan import Plan
 from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.evaluate.statistics import Proportion, proportion
 
@@ -38,17 +37,21 @@ def success_rate(log: PlanningLog, arguments: str = "strict") -> Proportion:
             free text compared by ``similar_texts``. Where no parameter was filled, nothing can
             depend on anything, and ``names`` compares the functions alone.
     """
+    return proportion(is_success(log, record, arguments) for record in log)
+
+
+def is_success(log: PlanningLog, record: Mapping[str, Any], arguments: str) -> bool:
+    """Whether one whole plan is isomorphic to the gold plan; see ``success_rate``."""
+    if record["stopped"] != "end":
+        return False
+    gold, made = (
+        Demonstration.from_dict({"id": record["plan"], "query": "-", **parts}).plan
+        for parts in (record["gold"], {"calls": record["calls"]})
+    )
+    if arguments == "names" and log.header.get("fill") == "none":
+        return sorted(made.tools) == sorted(gold.tools)
     compare: Any = {"names": False, "strict": True, "similar": similar_arguments}[arguments]
-    outcomes: list[bool] = []
-    for record in log:
-        gold = _plan(record["plan"], record["gold"])
-        made = _plan(record["plan"], {"calls": record["calls"]})
-        if arguments == "names" and log.header.get("fill") == "none":
-            is_right = sorted(made.tools) == sorted(gold.tools)
-        else:
-            is_right = made.is_isomorphic(gold, arguments=compare)
-        outcomes.append(record["stopped"] == "end" and is_right)
-    return proportion(outcomes)
+    return made.is_isomorphic(gold, arguments=compare)
 
 
 def similar_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
@@ -80,7 +83,3 @@ def similar_texts(left: str, right: str) -> bool:
     if re.findall(r"\d+", first) != re.findall(r"\d+", second):
         return False
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= SIMILAR
-
-
-def _plan(identifier: str, record: Mapping[str, Any]) -> Plan:
-    return Demonstration.from_dict({"id": identifier, "query": "-", **record}).plan

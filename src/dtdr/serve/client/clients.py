@@ -399,5 +399,4 @@ def _call_record(call: CallLike) -> Any:
     """A call as the server takes it: a name, or an object."""
     if isinstance(call, str):
         return call
-    record = call.to_dict() if isinstance(call, ToolCall) else dict(call)
-    return {name: record[name] for name in record if name != "output_length"}
+    return call.to_dict() if isinstance(call, ToolCall) else dict(call)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.files import lock_file
+from dtdr.data.files import explain_os_errors, lock_file
 from dtdr.errors import InputError, OutputError
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
 
@@ -45,14 +44,13 @@ class FileLog(FeedbackLog):
             OutputError: it cannot be read or written, or another process appends to it.
         """
         ids: set[str] = set()
-        try:
+        with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._lock_file is None:
                 self._lock_file = self._acquire()
             with self.path.open("a+b") as stream:
                 stream.seek(0)
-                end = 0
-                line = b""
+                end, line = 0, b""
                 for line in stream:
                     end += len(line)
                     ids.add(_id(line))
@@ -62,8 +60,6 @@ class FileLog(FeedbackLog):
                     else:
                         stream.truncate(end - len(line))
                         logger.warning("half a line of %s was cut off", self.path)
-        except OSError as error:
-            raise self._error(error) from error
         self._ids = ids
 
     def close(self) -> None:
@@ -73,18 +69,16 @@ class FileLog(FeedbackLog):
             self._lock_file = self._ids = None
 
     def _acquire(self) -> IO[bytes]:
-        with contextlib.ExitStack() as stack:
-            path = self.path.with_name(f"{self.path.name}.lock")
-            stream = stack.enter_context(path.open("ab"))
-            try:
-                lock_file(stream, wait=False)
-            except BlockingIOError as error:
-                raise OutputError(
-                    f"another process appends to {self.path}; give each server its own file, or "
-                    "a Redis that they share"
-                ) from error
-            stack.pop_all()
-            return stream
+        stream = self.path.with_name(f"{self.path.name}.lock").open("ab")
+        try:
+            lock_file(stream, wait=False)
+        except BlockingIOError as error:
+            stream.close()
+            raise OutputError(
+                f"another process appends to {self.path}; give each server its own file, or a "
+                "Redis that they share"
+            ) from error
+        return stream
 
     def _append(self, demonstrations: Sequence[Demonstration]) -> None:
         """Add lines, and wait for the disk; see ``FeedbackLog``."""
@@ -100,20 +94,17 @@ class FileLog(FeedbackLog):
             self._ids.update(item.id for item in demonstrations)
 
     def _write(self, content: bytes) -> None:
-        try:
-            with self.path.open("ab", buffering=0) as stream:
-                lock_file(stream)  # readers wait, since a failed write is cut off
-                end = stream.tell()
-                try:
-                    written = 0
-                    while written < len(content):
-                        written += stream.write(content[written:])
-                    os.fsync(stream.fileno())
-                except OSError:
-                    stream.truncate(end)
-                    raise
-        except OSError as error:
-            raise self._error(error) from error
+        with explain_os_errors(self.path), self.path.open("ab", buffering=0) as stream:
+            lock_file(stream)  # readers wait, since a failed write is cut off
+            end = stream.tell()
+            try:
+                written = 0
+                while written < len(content):
+                    written += stream.write(content[written:])
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)
+                raise
 
     def read(self, position: str, limit: int) -> list[Entry]:
         """The next whole lines; a position is the number of bytes before it.
@@ -145,9 +136,6 @@ class FileLog(FeedbackLog):
             reason = (error.strerror or str(error)).lower()
             raise InputError(f"cannot read {self.path}: {reason}") from error
         return entries
-
-    def _error(self, error: OSError) -> OutputError:
-        return OutputError(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}")
 
 
 def parse(content: bytes) -> Demonstration | None:

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import fmean
@@ -86,7 +86,6 @@ class _State:
     version: str
     position: str
     retriever: Model
-    scores: dict[int, float] = field(default_factory=dict)
 
 
 class Trainer:
@@ -101,7 +100,7 @@ class Trainer:
 
     Raises:
         ModelError: there is no usable model.
-        InputError: the model does not support updates, or the log was replaced.
+        InputError: the model does not support updates.
     """
 
     def __init__(
@@ -119,12 +118,10 @@ class Trainer:
         self._given = [item for item in held_out if item.outcome != "failure"]
         self._clock = clock
         self._held_out: deque[Demonstration] = deque(maxlen=MOST_HELD_OUT)
-        self._held_out_read = 0
         self._waiting: list[tuple[Demonstration, float]] = []
         self._read_to = ""
         self._unusable = 0
         self._state = self._find_state()
-        self._read_held_out()
 
     def step(self, *, flush: bool = False) -> Outcome:
         """Read new entries, and make a version if there are enough.
@@ -137,13 +134,17 @@ class Trainer:
         """
         if self._has_changed():  # somebody fitted it again, or rolled back
             self._state = self._find_state()
-            self._waiting = []
-            self._read_held_out()
+            self._waiting, self._read_to = [], ""
+            self._held_out.clear()
         while len(self._waiting) < _AT_ONCE:
             entries = self._log.read(self._read_to, 1_000)
             for entry in entries:
                 self._take(entry)
-            if not entries:
+            if entries:
+                self._read_to = entries[-1].position
+            elif order_of(self._read_to) < order_of(self._state.position):
+                self._read_to = self._state.position  # raises if the log was replaced
+            else:
                 break
         moment = self._clock()
         outcome = Outcome(
@@ -174,14 +175,14 @@ class Trainer:
     # -- the log -------------------------------------------------------------------------------
 
     def _take(self, entry: Entry) -> None:
-        self._read_to = entry.position
+        """Keep an entry to measure on; one to learn only if the served model has not."""
         item = entry.demonstration
+        is_new = order_of(entry.position) > order_of(self._state.position)
         if item is None:
-            self._unusable += 1
+            self._unusable += is_new
         elif self._is_held_out(item):
             self._held_out.append(item)
-            self._held_out_read += 1
-        else:
+        elif is_new:
             self._waiting.append((item, entry.time or self._clock()))
 
     def _is_held_out(self, item: Demonstration) -> bool:
@@ -190,21 +191,6 @@ class Trainer:
             return False
         digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()
         return int.from_bytes(digest[:8], "big") < self._options.share * 2**64
-
-    def _read_held_out(self) -> None:
-        """Read the held-out demonstrations up to the position that is done."""
-        self._held_out.clear()
-        self._read_to, end = "", self._state.position
-        while order_of(self._read_to) < order_of(end) and (
-            entries := self._log.read(self._read_to, 1_000)
-        ):
-            for entry in entries:
-                item = entry.demonstration
-                if order_of(entry.position) <= order_of(end) and item and self._is_held_out(item):
-                    self._held_out.append(item)
-            self._read_to = entries[-1].position
-        self._read_to = end
-        self._held_out_read = len(self._held_out)
 
     # -- the model -----------------------------------------------------------------------------
 
@@ -234,10 +220,7 @@ class Trainer:
         items = [item for item, _ in self._waiting]
         updated = self._update(items)
         test = [*self._given, *self._held_out]
-        before = self._state.scores.get(self._held_out_read)
-        if before is None:
-            before = mean_reciprocal_rank(self._state.retriever, test)
-            self._state.scores = {self._held_out_read: before}
+        before = mean_reciprocal_rank(self._state.retriever, test)
         after = before if updated is None else mean_reciprocal_rank(updated, test)
         if self._has_changed():
             return None
@@ -262,8 +245,7 @@ class Trainer:
         self._waiting = []
         if published is not None:
             self.versions.publish(name)
-            scores = {self._held_out_read: after}
-            self._state = _State(checksum, name, self._read_to, published, scores)
+            self._state = _State(checksum, name, self._read_to, published)
             self.versions.prune(self._options.keep)
         return change
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from dtdr.data.files import lock_file, replace_folder
-from dtdr.errors import InputError, OutputError
+from dtdr.data.files import explain_os_errors, lock_file, replace_folder
+from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
 
@@ -100,21 +100,14 @@ class Versions:
             OutputError: it cannot be written.
         """
         path = self.folder / _HISTORY
-        try:
+        with explain_os_errors(path):
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("a+b") as stream:
-                end = stream.seek(0, os.SEEK_END)
                 stream.seek(0)
-                whole = stream.read().rfind(b"\n") + 1
-                if whole < end:
-                    stream.truncate(whole)  # half a line, from a crash
+                stream.truncate(stream.read().rfind(b"\n") + 1)  # half a line, from a crash
                 stream.write(json.dumps(asdict(change)).encode() + b"\n")
                 stream.flush()
                 os.fsync(stream.fileno())
-        except OSError as error:
-            raise OutputError(
-                f"cannot write {path}: {(error.strerror or str(error)).lower()}"
-            ) from error
 
     def next_name(self, history: list[Change]) -> str:
         """The name of the next version."""
@@ -190,13 +183,9 @@ class Versions:
             InputError: another process has locked it.
             OutputError: it cannot be written.
         """
-        try:
+        with explain_os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             stream = (self.folder / "lock").open("ab")
-        except OSError as error:
-            raise OutputError(
-                f"cannot write {self.folder}: {(error.strerror or str(error)).lower()}"
-            ) from error
         with stream:
             try:
                 lock_file(stream, wait=False)

@@ -31,6 +31,9 @@ from dtdr.serve.server.tracing import note_ranking, ranking_span
 _ATTEMPTS = 8
 """To add calls to a session, while others add some at the same moment."""
 
+_TOP_K = 10
+"""Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
+
 
 async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
     """Rank the tools for the next step."""
@@ -74,7 +77,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
 
 async def explain(
-    call: Call, step: AskedStep, body: schemas.ExplainRequest
+    call: Call, step: AskedStep, body: schemas.ExplainBounds
 ) -> schemas.ExplainResponse:
     """Explain the probability of a tool: what sets it apart from the next best."""
 
@@ -87,11 +90,10 @@ async def explain(
 
 async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> schemas.SearchResponse:
     """Search tools by an agent's words, and by what comes next in its run."""
-    call.service.check_step(body.text, ())
-    has_run = not isinstance(body, schemas.SearchRequest) or body.query is not None
+    call.service.check_step(body.text)
 
     def answer(snapshot: Snapshot) -> schemas.SearchResponse:
-        run = step.read() if has_run else None
+        run = step.read() if step.query else None
         tools = snapshot.retriever.search(body.text, run, body.top_k, among=body.among)
         return schemas.SearchResponse(
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
@@ -140,7 +142,7 @@ async def predict_plans(
 
 
 async def create_session(
-    call: Call, step: AskedStep, body: schemas.SessionRequest
+    call: Call, step: AskedStep, body: schemas.SessionBounds
 ) -> schemas.SessionResponse:
     """Open a session."""
 
@@ -253,5 +255,5 @@ def _size(ranking: Ranking, selection: schemas.Selection) -> int:
     """
     bounds = {field.name: getattr(selection, field.name) for field in fields(Selection)}
     if bounds["threshold"] is bounds["coverage"] is bounds["token_budget"] is None:
-        return selection.top_k or schemas.DEFAULT_TOP_K
+        return selection.top_k or _TOP_K
     return len(Selection(**bounds).positions(ranking))

@@ -109,5 +109,5 @@ def _service(settings: Settings) -> Service:
     if isinstance(sessions, Sessions):
         service.metrics.sessions.set_function(sessions.__len__)
     for model in models.values():
-        service.show_generation(model)
+        service.metrics.show_model(model)
     return service

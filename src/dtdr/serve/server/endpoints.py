@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
-from dtdr.serve.server.schemas import SearchRequest, StepRequest
+from dtdr.serve.server.schemas import SearchRequest, with_step
 from dtdr.serve.server.service import Call
 from dtdr.serve.server.steps import AskedStep, are_names, names_of, read_run
 
@@ -59,7 +59,8 @@ class Endpoint:
         method: of HTTP.
         path: with parameters in braces; with ``{session}``, the step is that of the session.
         function: a coroutine function; its docstring describes the endpoint.
-        step: the body's type if it contains the step, too.
+        request: the body's type; by default the annotation of ``body``, with the fields of a step
+            if the function takes one.
         status: of a success.
         role: the key that a request needs; None for answers without models, queries and keys.
         is_described: whether the OpenAPI document has it.
@@ -71,7 +72,7 @@ class Endpoint:
         path: str,
         function: Callable[..., Awaitable[Any]],
         *,
-        step: type | None = None,
+        request: type | None = None,
         status: int = 200,
         role: Role | None = "rank",
         is_described: bool = True,
@@ -88,7 +89,10 @@ class Endpoint:
         if self._is_of_session and "session" not in self.name:
             self.name += "_in_session"
         self.result = described.return_annotation
-        self.body: type | None = step or types.get("body")
+        self.body = request or types.get("body")
+        if self._is_asked and not self._is_of_session and request is None:
+            name = path.rsplit("/", 1)[1].capitalize()
+            self.body = with_step(f"{name}Request", types["body"])
         self.needs_body = self.body is not None and any(
             item.required for item in msgspec.structs.fields(self.body)
         )
@@ -112,7 +116,7 @@ class Endpoint:
             session = await call.find_session()
             run = session.step if self._is_asked else session
         elif self._is_asked:
-            run = read_step(call, body)
+            run = _read_step(call, body)
         result = await self.function(call, *(item for item in (run, body) if item is not None))
         if isinstance(result, Response):
             response = result
@@ -142,22 +146,21 @@ class Endpoint:
             raise HTTPException(400, "the body is not UTF-8") from error
 
 
-def read_step(call: Call, body: StepRequest | SearchRequest) -> AskedStep:
+def _read_step(call: Call, body: Any) -> AskedStep:
     """The step of a request; that of a search may be its text alone.
 
     Raises:
         HTTPException: there is no such model, or the step is too long.
     """
     service = call.service
-    query = body.query or ""
-    if isinstance(body, SearchRequest):
-        service.check_step(body.text, ())
-        if body.query is None and (body.history or body.before):
+    model, query = service.models.find(body.model), body.query
+    if isinstance(body, SearchRequest) and query is None:
+        if body.history or body.before:
             raise HTTPException(422, "query: is missing; history and before are those of a query")
-        query = query or body.text
-    model = service.models.find(body.model)
-    service.check_step(query, body.history, body.before)
-    call.log(model.name, query, calls=len(body.history))
+        query = ""
+    else:
+        service.check_step(query, body.history, body.before)
+    call.log(model.name, query or body.text, calls=len(body.history))
     has_details = bool(body.before) or not are_names(body.history)
     read = partial(read_run, query, body.history, body.before)
     return AskedStep(model, query, names_of(body.history), has_details, read)

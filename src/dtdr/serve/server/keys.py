@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -65,15 +65,6 @@ class KeyFile:
                 match = key
         return match
 
-    def refresh(self) -> bool:
-        """Read the file again; returns whether its keys have changed.
-
-        Raises:
-            InputError: it is missing or damaged; the keys stay as they were.
-        """
-        former, self.keys = self.keys, read_keys(self.path)
-        return self.keys != former
-
 
 def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
     """The keys of a file.
@@ -102,11 +93,9 @@ def create_key(path: str | Path, *, role: Role = "rank", note: str = "") -> tupl
         The key itself, which is kept nowhere, and its entry.
 
     Raises:
-        InputError: the file is not a key file, or there is no such role.
+        InputError: the file is not a key file.
         OutputError: the file cannot be written.
     """
-    if role not in get_args(Role):
-        raise InputError(f"unknown role {role!r}; choose one of {', '.join(get_args(Role))}")
     # Ids are public, in logs and listings, and say nothing about the key.
     identifier = secrets.token_hex(4)
     key = _PREFIX + secrets.token_urlsafe(32)

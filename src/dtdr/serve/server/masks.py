@@ -12,29 +12,20 @@ from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.agents.policy import TOLERANCE
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
-    Coverage,
-    Fallback,
+    Bounds,
     ModelAnswer,
     ModelName,
     Object,
     Request,
-    Threshold,
-    TokenBudget,
     ToolName,
-    TopK,
     says,
 )
 from dtdr.serve.server.service import Call
 
 
-class MaskPolicy(Request, kw_only=True):
+class MaskPolicy(Bounds, kw_only=True):
     """Which tools are shown; see ``dtdr.agents.ToolPolicy``."""
 
-    top_k: TopK = None
-    coverage: Coverage = None
-    threshold: Threshold = None
-    token_budget: TokenBudget = None
-    fallback: Fallback = True
     always_include: tuple[ToolName, ...] = ()
     sticky: Literal["none", "grow", "confidence"] = "none"
     tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import bound_output, parse_output
 from dtdr.errors import InputError
+from dtdr.net.server_logs import log
 from dtdr.serve.server import schemas
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call
@@ -41,7 +42,9 @@ async def reload_model(call: Call) -> schemas.ModelResponse:
 async def save_model(call: Call) -> schemas.ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
     model = call.service.models.find(call.parameters["model"])
-    await call.service.save(model)
+    with call.service.showing_failure(f"save {model.name}"):
+        saved = await model.save()
+    log("saved", model=model.name, demonstrations=saved)
     return _describe(model)
 
 
@@ -55,7 +58,6 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
         demonstrations=current.retriever.training_.demonstrations,
         can_learn=current.retriever.can_update,
         unsaved=model.unsaved,
-        loaded_at=current.loaded_at,
         reload_error=model.reload_error,
     )
 
@@ -83,7 +85,6 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
     else:
         learned = await model.learn(demonstrations)
         service.metrics.learned.labels(model.name).inc(learned)
-        service.show_generation(model)
     return schemas.FeedbackResponse(
         model=model.name,
         learned=learned,

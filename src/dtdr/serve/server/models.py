@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 
@@ -87,10 +86,9 @@ class ServedModel:
             self._install(retriever, self.current.generation + 1)
 
     def _install(self, retriever: Model, generation: int) -> None:
-        loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         # Prepared queries go with the snapshot, so that no older model ranks them.
         prepare = keep_prepared(retriever)
-        self.current = Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
+        self.current = Snapshot(self.name, retriever, generation, self.workers, prepare)
 
     # -- learning ------------------------------------------------------------------------------
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import msgspec
-from starlette.responses import Response
 
 from dtdr.net import VERSION
 from dtdr.serve.server.endpoints import REFUSALS, Endpoint
@@ -31,7 +30,8 @@ pre{white-space:pre-wrap;font:13px/1.4 ui-monospace,monospace}
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI 3.1 document; the schemas are those of the functions' annotations."""
-    types = {kind: None for endpoint in endpoints for kind in _types(endpoint)}
+    kinds = (kind for endpoint in endpoints for kind in (endpoint.body, endpoint.result))
+    types = dict.fromkeys([*filter(_is_struct, kinds), ErrorResponse])
     described, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -51,16 +51,9 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _types(endpoint: Endpoint) -> Iterator[Any]:
-    if endpoint.body is not None:
-        yield endpoint.body
-    if endpoint.result is not None and not _is_text(endpoint.result):
-        yield endpoint.result
-    yield ErrorResponse
-
-
-def _is_text(result: Any) -> bool:
-    return isinstance(result, type) and issubclass(result, Response)
+def _is_struct(kind: Any) -> bool:
+    """Whether a body or result is JSON; others are text, or nothing."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _operation(endpoint: Endpoint, contents: Mapping[Any, Any]) -> dict[str, Any]:
@@ -79,10 +72,10 @@ def _operation(endpoint: Endpoint, contents: Mapping[Any, Any]) -> dict[str, Any
             "content": contents[endpoint.body],
         }
     success: dict[str, Any] = {"description": "Done."}
-    if _is_text(endpoint.result):
-        success["content"] = {endpoint.result.media_type: {"schema": {"type": "string"}}}
-    elif endpoint.result is not None:
+    if _is_struct(endpoint.result):
         success["content"] = contents[endpoint.result]
+    elif endpoint.result is not None:
+        success["content"] = {endpoint.result.media_type: {"schema": {"type": "string"}}}
     refusals = {
         str(status): {"description": text, "content": contents[ErrorResponse]}
         for status, (_, text) in REFUSALS.items()

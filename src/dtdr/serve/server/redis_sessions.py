@@ -131,15 +131,14 @@ class RedisSessions:
         with self._explain_errors():
             return int(await self._add_entry(keys=keys, args=arguments))
 
-    async def expire(self) -> int:
-        """0, since lists expire by themselves.
+    async def expire(self) -> None:
+        """Check that Redis is there, where lists expire by themselves.
 
         Raises:
-            UnavailableError: Redis is not there.
+            UnavailableError: it is not.
         """
         with self._explain_errors():
             await self._client.ping()
-        return 0
 
     async def shut_down(self) -> None:
         """Close all connections."""

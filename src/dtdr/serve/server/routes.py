@@ -42,22 +42,20 @@ async def show_page(call: Call) -> HTMLResponse:
 
 ENDPOINTS = (
     # The router looks from the top: first the requests of every step.
-    Endpoint("POST", "/v1/rank", actions.rank, step=schemas.RankRequest),
+    Endpoint("POST", "/v1/rank", actions.rank),
     Endpoint("POST", "/v1/sessions/{session}/call", actions.call_in_session),
     Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
-    Endpoint("POST", "/v1/search", actions.search, step=schemas.SearchRequest),
+    Endpoint("POST", "/v1/search", actions.search, request=schemas.SearchRequest),
     Endpoint("POST", "/v1/sessions/{session}/search", actions.search),
-    Endpoint("POST", "/v1/calls", actions.predict_calls, step=schemas.CallsRequest),
+    Endpoint("POST", "/v1/calls", actions.predict_calls),
     Endpoint("POST", "/v1/sessions/{session}/calls", actions.predict_calls),
-    Endpoint("POST", "/v1/plans", actions.predict_plans, step=schemas.PlansRequest),
+    Endpoint("POST", "/v1/plans", actions.predict_plans),
     Endpoint("POST", "/v1/sessions/{session}/plans", actions.predict_plans),
-    Endpoint(
-        "POST", "/v1/sessions", actions.create_session, step=schemas.SessionRequest, status=201
-    ),
+    Endpoint("POST", "/v1/sessions", actions.create_session, status=201),
     Endpoint("POST", "/v1/mask/openai", masks.mask_openai),
     Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic),
     Endpoint("POST", "/v1/rank/batch", actions.rank_batch),
-    Endpoint("POST", "/v1/explain", actions.explain, step=schemas.ExplainRequest),
+    Endpoint("POST", "/v1/explain", actions.explain),
     Endpoint("GET", "/v1/sessions/{session}", actions.show_session),
     Endpoint("DELETE", "/v1/sessions/{session}", actions.delete_session, status=204),
     Endpoint("POST", "/v1/feedback", model_routes.feedback, role="admin"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 from dtdr.data.calls import Status
 from dtdr.predict.arguments.prediction import CallPrediction
@@ -29,9 +29,6 @@ TopK = Annotated[int, Meta(ge=1, le=1_000_000)] | None
 Threshold = Annotated[float, Meta(ge=0, lt=1)] | None
 Coverage = Annotated[float, Meta(gt=0, lt=1)] | None
 TokenBudget = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
-Fallback = Annotated[
-    bool, says("For a query unlike the demonstrations, ignore threshold and coverage.")
-]
 Generation = Annotated[int, says("Grows by one whenever the model is reloaded or learns.")]
 
 
@@ -53,6 +50,9 @@ class CallMade(Request, kw_only=True):
     status: Annotated[Status | None, says("Default: ok or empty, by the output.")] = None
     step: Annotated[
         Annotated[int, Meta(ge=0)] | None, says("Number of the agent's message that made the call.")
+    ] = None
+    output_length: Annotated[
+        Annotated[int, Meta(ge=0)] | None, says("Characters of the whole output, if it was cut.")
     ] = None
 
 
@@ -78,10 +78,21 @@ class Step(Request, kw_only=True):
     before: Before = []
 
 
-class StepRequest(Step, kw_only=True):
-    """A step that a model is asked about."""
-
-    model: ModelName = None
+def with_step(name: str, bounds: type[Request]) -> type[Struct]:
+    """The request with the fields of a step in addition to these."""
+    return defstruct(
+        name,
+        [
+            ("query", Query),
+            ("history", History, []),
+            ("before", Before, []),
+            ("model", ModelName, None),
+        ],
+        bases=(bounds,),
+        namespace={"__doc__": f"A step. {bounds.__doc__}"},
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
 
 
 class ModelAnswer(Response, kw_only=True):
@@ -91,30 +102,24 @@ class ModelAnswer(Response, kw_only=True):
     generation: Generation
 
 
-DEFAULT_TOP_K = 10
-"""Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
+class Bounds(Request, kw_only=True):
+    """How many of the best tools to take; see ``dtdr.rankers.selection.Selection``."""
 
-
-class Selection(Request, kw_only=True):
-    """Which tools of a ranking to return; the best one always is."""
-
-    top_k: Annotated[TopK, says(f"At most this many; {DEFAULT_TOP_K} without other bounds.")] = None
+    top_k: Annotated[TopK, says("At most this many.")] = None
     threshold: Annotated[Threshold, says("Only tools above this probability.")] = None
     coverage: Annotated[
         Coverage, says("The fewest tools that include an acceptable one this often (dtdr-f only).")
     ] = None
     token_budget: Annotated[TokenBudget, says("As many tools as fit into this many tokens.")] = None
-    fallback: Fallback = True
+    fallback: Annotated[
+        bool, says("For a query unlike the demonstrations, ignore threshold and coverage.")
+    ] = True
+
+
+class Selection(Bounds, kw_only=True):
+    """Which tools of a ranking to return: without bounds, ten. The best one always is."""
+
     offered: Annotated[list[ToolName] | None, says("Tools to rank among; default: all.")] = None
-
-
-class RankRequest(Selection, kw_only=True):
-    """One step to rank."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
 
 
 class RankedTool(Response, kw_only=True):
@@ -147,8 +152,8 @@ class BatchResponse(Response, kw_only=True):
     rankings: list[RankResponse]
 
 
-class ExplainRequest(StepRequest, kw_only=True):
-    """One step, and the tool that is explained."""
+class ExplainBounds(Request, kw_only=True):
+    """The tool to explain."""
 
     tool: Annotated[ToolName | None, says("Default: the best.")] = None
     against: Annotated[ToolName | None, says("Default: the best other one.")] = None
@@ -206,15 +211,6 @@ class CallBounds(Request, kw_only=True):
     tool: Annotated[ToolName | None, says("Predict the call of this tool only.")] = None
 
 
-class CallsRequest(CallBounds, kw_only=True):
-    """One step whose calls are predicted."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
-
-
 class CallsResponse(ModelAnswer, kw_only=True):
     """The next calls, in the order of their tools' probabilities."""
 
@@ -230,15 +226,6 @@ class PlanBounds(Request, kw_only=True):
     """How many plans to predict."""
 
     top_k: Annotated[int, Meta(ge=1, le=MAX_PLANS)] = 5
-
-
-class PlansRequest(PlanBounds, kw_only=True):
-    """A step whose plans are predicted."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
 
 
 class PredictedPlan(Response, kw_only=True):
@@ -261,8 +248,8 @@ class PlansResponse(ModelAnswer, kw_only=True):
 RankToo = Annotated[Selection | None, says("Return a ranking, too.")]
 
 
-class SessionRequest(StepRequest, kw_only=True):
-    """The beginning of a session."""
+class SessionBounds(Request, kw_only=True):
+    """Whether to return a ranking, too."""
 
     rank: RankToo = None
 
@@ -288,19 +275,12 @@ class SessionResponse(Response, kw_only=True):
     ranking: RankResponse | None = None
 
 
-class CallOfPlan(CallMade, kw_only=True):
-    """One call of a demonstration."""
-
-    id: CallId
-    output_length: Annotated[int, Meta(ge=0)] | None = None
-
-
 class FeedbackDemonstration(Request, kw_only=True):
     """A query and the calls that answered it, as in ``demonstrations.jsonl``."""
 
     query: Query
     calls: Annotated[
-        list[CallOfPlan | ToolName], says("In order; a name is a call with unknown arguments.")
+        list[CallMade | ToolName], says("In order; a name is a call with unknown arguments.")
     ]
     id: Annotated[str, Meta(max_length=256)] = ""
     links: list[Annotated[list[str], Meta(min_length=2, max_length=2)]] = []
@@ -342,7 +322,6 @@ class ModelResponse(Response, kw_only=True):
     demonstrations: int
     can_learn: bool
     unsaved: Annotated[int, says("Demonstrations that it learned, but are not in its folder.")]
-    loaded_at: str
     reload_error: Annotated[str | None, says("Why the folder cannot be loaded now.")] = None
 
 

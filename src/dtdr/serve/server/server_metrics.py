@@ -13,7 +13,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from dtdr.net.metrics import HIDDEN_TOKENS, SHOWN_TOKENS
+from dtdr.serve.server.models import ServedModel
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
@@ -45,8 +45,10 @@ class Metrics:
         self.rankings = count("dtdr_rankings", "Steps ranked.", "model")
         text = "Steps whose query is unlike the demonstrations."
         self.unfamiliar = count("dtdr_unfamiliar_queries", text, "model")
-        self.shown_tokens = count(*SHOWN_TOKENS, "model")
-        self.hidden_tokens = count(*HIDDEN_TOKENS, "model")
+        text = "Tokens of tools' definitions that LLMs were shown, about."
+        self.shown_tokens = count("dtdr_shown_definition_tokens", text, "model")
+        text = "Tokens of tools' definitions that were kept out of prompts, about."
+        self.hidden_tokens = count("dtdr_hidden_definition_tokens", text, "model")
         text = "Demonstrations learned from feedback."
         self.learned = count("dtdr_learned_demonstrations", text, "model")
         text = "Demonstrations from feedback appended to the log."
@@ -60,10 +62,15 @@ class Metrics:
         text = "1 where a folder, the keys or the sessions could not be looked after the last time."
         self.failing = show("dtdr_failing", text, "task")
         self.sessions = show("dtdr_sessions_open", "Open sessions.")
-        self.expired = count("dtdr_sessions_expired", "Sessions expired.")
         self.refused_keys = count("dtdr_refused_keys", "Requests without a valid key.")
         text = "Connections that were refused or ended before a request."
         self.refused_connections = count("dtdr_refused_connections", text, "reason")
+
+    def show_model(self, model: ServedModel) -> None:
+        """Show the snapshot that a model serves at the time of a look."""
+        self.generation.labels(model.name).set_function(lambda: model.current.generation)
+        self.unsaved.labels(model.name).set_function(lambda: model.unsaved)
+        self.written.labels(model.name).set_function(lambda: model.written)
 
     def count_ranking(self, model: str, *, familiar: bool) -> None:
         """Count a step that was ranked."""

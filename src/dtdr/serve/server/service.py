@@ -52,7 +52,7 @@ class Service:
             model.workers.stop()
 
     def check_step(
-        self, query: str, history: Sequence[object], before: Sequence[object] = ()
+        self, query: str, history: Sequence[object] = (), before: Sequence[object] = ()
     ) -> None:
         """Check the lengths of a step.
 
@@ -85,25 +85,12 @@ class Service:
             raise
         self.show_failure(f"model {model.name}", None)
         self.metrics.reloads.labels(model.name, "done").inc()
-        self.show_generation(model)
         log(
             "reloaded",
             model=model.name,
             generation=model.current.generation,
             dropped_demonstrations=dropped,
         )
-
-    async def save(self, model: ServedModel) -> None:
-        """Write what was learned to a model's folder.
-
-        Raises:
-            HTTPException: another process changed the folder.
-            DtdrError: it cannot be written.
-        """
-        with self.showing_failure(f"save {model.name}"):
-            saved = await model.save()
-        self.show_generation(model)
-        log("saved", model=model.name, demonstrations=saved)
 
     @contextlib.contextmanager
     def showing_failure(self, task: str) -> Iterator[None]:
@@ -126,12 +113,6 @@ class Service:
         else:
             self.failures[task] = reason
             log("failing", level=logging.ERROR, task=task, reason=reason)
-
-    def show_generation(self, model: ServedModel) -> None:
-        """Show the snapshot of a model in the metrics."""
-        self.metrics.generation.labels(model.name).set(model.current.generation)
-        self.metrics.unsaved.labels(model.name).set(model.unsaved)
-        self.metrics.written.labels(model.name).set(model.written)
 
 
 @dataclass(slots=True)

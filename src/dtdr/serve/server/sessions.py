@@ -124,13 +124,11 @@ class Sessions:
         if session.id in self._open:
             self._drop(session.id)
 
-    async def expire(self) -> int:
-        """Drop the sessions that were unused for too long; returns how many."""
-        limit, count = self._clock() - self._limits.session_seconds, 0
+    async def expire(self) -> None:
+        """Drop the sessions that were unused for too long."""
+        limit = self._clock() - self._limits.session_seconds
         while self._open and next(iter(self._open.values()))[1] <= limit:
             self._drop(next(iter(self._open)))
-            count += 1
-        return count
 
     async def shut_down(self) -> None:
         """Nothing to close here."""

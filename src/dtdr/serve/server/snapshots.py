@@ -20,7 +20,7 @@ RankHistory: TypeAlias = Callable[[Sequence[str]], Ranking]
 
 RETRY_SOON = {"retry-after": "1"}
 
-QUICK_LENGTH = 500
+_QUICK_LENGTH = 500
 """Characters of a query and names of calls that are ranked in the event loop. With ``_QUICK_TOOLS``
 tools they take a dtdr-f 4 ms on a busy machine; with 480 tools, 2,000 characters take 13 ms."""
 _QUICK_TOOLS = 100
@@ -46,7 +46,6 @@ class Snapshot:
     name: str
     retriever: Model
     generation: int
-    loaded_at: str
     workers: Workers
     _prepare: Callable[[str], RankHistory]
 
@@ -59,34 +58,21 @@ class Snapshot:
         """Rank one step; a recent query is not prepared again."""
         return self._prepare(query)(history)
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a short step is ranked in less time than a thread takes to begin.
+    def is_quick(self, size: int) -> bool:
+        """Whether a step of so many characters is ranked sooner than a thread begins.
 
         A ranker from outside may do anything, and a fixed encoder may ask a network.
         """
         retriever = self.retriever
-        is_small = len(retriever.vocabulary) <= _QUICK_TOOLS
+        is_small = size <= _QUICK_LENGTH and len(retriever.vocabulary) <= _QUICK_TOOLS
         return is_small and retriever.name in NAMES and computes(retriever)
 
-    async def run(
-        self,
-        work: Callable[[*Arguments], Result],
-        *arguments: *Arguments,
-        size: int | None = None,
-    ) -> Result:
-        """Rank a short step here, and do all other work in the model's threads.
-
-        Args:
-            work: a function of the arguments.
-            arguments: of the function.
-            size: characters of the query and names, if the work ranks one step; else None.
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """Do work in the model's threads.
 
         Raises:
             HTTPException: it took too long.
         """
-        if size is not None and size <= QUICK_LENGTH and self.is_quick:
-            return work(*arguments)
         try:
             return await self.workers.run(work, *arguments)
         except TimeoutError:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TypeVar
 
 from msgspec.structs import asdict
 
-from dtdr.data.run import NO_CALLS, Run, as_run
+from dtdr.data.run import Run, as_run
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.schemas import CallMade, Object
@@ -47,9 +46,10 @@ class AskedStep:
             HTTPException: it took too long.
         """
         snapshot = self.model.current
-        is_plain = ranks and not self.has_details
-        size = len(self.query) + sum(map(len, self.history)) if is_plain else None
-        return await snapshot.run(answer, snapshot, size=size)
+        size = len(self.query) + sum(map(len, self.history))
+        if ranks and not self.has_details and snapshot.is_quick(size):
+            return answer(snapshot)
+        return await snapshot.run(answer, snapshot)
 
 
 def are_names(calls: Sequence[CallMade | str]) -> bool:
@@ -88,16 +88,4 @@ def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
     Raises:
         InputError: something is not a call, or two calls share an id.
     """
-    records = [
-        {"tool": item} if isinstance(item, str) else record_of(item)
-        for item in calls
-        if item not in NO_CALLS
-    ]
-    taken = {call.id for call in (*run.earlier, *run.calls)}
-    taken.update(record["id"] for record in records if "id" in record)
-    for position, record in enumerate(records, start=len(run.calls) + 1):
-        if "id" not in record:
-            free = map(str, count(position))
-            record["id"] = next(identifier for identifier in free if identifier not in taken)
-            taken.add(record["id"])
-    return run.with_calls(records)
+    return run.with_calls(item if isinstance(item, str) else record_of(item) for item in calls)

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from dtdr.errors import DtdrError
 from dtdr.net.server_logs import log
+from dtdr.serve.server.keys import KeyFile, read_keys
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Service
 
@@ -28,9 +29,9 @@ async def watch(service: Service) -> None:
         def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
             tasks.create_task(_repeat(service, task, pause, work))
 
-        repeat("sessions", _SECONDS, partial(_expire_sessions, service))
+        repeat("sessions", _SECONDS, service.sessions.expire)
         if service.keys is not None:
-            repeat("keys", min(seconds or _SECONDS, _SECONDS), partial(_refresh_keys, service))
+            repeat("keys", min(seconds or _SECONDS, _SECONDS), partial(_refresh_keys, service.keys))
         for model in service.models.values() if seconds else ():
             repeat(f"model {model.name}", seconds, partial(_follow, service, model))
 
@@ -60,10 +61,8 @@ async def _follow(service: Service, model: ServedModel) -> None:
         raise DtdrError(model.reload_error)
 
 
-async def _refresh_keys(service: Service) -> None:
-    if service.keys is not None and service.keys.refresh():
-        log("keys changed", keys=len(service.keys.keys))
-
-
-async def _expire_sessions(service: Service) -> None:
-    service.metrics.expired.inc(await service.sessions.expire())
+async def _refresh_keys(file: KeyFile) -> None:
+    """Read the keys again; those of a damaged file stay as they were."""
+    former, file.keys = file.keys, read_keys(file.path)
+    if file.keys != former:
+        log("keys changed", keys=len(file.keys))

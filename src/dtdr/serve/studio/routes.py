@@ -21,9 +21,10 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import count_tokens
-from dtdr.serve.server.endpoints import Endpoint, read_step
+from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call, Service
+from dtdr.serve.server.steps import AskedStep
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
 from dtdr.serve.studio.graph import ToolGraph, new_node
@@ -271,9 +272,10 @@ class Studio:
 
     # -- a step --------------------------------------------------------------------------------
 
-    async def shown(self, call: Call, body: schemas.ShownRequest) -> schemas.ShownResponse:
+    async def shown(
+        self, call: Call, step: AskedStep, body: schemas.ShownBounds
+    ) -> schemas.ShownResponse:
         """Which tools a policy shows along a run, and what they cost."""
-        step = read_step(call, body)
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
         served = step.model.current
         return await served.run(select_shown, served.retriever, step.read(), policy)

@@ -8,7 +8,6 @@ from msgspec import Meta, field
 
 from dtdr.data.demonstrations import Outcome
 from dtdr.evaluate.next_calls import Mistake
-from dtdr.serve.server import schemas
 from dtdr.serve.server.masks import MaskPolicy
 from dtdr.serve.server.schemas import ModelName, Object, Request, Response, ToolName, says
 from dtdr.serve.studio.graph import Edge, Node
@@ -148,8 +147,8 @@ class RunResponse(Scored, kw_only=True):
     steps: Annotated[list[StepScore], says("The end included; empty without scores.")]
 
 
-class ShownRequest(schemas.StepRequest, kw_only=True):
-    """A step of a run, and a policy."""
+class ShownBounds(Request, kw_only=True):
+    """Which tools to show."""
 
     policy: MaskPolicy = field(default_factory=MaskPolicy)
 

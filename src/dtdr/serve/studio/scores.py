@@ -110,8 +110,8 @@ class Scores:
         return [
             StepScore(
                 log.names[log.called[at]],
-                log.names[log.head[at, 0]],
-                round(float(log.head_probabilities[at, 0]), 6),
+                log.names[log.best[at]],
+                round(float(log.best_probability[at]), 6),
                 self._ranks[at],
                 self._causes[at],
             )
@@ -142,7 +142,7 @@ class Scores:
     def confusions(self) -> list[Confusion]:
         """Tools that were predicted instead of others, most frequent pair first."""
         wrong = (self.log.first_rank != 1) & (self.log.called >= 0)
-        pairs = zip(self.log.head[wrong, 0].tolist(), self.log.called[wrong].tolist(), strict=True)
+        pairs = zip(self.log.best[wrong].tolist(), self.log.called[wrong].tolist(), strict=True)
         names = self.log.names
         return [
             Confusion(names[predicted], names[called], count)

@@ -24,7 +24,7 @@ from dtdr.evaluate.planning.harness import (
 from dtdr.evaluate.planning.planning_metrics import (
     function_selection_accuracy,
     is_correct,
-    success_rate,
+    is_success,
 )
 from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.llm import backends
@@ -217,12 +217,8 @@ def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
-    one = PlanningLog(log.header, {(str(record["plan"]), -1): record})
-    return {
-        "plan": record["plan"],
-        "stopped": record["stopped"],
-        **{name: success_rate(one, name).value == 1.0 for name in ("strict", "similar", "names")},
-    }
+    right = {name: is_success(log, record, name) for name in ("strict", "similar", "names")}
+    return {"plan": record["plan"], "stopped": record["stopped"], **right}
 
 
 def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:

@@ -141,5 +141,5 @@ def _confusions(results: Results, runs: Sequence[Run]) -> list[tuple[tuple[str, 
         ranks = np.where(log.ranks > 0, log.ranks, np.inf)
         best = log.acceptable[np.arange(len(log)), ranks.argmin(axis=1)]
         for i in np.flatnonzero(log.first_rank > 1):
-            counts[log.names[log.head[i, 0]], log.names[best[i]]] += 1
+            counts[log.names[log.best[i]], log.names[best[i]]] += 1
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:CONFUSED]

@@ -176,8 +176,6 @@ def _data(results: Results) -> Table:
         if about["published"]:
             sizes = _sizes(about["published"], aside=True)
             rows.append([Cell("  in the paper", aside=True), *sizes, EMPTY, EMPTY, EMPTY])
-            texts = ("  difference", *about["difference"].values())
-            rows.append([*(Cell(text, aside=True) for text in texts), EMPTY, EMPTY, EMPTY])
         sentences = (about["note"], *about["remarks"])
         notes += [f"{about['title']}: {sentence}" for sentence in sentences if sentence]
     columns = [

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from dtdr.data.files import replace_file
-from dtdr.errors import MissingExtraError
-from dtdr.evaluate.charts import css, series_class
-from dtdr.evaluate.tables import Column, Table, numeric, prose_to_html, prose_to_markdown
+from dtdr.evaluate import charts
+from dtdr.evaluate.tables import Column, Table, numeric, prose_to_markdown
+
+_ASSETS = "lab/report/report"
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,8 @@ class Figure:
     values: Table | None = None
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Figures side by side where there is room, with one legend."""
-
-    figures: Sequence[Figure]
-
-
-Block: TypeAlias = Text | Table | Figures
+Block: TypeAlias = Text | Table | Sequence[Figure]
+"""Figures stand side by side where there is room, with one legend."""
 
 
 @dataclass
@@ -95,32 +89,19 @@ def method_table(
     return Table([Column(head), *numeric(*columns, best=best)], rows, title, caption)
 
 
-def check_installed() -> None:
-    """See before hours of runs that the page can be written.
-
-    Raises:
-        MissingExtraError: Jinja is not installed.
-    """
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("the page of a report", "lab", "jinja2") from error
-
-
 def to_html(page: Page) -> str:
     """The report as one HTML page that needs nothing else.
 
     Raises:
         MissingExtraError: Jinja is not installed.
     """
-    check_installed()
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(prose=prose_to_html, series_class=series_class)
-    style = f"{css()}\n{_asset('report.css')}"
-    template = environment.from_string(_asset("report.html.jinja"))
-    return template.render(page=page, style=style, script=_asset("report.js"), kind_of=_kind_of)
+    return charts.render(
+        f"{_ASSETS}.html.jinja",
+        page=page,
+        style=f"{charts.css()}\n{charts.read_asset(f'{_ASSETS}.css')}",
+        script=charts.read_asset(f"{_ASSETS}.js"),
+        kind_of=lambda block: type(block).__name__,
+    )
 
 
 def to_markdown(page: Page) -> str:
@@ -141,7 +122,7 @@ def tables_of(block: Block) -> list[Table]:
     """The tables of a block, those of the values of figures included."""
     if isinstance(block, Table):
         return [block]
-    figures = block.figures if isinstance(block, Figures) else ()
+    figures = () if isinstance(block, Text) else block
     return [figure.values for figure in figures if figure.values is not None]
 
 
@@ -165,12 +146,3 @@ def _markdown_table(table: Table) -> str:
         notes = prose_to_markdown(table.caption).splitlines()
         parts.append("\n".join(f"- {note}" for note in notes))
     return "\n\n".join(parts)
-
-
-def _kind_of(block: Block) -> str:
-    return type(block).__name__
-
-
-def _asset(name: str) -> str:
-    """The template of the page, its style sheet or its script."""
-    return resources.files("dtdr.evaluate.lab.report").joinpath(name).read_text("utf-8").strip()

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any, cast
 
 from dtdr.errors import InputError
+from dtdr.evaluate import metrics
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.runs import Place, Run
 from dtdr.evaluate.lab.store import Store
@@ -172,3 +173,22 @@ def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list
 def share_of(records: Iterable[Mapping[str, Any]], key: str) -> Proportion:
     """The share of records in which a key is true."""
     return proportion(bool(record[key]) for record in records)
+
+
+def method_means(results: Results, suite: str) -> list[dict[str, Any]]:
+    """Every method's means, for ``--json``."""
+    return [
+        {
+            "suite": suite,
+            "dataset": place[0],
+            "split": place[1],
+            "method": name,
+            "splits": len(splits),
+            **{
+                metric: round(metrics.mean(split.means[metric] for split in splits), 6)
+                for metric in metrics.DEFAULT
+            },
+        }
+        for place, methods in results.by_place(suite).items()
+        for name, splits in methods.items()
+    ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
-from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
+from dtdr.evaluate.lab.report.page import Block, Figure, Text, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, share_of
 from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.summary import INTERVALS, mean_of
@@ -117,7 +117,7 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
                     title = results.place_title(place) + (f", {model}" if model else "")
                     measure = f"FSA, {model}" if model else metric_title(metric)
                     figures.append(_figure(title, curves, ablation, measure))
-            groups += [Figures(figures)] if figures else []
+            groups += [figures] if figures else []
         if groups:
             said = [Text(ablation.text)] if metric == "mrr" else []  # the paper's is of other data
             blocks += [Text(ablation.title, strong=True), *said, *groups]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Message
 from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
 from dtdr.rankers.base import UNKNOWN, Ranker, StepState
@@ -48,8 +47,7 @@ class RunRanker:
     def finish(self, ranking: Ranking, run: Run) -> Ranking:
         """Restrict a ranking to the offered tools, and let it explain itself."""
         ranking = ranking.among(run.offered)
-        asked = (run.query, run.before, tuple(run.calls), run.offered)
-        ranking.explainer = partial(self.explain, *asked)
+        ranking.explainer = partial(self.explain, run.copy())
         return ranking
 
     def _prepare(self, runs: Sequence[Run]) -> list[Any]:
@@ -66,18 +64,16 @@ class RunRanker:
         rows = normalise(scores)
         cut, calibration = ranker.cut, ranker.calibration_
         rankings = []
-        for row, query, run in zip(rows, prepared, runs, strict=True):
+        for row, raw, query, run in zip(rows, scores, prepared, runs, strict=True):
             if not run.calls and not self.may_end_at_once:
                 rule_out_end(row)
-            familiarity = ranker.familiarity(query)
-            rankings.append(
-                Ranking(
-                    self.names, row, threshold=cut, calibration=calibration, familiarity=familiarity
-                )
+            known = ranker.familiarity(query)
+            ranking = Ranking(
+                self.names, row, threshold=cut, calibration=calibration, familiarity=known
             )
-        if ranker.cuts_by_score:
-            for ranking, row in zip(rankings, scores, strict=True):
-                ranking.scores = row
+            if ranker.cuts_by_score:
+                ranking.scores = raw
+            rankings.append(ranking)
         return rankings
 
     def _rank_by_state(self, runs: Sequence[Run], prepared: Sequence[Any] | None) -> list[Ranking]:
@@ -112,19 +108,10 @@ class RunRanker:
             state.call(self.index.get(call.tool, UNKNOWN), call)
         return state
 
-    def explain(
-        self,
-        query: str,
-        before: Sequence[Message | ToolCall],
-        calls: Sequence[ToolCall],
-        offered: frozenset[str] | None,
-        tool: str,
-        against: str | None,
-    ) -> Explanation:
-        """Why a tool has its probability after these calls; see ``Ranking.explain``."""
+    def explain(self, run: Run, tool: str, against: str | None) -> Explanation:
+        """Why a tool has its probability at this step; see ``Ranking.explain``."""
         if tool == against:
             raise InputError(f"{tool!r} cannot be compared with itself; name another tool")
-        run = Run.of_read(query, before, calls, offered)
         state = self.state_of(run)
         ranking = self.finish(state.rank(), run)
         for name in (tool, against):

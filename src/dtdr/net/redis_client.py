@@ -91,10 +91,15 @@ def explain_errors(what: str, address: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     from redis import exceptions
 
-    if isinstance(error, exceptions.OutOfMemoryError):
-        return "is full (maxmemory)"
-    if isinstance(error, exceptions.AuthenticationError):
-        return "refused the user or password"
-    if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError)):
-        return "cannot be reached"
-    return f"failed ({error})"
+    reasons: dict[Any, str] = {
+        exceptions.OutOfMemoryError: "is full (maxmemory)",
+        exceptions.AuthenticationError: "refused the user or password",
+        exceptions.NoPermissionError: "does not permit this user what is needed",
+        exceptions.BusyLoadingError: "is still loading its data",
+        (exceptions.AskError, exceptions.ClusterError, exceptions.ClusterCrossSlotError): (
+            "is a node of a Redis Cluster, which is not supported"
+        ),
+        (exceptions.ConnectionError, exceptions.TimeoutError, OSError): "cannot be reached",
+    }
+    matches = (reason for kind, reason in reasons.items() if isinstance(error, kind))
+    return next(matches, f"failed ({type(error).__name__})")

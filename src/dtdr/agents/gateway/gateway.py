@@ -15,6 +15,7 @@ from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
@@ -70,11 +71,13 @@ class Gateway:
         if options.learn is not None:
             self._recorder = Recorder(options.learn, redact=options.redact, outputs=options.outputs)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
+        self.pins = Pins(options.pin)
         require_distinct(specs)
         names = [spec.name for spec in specs]
         # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
-        self.catalog = Catalog(self.ranker.knows, names, reserved)
+        self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
+        self._definitions: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
@@ -289,7 +292,8 @@ class Gateway:
 
     # -- the tools of upstreams --------------------------------------------------------------------
 
-    async def _tools_changed(self) -> None:
+    async def _tools_changed(self, upstream: Upstream) -> None:
+        self._definitions[upstream.name] = self.pins.accept(upstream.name, upstream.tools)
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
@@ -301,7 +305,7 @@ class Gateway:
 
     def _rebuild(self) -> None:
         up = [item.name for item in self.upstreams.values() if item.is_up]
-        self.catalog.rebuild({item.name: item.tools for item in self.upstreams.values()}, up)
+        self.catalog.rebuild(self._definitions, up)
         self._version += 1
         for state in self.clients:
             self.schedule_refresh(state)

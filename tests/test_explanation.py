@@ -73,7 +73,7 @@ def test_an_explanation_is_of_the_step_that_was_ranked(factored):
     session.call("read_file").call("summarize", output={"text": "short"})
     assert first.explain() == expected == factored.rank(QUERY).explain()
     assert session.rank().explain() == factored.rank(session.run).explain()
-    prepared = factored.prepare(QUERY).rank(["read_file"])
+    prepared = factored.prepare(QUERY)(["read_file"])
     assert prepared.explain() == factored.rank(QUERY, ["read_file"]).explain()
 
 

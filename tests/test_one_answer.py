@@ -100,7 +100,7 @@ def test_batches_runs_and_prepared_queries_have_one_answer(model, answers):
     assert [run.calls for run in again] == [run.calls for run in runs]
     assert [dict(ranking) for ranking in model.rank_batch(again)] == answers
     prepared = {query: model.prepare(query) for query, _ in STATES}
-    assert [dict(prepared[query].rank(calls)) for query, calls in reversed(STATES)] == answers[::-1]
+    assert [dict(prepared[query](calls)) for query, calls in reversed(STATES)] == answers[::-1]
 
 
 def test_sessions_have_one_answer_whether_they_rank_at_each_step_or_once(model, answers):
@@ -134,7 +134,7 @@ def test_what_came_before_counts_alike_everywhere(model):
     run = Run.from_dict({"query": query, "before": before, "calls": calls})
     (batch,) = model.rank_batch([query], [calls], [before])
     prepared = model.prepare(run)
-    rankings = (batch, model.rank(run), model.session(run).rank(), prepared.rank(calls))
+    rankings = (batch, model.rank(run), model.session(run).rank(), prepared(calls))
     assert all(dict(ranking) == answer for ranking in rankings)
 
 
@@ -164,7 +164,7 @@ def test_what_is_offered_counts_alike_everywhere(model, answers_among):
     assert [dict(model.rank(*state, offered=OFFERED)) for state in STATES] == among
     assert [dict(model.session(run).rank()) for run in runs] == among
     assert [dict(model.session(Run(r.query, (), r.calls)).rank(OFFERED)) for r in runs] == among
-    assert [dict(model.prepare(run).rank(run.calls)) for run in runs] == among
+    assert [dict(model.prepare(run)(run.calls)) for run in runs] == among
     mask = ToolMask(model, ToolPolicy(top_k=len(TOOLS) + 1))
     for (query, calls), answer in zip(STATES, among, strict=True):
         body = {**openai_body(query, calls), "tools": [{"name": name} for name in OFFERED]}

@@ -40,7 +40,7 @@ def test_it_ranks_whatever_way_it_is_asked(model):
     run = ToolMask(model, ToolPolicy(top_k=9)).run(QUERY)
     for name in history:
         run.call(name)
-    assert dict(session.rank()) == dict(model.prepare(QUERY).rank(history)) == answer
+    assert dict(session.rank()) == dict(model.prepare(QUERY)(history)) == answer
     assert run.select(names).weights == {name: answer[name] for name in answer if name != "end"}
     assert model.rank(QUERY).probability("end") == 0
     assert "gives no reasons" in session.rank().explain().note

@@ -216,20 +216,6 @@ def test_a_search_keeps_few_plans_and_adds_up_orders_of_the_same_calls():
     assert plans[0, 1].total == pytest.approx(np.log(2 * 0.4 * 0.4 * 0.2))
 
 
-def test_long_queries_and_plans_are_bounded():
-    loop = [
-        Demonstration(
-            str(number),
-            f"Poll the {'queue' if number % 2 else 'topic'} until it is empty {number}",
-            Plan(tuple(ToolCall(str(call), "poll") for call in range(60 + number % 3))),
-        )
-        for number in range(24)
-    ]
-    retriever = dtdr.fit(loop, retriever="dr", plans=True)
-    plans = retriever.plans("Poll the queue until it is empty")
-    assert all(len(plan.calls) <= MOST_CALLS for plan in plans)
-
-
 def test_unknown_calls_do_no_harm(model):
     run = Run("Invite Wanda and Yusuf to the party")
     run.call("unheard_of", {"x": 1})

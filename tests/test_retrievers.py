@@ -187,7 +187,7 @@ def test_batches_and_sessions_rank_as_single_calls(retriever):
     prepared = retriever.prepare(QUERY)
     called: list[str] = []
     for tool in ("read_file", "never_seen", "summarize", "read_file"):
-        assert same(prepared.rank(called), retriever.rank(QUERY, called))
+        assert same(prepared(called), retriever.rank(QUERY, called))
         assert same(session.rank(), retriever.rank(QUERY, called))
         session.call(tool)
         called.append(tool)
@@ -244,7 +244,7 @@ def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, retr
                 ranking = shared.rank(*steps[place])
             else:
                 query, history = steps[place]
-                ranking = shared.prepare(query).rank(history)
+                ranking = shared.prepare(query)(history)
             if ranking_of(ranking) not in (expected[0][place], expected[1][place]):
                 wrong.append(ranking)
         return wrong

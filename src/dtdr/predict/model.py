@@ -65,8 +65,8 @@ class Model(Predictor):
         """The seed of all random numbers."""
         return int(self.get_params().get("seed", 0))
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The ranker's keywords and their values; ``deep`` makes no difference."""
+    def get_params(self) -> dict[str, Any]:
+        """The ranker's keywords and their values."""
         return self.ranker.get_params()
 
     def clone(self) -> Model:
@@ -142,14 +142,12 @@ class Model(Predictor):
             from dtdr.logs import open_demonstrations
 
             demonstrations = open_demonstrations([demonstrations])
-        source, everything = demonstrations, list[Demonstration]()
         started = time.perf_counter()
-        if arguments:
-            demonstrations = everything = list(as_demonstrations(demonstrations))
+        everything = list(as_demonstrations(demonstrations))
         with self._change() as draft:
-            usable, record = select_training_data(demonstrations)
-            if tools is None and isinstance(source, DemonstrationFile):
-                tools = source.tools
+            usable, record = select_training_data(everything)
+            if tools is None and isinstance(demonstrations, DemonstrationFile):
+                tools = demonstrations.tools
             draft._set_vocabulary(unique_tools(tools or ()), usable)
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)

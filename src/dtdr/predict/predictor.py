@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
@@ -14,7 +14,7 @@ from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.session import Session
-from dtdr.predict.steps import Prepared, RunRanker
+from dtdr.predict.steps import RunRanker
 from dtdr.rankers.base import UNKNOWN, Ranker
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
@@ -151,9 +151,16 @@ class Predictor:
         runs = map(as_run, queries, histories or nothing, befores or nothing)
         return model.steps.rank(list(runs))
 
-    def prepare(self, query: str | Run) -> Prepared:
-        """Encode a query and what came before it once, to rank it with several histories."""
-        return Prepared(self._snapshot().steps, as_run(query).first(0))
+    def prepare(self, query: str | Run) -> Callable[[Sequence[CallLike]], Ranking]:
+        """Encode a query and what came before it once.
+
+        Returns:
+            A function that ranks like ``rank``, after the calls that it is given; it uses the model
+            as it is now, and has no state.
+        """
+        steps, run = self._snapshot().steps, as_run(query).first(0)
+        prepared = steps.ranker.prepare_all([run])
+        return lambda history: steps.rank([run.with_calls(history)], prepared)[0]
 
     def session(self, query: str | Run, *, before: Sequence[BeforeLike] = ()) -> Session:
         """A session that encodes the query once and ranks after each call.

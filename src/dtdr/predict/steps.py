@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Message
-from dtdr.data.run import CallLike, Run
+from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
 from dtdr.rankers.base import UNKNOWN, Ranker, StepState
 from dtdr.rankers.explanation import Explanation
@@ -48,8 +47,7 @@ class RunRanker:
     def finish(self, ranking: Ranking, run: Run) -> Ranking:
         """Restrict a ranking to the offered tools, and let it explain itself."""
         ranking = ranking.among(run.offered)
-        asked = (run.query, run.before, tuple(run.calls), run.offered)
-        ranking.explainer = partial(self.explain, *asked)
+        ranking.explainer = partial(self.explain, run.copy())
         return ranking
 
     def _prepare(self, runs: Sequence[Run]) -> list[Any]:
@@ -66,18 +64,16 @@ class RunRanker:
         rows = normalise(scores)
         cut, calibration = ranker.cut, ranker.calibration_
         rankings = []
-        for row, query, run in zip(rows, prepared, runs, strict=True):
+        for row, raw, query, run in zip(rows, scores, prepared, runs, strict=True):
             if not run.calls and not self.may_end_at_once:
                 rule_out_end(row)
-            familiarity = ranker.familiarity(query)
-            rankings.append(
-                Ranking(
-                    self.names, row, threshold=cut, calibration=calibration, familiarity=familiarity
-                )
+            known = ranker.familiarity(query)
+            ranking = Ranking(
+                self.names, row, threshold=cut, calibration=calibration, familiarity=known
             )
-        if ranker.cuts_by_score:
-            for ranking, row in zip(rankings, scores, strict=True):
-                ranking.scores = row
+            if ranker.cuts_by_score:
+                ranking.scores = raw
+            rankings.append(ranking)
         return rankings
 
     def _rank_by_state(self, runs: Sequence[Run], prepared: Sequence[Any] | None) -> list[Ranking]:
@@ -112,19 +108,10 @@ class RunRanker:
             state.call(self.index.get(call.tool, UNKNOWN), call)
         return state
 
-    def explain(
-        self,
-        query: str,
-        before: Sequence[Message | ToolCall],
-        calls: Sequence[ToolCall],
-        offered: frozenset[str] | None,
-        tool: str,
-        against: str | None,
-    ) -> Explanation:
-        """Why a tool has its probability after these calls; see ``Ranking.explain``."""
+    def explain(self, run: Run, tool: str, against: str | None) -> Explanation:
+        """Why a tool has its probability at this step; see ``Ranking.explain``."""
         if tool == against:
             raise InputError(f"{tool!r} cannot be compared with itself; name another tool")
-        run = Run.of_read(query, before, calls, offered)
         state = self.state_of(run)
         ranking = self.finish(state.rank(), run)
         for name in (tool, against):
@@ -171,20 +158,3 @@ class ReplayedState:
     def copy(self) -> ReplayedState:
         """A copy that can continue differently."""
         return ReplayedState(self._steps, self._prepared, self._run.copy())
-
-
-class Prepared:
-    """One query and what came before it, encoded once by ``Model.prepare``.
-
-    It uses the model as it was at that moment, and has no state.
-    """
-
-    __slots__ = ("_prepared", "_run", "_steps")
-
-    def __init__(self, steps: RunRanker, run: Run) -> None:
-        self._steps, self._run = steps, run
-        self._prepared = steps.ranker.prepare_all([run])[0]
-
-    def rank(self, history: Sequence[CallLike] = ()) -> Ranking:
-        """Like ``Model.rank`` with the query and this history."""
-        return self._steps.rank([self._run.with_calls(history)], [self._prepared])[0]

@@ -183,9 +183,8 @@ class ArgumentModel:
             run: what happened before the call.
         """
         state = RunState.from_run(run) if isinstance(run, Run) else run
-        if not self.names:
-            return self._fill(tool, state)[0]
-        state = state.with_names(self.names)
+        if self.names:
+            state = state.with_names(self.names)
         return replace(self._fill(self.names.get(tool, tool), state)[0], tool=tool)
 
     def _declared(self, tool: str) -> dict[str, Parameter]:

@@ -135,8 +135,6 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
             yield pointer, value
 
 
-# -- dates
-
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOST_TOKENS = 5
 _LANGUAGES = ["en", "de", "es", "fr", "it", "nl", "pt"]
@@ -171,9 +169,6 @@ def _parser() -> Any:
     # No relative dates: when a run was made is not known.
     settings = {"REQUIRE_PARTS": ["day", "month", "year"], "PARSERS": ["absolute-time"]}
     return DateDataParser(languages=_LANGUAGES, settings=settings)
-
-
-# -- texts
 
 
 def says(said: str, piece: str) -> bool:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 from starlette.exceptions import HTTPException
 
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
-from dtdr.predict.steps import Prepared
 from dtdr.rankers import NAMES
 from dtdr.rankers.ranking import Ranking
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
+RankHistory: TypeAlias = Callable[[Sequence[str]], Ranking]
 
 RETRY_SOON = {"retry-after": "1"}
 
@@ -47,7 +47,7 @@ class Snapshot:
     retriever: Model
     generation: int
     workers: Workers
-    _prepare: Callable[[str], Prepared]
+    _prepare: Callable[[str], RankHistory]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Snapshot:
 
     def rank(self, query: str, history: Sequence[str]) -> Ranking:
         """Rank one step; a recent query is not prepared again."""
-        return self._prepare(query).rank(history)
+        return self._prepare(query)(history)
 
     def is_quick(self, size: int) -> bool:
         """Whether a step of so many characters is ranked sooner than a thread begins.
@@ -85,7 +85,7 @@ def computes(retriever: Model) -> bool:
     return retriever.ranker.encoder is None or retriever.ranker.encoder.learned
 
 
-def keep_prepared(retriever: Model) -> Callable[[str], Prepared]:
+def keep_prepared(retriever: Model) -> Callable[[str], RankHistory]:
     """A function that prepares queries, and keeps recent ones of ordinary length.
 
     dtdr-f, the largest, has 29 kB for a short query and 245 kB for one of 2,000 characters on

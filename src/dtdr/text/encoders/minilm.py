@@ -59,7 +59,8 @@ class MiniLMEncoder(Encoder):
     def __init__(self, *, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads is {threads}; it must be at least 1, or None")
-        _require_runtime()
+        for package in ("onnxruntime", "tokenizers"):
+            _distribution(package)
         self.threads = threads
         self._session: Any = None
         self._tokenizer: Any = None
@@ -73,7 +74,9 @@ class MiniLMEncoder(Encoder):
         return DIMENSION
 
     def _encode(self, texts: Sequence[str]) -> Floats32:
-        self._load()
+        with self._lock:
+            if self._session is None:
+                self._open()
         vectors = np.zeros((len(texts), DIMENSION), np.float32)
         tokens = [
             encoding.ids
@@ -96,11 +99,6 @@ class MiniLMEncoder(Encoder):
         )[0]
         weights = mask[..., None].astype(np.float32)
         return length_one((hidden * weights).sum(axis=1) / weights.sum(axis=1))
-
-    def _load(self) -> None:
-        with self._lock:
-            if self._session is None:
-                self._open()
 
     def _open(self) -> None:
         import onnxruntime
@@ -171,12 +169,11 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _require_runtime() -> None:
-    for package in ("onnxruntime", "tokenizers"):
-        try:
-            metadata.version(package)
-        except metadata.PackageNotFoundError as error:
-            raise MissingExtraError("encoder 'minilm'", "minilm", package) from error
+def _distribution(package: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(package)
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError("encoder 'minilm'", "minilm", package) from error
 
 
 def _sha256(kind: str) -> str:
@@ -202,13 +199,10 @@ def _checked_path(kind: str) -> Path:
 
 def _packaged_path(kind: str) -> Path:
     package, inside, _ = _PACKAGED[kind]
-    try:
-        path = Path(str(metadata.distribution(package).locate_file(inside)))
-    except metadata.PackageNotFoundError as error:
-        raise MissingExtraError("encoder 'minilm'", "minilm", package) from error
+    distribution = _distribution(package)
+    path = Path(str(distribution.locate_file(inside)))
     if not path.is_file():
         raise EncoderError(
-            f"the package {package} {metadata.version(package)} does not contain {inside}; "
-            f"{_REINSTALL}"
+            f"the package {package} {distribution.version} does not contain {inside}; {_REINSTALL}"
         )
     return path

@@ -23,7 +23,7 @@ PACKAGES = {
     "predict": (4, 6300),
     "llm": (5, 3050),
     "agents": (5, 6450),
-    "evaluate": (6, 8750),
+    "evaluate": (6, 8000),
     "serve": (7, 6050),
     "cli": (8, 3600),
 }

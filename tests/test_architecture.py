@@ -19,13 +19,13 @@ PACKAGES = {
     "net": (1, 1150),
     "text": (2, 1450),
     "logs": (3, 4500),
-    "rankers": (3, 9350),
-    "predict": (4, 6300),
-    "llm": (5, 3050),
-    "agents": (5, 5950),
-    "evaluate": (6, 8750),
-    "serve": (7, 6050),
-    "cli": (8, 3600),
+    "rankers": (3, 9300),
+    "predict": (4, 6050),
+    "llm": (5, 2950),
+    "agents": (5, 6100),
+    "evaluate": (6, 8000),
+    "serve": (7, 5900),
+    "cli": (8, 3550),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}
 """The front door, above ``predict``; ``errors`` is below everything."""

@@ -92,22 +92,24 @@ def test_downloaded_set_is_not_hidden_by_the_example_bank(no_sets, monkeypatch):
     assert (dataset.title, dataset.demonstrations[0].id) == ("TinyAgent", "q")
 
 
+def read_tinyagent(folder, **files):
+    """The set, where a data folder has these records of the hub's files."""
+    (folder / "tinyagent").mkdir(parents=True)
+    for name, records in files.items():
+        (folder / "tinyagent" / f"{name}_data.json").write_text(json.dumps(records))
+    return datasets.load("tinyagent", data_dir=folder)
+
+
 def test_testing_data_is_the_test_side(no_sets):
-    folder = no_sets / "data" / "tinyagent"
-    folder.mkdir(parents=True)
-    (folder / "training_data.json").write_text(json.dumps({"1": HUB_RECORD, "2": HUB_RECORD}))
-    (folder / "testing_data.json").write_text(json.dumps({"1": HUB_RECORD}))
-    dataset = datasets.load("tinyagent", data_dir=no_sets / "data")
+    training = {"1": HUB_RECORD, "2": HUB_RECORD}
+    dataset = read_tinyagent(no_sets, training=training, testing={"1": HUB_RECORD})
     assert [item.id for item in dataset.demonstrations] == ["1", "2", "test-1"]
     split = default_split(dataset)
     assert (split.name, split.train, split.test) == ("published", (0, 1), (2,))
 
 
 def test_tinyagent_of_the_hub_has_signatures_and_descriptions(no_sets, data_dir):
-    folder = no_sets / "data" / "tinyagent"
-    folder.mkdir(parents=True)
-    (folder / "training_data.json").write_text(json.dumps({"q": HUB_RECORD}))
-    dataset = datasets.load("tinyagent", data_dir=no_sets / "data")
+    dataset = read_tinyagent(no_sets, training={"q": HUB_RECORD})
     assert len(dataset.tools) == 16
     assert all(tool.description for tool in dataset.tools)
     assert dataset.demonstrations[0].plan.calls[1].arguments == {
@@ -125,12 +127,9 @@ def test_tinyagent_of_the_hub_has_signatures_and_descriptions(no_sets, data_dir)
 
 
 def test_plans_with_unknown_tools_can_be_left_out(no_sets):
-    folder = no_sets / "data" / "tinyagent"
-    folder.mkdir(parents=True)
     odd = json.loads(json.dumps(HUB_RECORD).replace("send_sms", "send_fax"))
-    (folder / "training_data.json").write_text(json.dumps({"1": odd, "2": HUB_RECORD}))
-    (folder / "testing_data.json").write_text(json.dumps({"3": HUB_RECORD}))
-    everything = datasets.load("tinyagent", data_dir=no_sets / "data")
+    training = {"1": odd, "2": HUB_RECORD}
+    everything = read_tinyagent(no_sets, training=training, testing={"3": HUB_RECORD})
     assert (len(everything), everything.remarks) == (3, ())
     known = datasets.keep_known_tools(everything)
     assert [item.id for item in known.demonstrations] == ["2", "test-3"]

@@ -126,23 +126,6 @@ def test_unknown_metric_is_an_error_that_says_what_is_expected(name):
         metrics.metric(name)
 
 
-def test_result_row_has_the_keys_of_the_json_contract():
-    row = metrics.summary(make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    assert row == {
-        "retriever": "random",
-        "encoder": None,
-        "mrr": 1.0,
-        "f1": 1.0,
-        "top1": 1.0,
-        "recall@5": 1.0,
-        "log_top1": 1.0,
-        "log_mrr": 1.0,
-        "steps": 1,
-        "fit_seconds": 0.5,
-        "rank_microseconds_median": 12.5,
-    }
-
-
 def test_a_log_knows_the_rank_of_what_was_called_next():
     log = make_log(
         [

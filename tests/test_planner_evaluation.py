@@ -181,13 +181,21 @@ def test_samples_are_seeded_and_nested():
     assert [item.id for item in choose_plans(found, 3)] == [i.id for i in choose_plans(found)[:3]]
 
 
-def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
+NOTE_TOOLS = tuple(Tool(name, "", (Parameter("note", "str"),)) for name in ("read", "write"))
+
+
+def read_and_write(identifier, note):
+    """A plan that reads a note and writes what it has read."""
     calls = (
-        ToolCall("a", "read", {"note": "Weekly Report"}),
-        ToolCall("b", "write", {"note": {"$ref": "a"}}),
+        ToolCall("n7", "read", {"note": note}),
+        ToolCall("n8", "write", {"note": {"$ref": "n7"}}),
     )
-    demonstrations = [Demonstration(f"p{n}", f"query {n}", Plan(calls)) for n in range(4)]
-    retriever = create("random").fit(demonstrations, NOTES)
+    return Demonstration(identifier, f"query {identifier}", Plan(calls))
+
+
+def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
+    demonstrations = [read_and_write(f"p{n}", "Weekly Report") for n in range(4)]
+    retriever = create("random").fit(demonstrations, NOTE_TOOLS)
     names = ["read", "write", "end"] * 3 + ["read", "end"]
     arguments = [
         *("note='Weekly Report'", "note=out_1"),
@@ -227,13 +235,10 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
         run_plans(planner(retriever, right), [item], tmp_path / "True.jsonl")
 
 
-def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls(tmp_path):
-    calls = (
-        ToolCall("n7", "read", {"note": "Report"}),
-        ToolCall("n8", "write", {"note": {"$ref": "n7"}}),
-    )
-    item = Demonstration("p", "query", Plan(calls))
-    retriever = create("random").fit([item], NOTES)
+def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls():
+    item = read_and_write("p", "Report")
+    calls = item.plan.calls
+    retriever = create("random").fit([item], NOTE_TOOLS)
     # The first argument is wrong; the second prompt still shows the gold one, as out_1.
     llm = ScriptedLLM(["read", "write", "end"], ["note='Rapport'", "note=out_1"])
     made = planner(retriever, llm).plan_along("query", calls)

@@ -126,9 +126,11 @@ def _print(drift: Drift, alpha: float) -> None:
         caption = rest if len(changes) > SHOWN else ""
         if kind == "tool":
             caption = f"Tools that only one side calls come first. {caption}".strip()
-        rows = [(shorten(item.name, 60), *_cells(item, alpha)) for item in changes[:SHOWN]]
-        if rows:
-            print_table((title, *headers), rows, caption=caption)
+        shown = headers if kind == "tool" else headers[:3]  # shares have no test of their own
+        cells = [(item.name, _cells(item, alpha)[: len(shown)]) for item in changes[:SHOWN]]
+        if cells:
+            rows = [(shorten(name, 60), *values) for name, values in cells]
+            print_table((title, *shown), rows, caption=caption)
 
 
 def _cells(change: Change, alpha: float) -> list[Any]:

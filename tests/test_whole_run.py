@@ -11,7 +11,7 @@ from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Message
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader, read_context
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")
 ROOMS = {"rooms": [{"room": "14B", "price": 90}], "total": 1}
@@ -165,22 +165,6 @@ def test_no_text_of_a_run_is_saved(tmp_path):
     create("dtdr-f").fit(log).save(tmp_path / "model")
     for path in (tmp_path / "model").iterdir():
         assert secret.lower().encode() not in path.read_bytes().lower()
-
-
-def show(call_id: str, room: object) -> ToolCall:
-    return ToolCall(call_id, "show", {"room": room}, {"room": "nice"}, "ok")
-
-
-def test_what_kind_of_identifier_a_query_has_is_read_and_whether_a_call_was_given_it():
-    def words(query):
-        before = (show("1", "AB12C3"), Message("assistant", "Which one?"))
-        return set(read_context(query, before, {}).words.tolist())
-
-    none, new, given = words("that one"), words("ZZ99Z9"), words("AB12C3")
-    assert len(new - none) == len(given - none) == 1
-    assert new != given
-    assert words("QQ77Q7") == new
-    assert words("mia_li_3668") not in (none, new, given)
 
 
 def rooms_log(runs: int) -> list[Demonstration]:

@@ -63,7 +63,6 @@ def test_no_steps_have_no_calibration_error():
         (([0.5], [1, 0]), "1 confidences but 2 outcomes"),
         (([1.5], [1]), "from 0 to 1"),
         (([math.nan], [1]), "from 0 to 1"),
-        (([0.5], [1], 0), "bins is 0"),
     ],
 )
 def test_what_is_no_confidence_is_refused(arguments, said):

@@ -157,7 +157,7 @@ MISUSE = {
     "erase": {"DATA --group ''": "the group is empty"},
     "advise": {
         "model DATA --top 0": "--top",
-        "model DATA --set tool_tokens=-1": "the tokens of 'tool' are -1",
+        "model DATA --set tool_tokens=-1": "tool_tokens is -1; it must be at least 0",
         "model DATA --set tokens=1": "unknown key of --set 'tokens'; choose one of",
         "model none.jsonl": "cannot read none.jsonl",
     },

@@ -95,8 +95,8 @@ def test_steps_of_one_plan_count_as_one_observation():
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        (plans_of([GOOD] * 3), plans_of([GOOD] * 2), "step 0 of plan 'p2' is in the first only"),
-        (plans_of([GOOD]), plans_of([GOOD], acceptable=["beta"]), "has another call or other acc"),
+        (plans_of([GOOD] * 3), plans_of([GOOD] * 2), "step 0 of plan 'p2' is in one"),
+        (plans_of([GOOD]), plans_of([GOOD], acceptable=["beta"]), "step 0 of plan 'p0'"),
         (make_log([]), make_log([]), "nothing to compare"),
     ],
 )

@@ -161,7 +161,6 @@ def test_a_log_of_another_run_is_not_continued(retriever, tmp_path):
     [
         (lambda lines: ["{}"], "not a planning run log"),
         (lambda lines: [lines[0].replace('"format_version": 1', '"format_version": 7')], "version"),
-        (lambda lines: [lines[0].replace('"icl"', '"lci"')], "lacks 'icl'"),
         (lambda lines: [lines[0], "{}", *lines[2:]], "damaged"),
         (lambda lines: [lines[0], "oops", *lines[2:]], "damaged"),
     ],

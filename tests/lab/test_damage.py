@@ -22,7 +22,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.run_log_file import read_run_log
 from tests.command_line import is_one_sentence
-from tests.crafted import VALUES, places
+from tests.crafted import CHANGES, change, change_array
 from tests.lab.labs import in_this_process, run, write_data
 
 
@@ -130,17 +130,8 @@ def test_a_report_of_a_damaged_cache_is_made_or_one_sentence(cache, tmp_path, ki
 
 
 def change_json(path, data):
-    """Put something else, or nothing, in one place of a JSON file."""
-    value = json.loads(path.read_bytes())
-    *outer, last = data.draw(st.sampled_from(places(value)[1:]))
-    inner = value
-    for key in outer:
-        inner = inner[key]
-    if data.draw(st.integers(0, 4)):
-        inner[last] = data.draw(VALUES)
-    else:
-        del inner[last]
-    path.write_bytes(json.dumps(value).encode())
+    """Put something else, or nothing, in a few places of a JSON file."""
+    path.write_bytes(json.dumps(change(json.loads(path.read_bytes()), data.draw)).encode())
 
 
 def change_log(path, data):
@@ -148,32 +139,14 @@ def change_log(path, data):
     with np.load(path) as members:
         arrays = dict(members)
     name = data.draw(st.sampled_from(sorted(arrays)))
-    array = arrays[name]
     if name == "header":
-        value = json.loads(array.tobytes())
-        *outer, last = data.draw(st.sampled_from(places(value)[1:]))
-        inner = value
-        for key in outer:
-            inner = inner[key]
-        inner[last] = data.draw(VALUES)
-        arrays[name] = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        header = change(json.loads(arrays[name].tobytes()), data.draw)
+        arrays[name] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     else:
-        change = data.draw(
-            st.sampled_from(["nan", "empty", "short", "flat", "text", "far", "drop"])
-        )
-        with np.errstate(all="ignore"):
-            arrays[name] = {
-                "nan": lambda: array.astype(float) * np.nan,
-                "empty": lambda: array[:0],
-                "short": lambda: array[:1],
-                "flat": lambda: array.ravel(),
-                "text": lambda: array.astype("U4"),
-                "far": lambda: np.full_like(array, 120),
-                "drop": lambda: array,
-            }[change]()
-        if change == "drop":
-            del arrays[name]
-        elif change == "empty" and data.draw(st.booleans()):
+        kind = data.draw(st.sampled_from(CHANGES))
+        changed = change_array(arrays.pop(name), kind, data.draw)
+        arrays |= {} if changed is None else {name: changed}
+        if kind == "empty" and data.draw(st.booleans()):
             arrays |= {key: item[:0] for key, item in arrays.items() if key != "header"}
     np.savez_compressed(path, **arrays)
 

@@ -75,11 +75,10 @@ def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out
     store = Store(tmp_path)
     options = Options(quick=True, plans=30, datasets=["bundled"], encoders=["lexical"])
     with in_this_process():
-        found = run_lab(["paper-weights"], options, lab="l", store=store, command="x")
+        found = run_lab(["paper-retrieval"], options, lab="l", store=store, command="x")
     assert found.failed == []
     text = to_markdown(build_report(store, "l")[0])
-    assert "Steps at which the retriever is unsure" in text
-    assert "| dtdr-c (paper, clusters 1) | 0." in text
+    assert "| dtdr-c (paper) | 0." in text
     assert "the runs that ask an LLM: name one with --llm" in text
     with pytest.raises(InputError, match="name one with --llm"):
         run_lab(["downstream"], options, lab="l", store=store, command="x")

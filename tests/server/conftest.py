@@ -1,5 +1,5 @@
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("msgspec", reason="the HTTP server needs the extra 'server'")
 pytest.importorskip("httpx2", reason="these tests speak HTTP with httpx2")
 
-from dtdr.cli import run
 from tests.server import serving
 
 
@@ -34,17 +33,3 @@ def served(fitted: Path) -> Iterator[serving.Served]:
 def model(fitted: Path, tmp_path: Path) -> Path:
     """A small model of a test's own."""
     return shutil.copytree(fitted, tmp_path / "mail")
-
-
-@pytest.fixture
-def dtdr(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command in this process; its exit code, standard output and standard error."""
-    monkeypatch.setattr("dtdr.net.server_logs.configure", lambda: None)
-
-    def command(*arguments: object) -> tuple[int, str, str]:
-        code = run([*map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return command

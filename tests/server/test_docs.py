@@ -47,13 +47,13 @@ def test_the_python_example_ranks(served):
     assert then.startswith("('")
 
 
-def test_every_endpoint_and_option_of_the_page_is_there(dtdr, served):
+def test_every_endpoint_and_option_of_the_page_is_there(cli, served):
     paths = served.get("/openapi.json").json()["paths"]
     for path in re.findall(r"`(?:[A-Z`, ]+ )?(/(?:v1/)?[a-z/{}]+)`", PAGE):
         known = {re.sub(r"{\w+}", "{}", item) for item in paths} | {"/docs", "/openapi.json"}
         known |= {"/save"}
         assert re.sub(r"{\w+}", "{}", path) in known, path
-    help_text = dtdr("serve", "--help")[1] + dtdr("keys", "create", "--help")[1]
+    help_text = cli("serve", "--help")[1] + cli("keys", "create", "--help")[1]
     for option in set(re.findall(r"--[a-z][a-z-]+", PAGE.split("## Speed")[0])):
         assert option in help_text, option
 

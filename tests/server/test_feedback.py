@@ -174,7 +174,7 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning):
         ({"calls": ["end"]}, "reserved"),
         ({"calls": [{"id": "1", "tool": "a"}, {"id": "1", "tool": "b"}]}, "share the id"),
         ({"calls": [reference]}, "'9'"),
-        ({"calls": ["a"], "links": [["1", "7"]]}, "demonstrations.1"),
+        ({"calls": ["a"], "links": [["1", "7"]]}, "demonstration 1: "),
     ):
         bodies = [DEMONSTRATION, {"query": "q", **wrong}]
         refused = learning.post("/v1/feedback", {"demonstrations": bodies})

@@ -214,19 +214,19 @@ def test_a_file_that_is_no_key_file_is_an_error_that_names_it(tmp_path, text):
         read_keys(path)
 
 
-def test_keys_are_made_listed_and_revoked_on_the_command_line(dtdr, tmp_path):
+def test_keys_are_made_listed_and_revoked_on_the_command_line(cli, tmp_path):
     path = tmp_path / "keys.json"
-    code, key, said = dtdr("keys", "create", path, "--role", "admin", "--note", "refit")
+    code, key, said = cli("keys", "create", path, "--role", "admin", "--note", "refit")
     assert code == 0
     assert key.startswith("dtdr_")
     assert len(key.strip()) > 40
     assert is_one_sentence(said)
     found = KeyFile(path).find(key.strip())
     assert found is not None
-    code, listed, _ = dtdr("keys", "list", path, "--json")
+    code, listed, _ = cli("keys", "list", path, "--json")
     assert [item["note"] for item in json.loads(listed)["keys"]] == ["refit"]
     assert key.strip() not in listed
-    assert "admin" in dtdr("keys", "list", path)[1]
-    assert dtdr("keys", "revoke", path, "nope")[0] == 2
-    assert dtdr("keys", "revoke", path, found.id)[0] == 0
+    assert "admin" in cli("keys", "list", path)[1]
+    assert cli("keys", "revoke", path, "nope")[0] == 2
+    assert cli("keys", "revoke", path, found.id)[0] == 0
     assert read_keys(path) == ()

@@ -178,9 +178,9 @@ def is_listening(host: str, port: int) -> bool:
     return True
 
 
-def test_a_port_in_use_is_one_sentence(dtdr, fitted):
+def test_a_port_in_use_is_one_sentence(cli, fitted):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, out, said = dtdr("serve", fitted, "--port", taken.getsockname()[1])
+        code, out, said = cli("serve", fitted, "--port", taken.getsockname()[1])
     assert (code, out) == (2, "")
     assert is_one_sentence(said)
     assert "already in use" in said

@@ -40,6 +40,20 @@ def replicas(fitted, redis_server):
         yield first, second
 
 
+@pytest.fixture
+def client(redis_server):
+    """A client of the Redis that the replicas share."""
+    import redis
+
+    with redis.from_url(redis_server.url) as client:
+        yield client
+
+
+def name_of(path, owner=""):
+    """The name of a session's list in Redis."""
+    return f"dtdr:session:4:{owner}:" + path.rsplit("/", 1)[1]
+
+
 def test_every_server_answers_every_step_as_one_process_does(replicas, served):
     first, second = replicas
     for given in ({}, {"before": BEFORE, "history": [CALL]}):
@@ -56,20 +70,16 @@ def test_every_server_answers_every_step_as_one_process_does(replicas, served):
             assert ranked == answers[1]["ranking"]
 
 
-def test_a_session_takes_about_a_kilobyte_of_redis(replicas, redis_server):
-    import redis
-
+def test_a_session_takes_about_a_kilobyte_of_redis(replicas, client):
     text = json.dumps([{"title": f"Report {n}", "pages": n * 7} for n in range(200)])
-    with redis.from_url(redis_server.url) as client:
-        for output, most in (("", 1_000), (text[:200], 2_500), (text, 10_000)):
-            path = replicas[0].open_session(before=BEFORE)
-            for _ in range(4):
-                call = {"tool": "read_file", "output": output} if output else "read_file"
-                replicas[0].post(f"{path}/call", {"tools": [call]})
-            name = "dtdr:session:4::" + path.rsplit("/", 1)[1]
-            assert 0 < client.pttl(name) <= 1_800_000
-            assert client.llen(name) == 5
-            assert client.memory_usage(name, samples=0) < most
+    for output, most in (("", 1_000), (text[:200], 2_500), (text, 10_000)):
+        path = replicas[0].open_session(before=BEFORE)
+        for _ in range(4):
+            call = {"tool": "read_file", "output": output} if output else "read_file"
+            replicas[0].post(f"{path}/call", {"tools": [call]})
+        assert 0 < client.pttl(name_of(path)) <= 1_800_000
+        assert client.llen(name_of(path)) == 5
+        assert client.memory_usage(name_of(path), samples=0) < most
 
 
 def test_servers_that_tell_a_session_of_calls_at_once_lose_and_repeat_none(replicas):
@@ -129,21 +139,14 @@ def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):
     assert first.post("/v1/sessions/nonsense/rank", {}).status_code == 404
 
 
-def test_a_session_expires_everywhere(fitted, redis_server):
+def test_a_session_expires_everywhere(fitted, redis_server, client):
     settings = serving.settings(fitted, session_store=redis_server.url, session_seconds=1.0)
     with serving.serve(settings) as first, serving.serve(settings) as second:
         path = first.open_session()
         assert second.post(f"{path}/rank", {}).status_code == 200
-        serving.wait_until(lambda: not is_there(redis_server, path))
+        serving.wait_until(lambda: not client.exists(name_of(path)))
         assert first.post(f"{path}/rank", {}).status_code == 404
         assert second.post(f"{path}/call", {"tools": ["read_file"]}).status_code == 404
-
-
-def is_there(redis_server, path):
-    import redis
-
-    with redis.from_url(redis_server.url) as client:
-        return client.exists("dtdr:session:4::" + path.rsplit("/", 1)[1])
 
 
 def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
@@ -159,33 +162,28 @@ def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
 
 
 @pytest.mark.parametrize("entry", [b"not JSON", b'{"model":"mail"}', "no list"])
-def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis_server, entry):
-    import redis
-
-    name = "dtdr:session:4::damaged"
-    with redis.from_url(redis_server.url) as client:
-        client.set(name, "x") if entry == "no list" else client.rpush(name, entry)
-        refused = replicas[0].post("/v1/sessions/damaged/rank", {})
-        client.delete(name)
+def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, client, entry):
+    name = name_of("/v1/sessions/damaged")
+    client.set(name, "x") if entry == "no list" else client.rpush(name, entry)
+    refused = replicas[0].post("/v1/sessions/damaged/rank", {})
+    client.delete(name)
     assert refused.status_code == 404
     assert "open it again" in refused.json()["error"]["message"]
 
 
-def test_the_request_of_another_key_does_not_prolong_a_session(fitted, redis_server, tmp_path):
-    import redis
-
+def test_another_keys_request_does_not_prolong_a_session(fitted, redis_server, client, tmp_path):
     (mine, entry), (other, _) = [create_key(tmp_path / "keys.json") for _ in range(2)]
     settings = serving.settings(fitted, session_store=redis_server.url, keys=tmp_path / "keys.json")
-    with serving.serve(settings) as served, redis.from_url(redis_server.url) as client:
-        headers = {"X-API-Key": mine}
-        session = served.post("/v1/sessions", {"query": QUERY}, headers=headers).json()["session"]
-        name = f"dtdr:session:4:{entry.id}:{session}"
+    with serving.serve(settings) as served:
+        served.http.headers = {"X-API-Key": mine}
+        path = served.open_session()
+        name = name_of(path, entry.id)
         client.pexpire(name, 100_000)
         for method in ("GET", "DELETE"):
-            path, wrong = f"/v1/sessions/{session}", {"X-API-Key": other}
-            assert served.http.request(method, path, headers=wrong).status_code == 404
+            refused = served.http.request(method, path, headers={"X-API-Key": other})
+            assert refused.status_code == 404
         assert 0 < client.pttl(name) <= 100_000
-        assert served.get(f"/v1/sessions/{session}", headers=headers).status_code == 200
+        assert served.get(path).status_code == 200
         assert client.pttl(name) > 100_000
 
 

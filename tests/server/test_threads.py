@@ -81,7 +81,7 @@ def test_a_short_step_is_ranked_at_once(planning, watch):
         ("/v1/calls", {"query": QUERY}, ArgumentModel, "fill"),
         ("session/calls", {}, ArgumentModel, "fill"),
         ("/v1/mask/openai", {"request": REQUEST}, masks, "ToolMask"),
-        ("/v1/feedback", {"demonstrations": [TAUGHT]}, model_routes, "_demonstration"),
+        ("/v1/feedback", {"demonstrations": [TAUGHT]}, model_routes, "_record"),
     ],
 )
 def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path, body, owner, name):

@@ -38,7 +38,9 @@ def inspect(
     arguments = description.get("arguments")
     try:
         facts = _facts(description)
-        thresholds = [] if arguments is None else _thresholds(arguments)
+        names = ("exact", "probability", "calls")
+        filled = [] if arguments is None else arguments["thresholds"]
+        thresholds = [[float(item[name]) for name in names] for item in filled]
         values = [] if arguments is None else list(_values(arguments))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"the configuration of {model} is damaged; fit it again") from error
@@ -59,12 +61,6 @@ def inspect(
         print_table(("Tool", "Argument", "Values"), values, title=title)
     elif arguments is not None:
         say("The model has no values of arguments.")
-
-
-def _thresholds(arguments: dict[str, Any]) -> list[list[float]]:
-    """The share of exact calls from a probability, and their number."""
-    names = ("exact", "probability", "calls")
-    return [[float(item[name]) for name in names] for item in arguments["thresholds"]]
 
 
 def _values(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -115,7 +115,9 @@ def run(
         raise InputError("name a suite, or all; 'dtdr lab list' shows them")
     if quick and full:
         raise InputError("--quick runs less than usual and --full more; leave one out")
-    lab = own_name(data.absolute()) if data else _lab_name(suites, quick)
+    # Runs of the paper's settings and of this project's are reported apart.
+    name = "paper" if "paper" in suites else "published"
+    lab = own_name(data.absolute()) if data else f"{name}-quick" if quick else name
     chosen = Options(
         quick=quick and data is None,
         file=data,
@@ -186,12 +188,6 @@ def report(
     say(f"{' and '.join(map(str, paths))}: {len(page.sections)} sections")
     if failures := results.failures():
         note(f"{plural(len(failures), 'run')} without a result; the report says why")
-
-
-def _lab_name(suites: list[str], quick: bool) -> str:
-    """Runs of the paper's settings and of this project's are reported apart."""
-    name = "paper" if "paper" in suites else "published"
-    return f"{name}-quick" if quick else name
 
 
 def _command() -> str:

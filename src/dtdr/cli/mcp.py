@@ -37,7 +37,6 @@ def mcp(
     redact: bool = True,
     outputs: bool = True,
     prefetch: bool = False,
-    pin: Path | None = None,
     setup: str | None = None,
     write: bool = False,
 ) -> None:
@@ -65,7 +64,6 @@ def mcp(
         outputs: With --learn: write the outputs of calls, too.
         prefetch: Make predicted calls while the LLM thinks. Only tools under "prefetch" in the
             config are called early; without that list, tools that their server marks as read-only.
-        pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
         write: With --setup, write the files instead of printing them. Codex reads them from
@@ -97,7 +95,6 @@ def mcp(
         redact=redact,
         outputs=outputs,
         prefetch=PrefetchBounds() if prefetch else None,
-        pin=pin,
     )
     _serve(Gateway(load(model), specs, options), http)
 
@@ -123,7 +120,7 @@ def _gateway_command(words: list[str]) -> list[str]:
         if kept and kept[-1] == "--setup":
             kept.pop()
         elif word != "--write" and not word.startswith("--setup="):
-            is_path = kept[-1:] in (["mcp"], ["--config"], ["--learn"], ["--pin"])
+            is_path = kept[-1:] in (["mcp"], ["--config"], ["--learn"])
             kept.append(os.path.abspath(word) if is_path and word[0] != "-" else word)
     kept += [] if "--top" in kept else ["--top", str(TOP)]
     kept += [] if "--whole-run" in kept else ["--whole-run"]

@@ -208,8 +208,8 @@ def retriever_keywords(
         if not takers and key != "seed":
             known = {item for name in asked for item in accepted[name]}
             raise unknown_choice("parameter", parameter, known)
-        if parameter == "encoder":
-            _check_encoder(value)
+        if parameter == "encoder" and str(value).partition(":")[0] not in encoders.NAMES:
+            raise unknown_choice("encoder", str(value), encoders.NAMES)
         for name in takers:
             if expected := expected_type(name, parameter, value):
                 raise _wrong_value(key, value, expected)
@@ -223,8 +223,3 @@ LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
 def needs_llm(name: str) -> bool:
     """Whether a retriever cannot run without an LLM, which only Python and ``dtdr lab`` give."""
     return "llm" in signature(retriever_class(name)).parameters
-
-
-def _check_encoder(name: object) -> None:
-    if str(name).partition(":")[0] not in encoders.NAMES:
-        raise unknown_choice("encoder", str(name), encoders.NAMES)

@@ -69,13 +69,6 @@ def _map_references(value: Any, change: Callable[[Mapping[str, Any]], Any]) -> A
     return value
 
 
-def rename_references(value: Any, names: Mapping[str, str]) -> Any:
-    """The JSON value with other ids in its references; an id without a new name stays."""
-    return _map_references(
-        value, lambda item: {**item, "$ref": names.get(str(item["$ref"]), item["$ref"])}
-    )
-
-
 def without_references(value: Any) -> Any:
     """The JSON value with every reference replaced by the same placeholder."""
     return _map_references(value, lambda _: {"$ref": ""})
@@ -201,10 +194,15 @@ def in_sequence(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 def renumber_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """The calls of a plan with ids from 1, as in runs, and references by these."""
     ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
-    arguments = (rename_references(call.arguments, ids) for call in calls)
+
+    def rename(reference: Mapping[str, Any]) -> dict[str, Any]:
+        return {**reference, "$ref": ids.get(str(reference["$ref"]), reference["$ref"])}
+
     return [
-        msgspec.structs.replace(call, id=ids[call.id], arguments=changed)
-        for call, changed in zip(calls, arguments, strict=True)
+        msgspec.structs.replace(
+            call, id=ids[call.id], arguments=_map_references(call.arguments, rename)
+        )
+        for call in calls
     ]
 
 

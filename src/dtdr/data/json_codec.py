@@ -6,7 +6,6 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -72,29 +71,15 @@ def dumps(value: Any) -> bytes:
     """
     try:
         encoded: bytes = _encode(value)
-        if b"null" not in encoded or _is_finite(value):  # msgspec writes NaN as null
-            return encoded
-        return dumps(as_json(value))
+        if b"null" in encoded:  # msgspec writes NaN as null, which raises here
+            json.dumps(value, allow_nan=False)
+        return encoded
     except (TypeError, ValueError):  # half surrogates; keys that are neither texts nor numbers
         value = as_json(value)
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether no number in a JSON value is NaN or infinity."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, float) and not math.isfinite(item):
-            return False
-        if isinstance(item, Mapping):
-            pending += item.values()
-        elif isinstance(item, (list, tuple)):
-            pending += item
-    return True
 
 
 def as_json(value: Any) -> Any:

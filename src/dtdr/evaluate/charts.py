@@ -23,20 +23,8 @@ one of 1600 px."""
 
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 46
 
-SERIES = {
-    "dtdr-f": 0,
-    "dtdr-l": 1,
-    "dtdr-c": 2,
-    "lr": 3,
-    "dr": 4,
-    "tgr": 5,
-    "qts": 6,
-    "bm25": 7,
-    "random": 8,
-}
-"""Number of a series' colour; the colours are in charts.css."""
-
-COLOURS = 9
+SERIES = ("dtdr-f", "dtdr-l", "dtdr-c", "lr", "dr", "tgr", "qts", "bm25", "random")
+"""Each has its place as the number of its colour; the colours are in charts.css."""
 
 _SHAPES = (
     "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
@@ -57,7 +45,8 @@ def css() -> str:
 def series_class(name: str) -> str:
     """The class of a series; an unknown name keeps its own colour."""
     first = name.split(" ")[0].rstrip(",")
-    return f"c{SERIES.get(first, zlib.crc32(name.encode()) % COLOURS)}"
+    own = zlib.crc32(name.encode()) % len(SERIES)
+    return f"c{SERIES.index(first) if first in SERIES else own}"
 
 
 @dataclass(frozen=True, slots=True)

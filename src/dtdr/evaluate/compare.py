@@ -92,19 +92,12 @@ def _require_same_steps(first: RunLog, second: RunLog) -> None:
     left, right = _steps(first), _steps(second)
     if not left and not right:
         raise InputError("the runs have no step; there is nothing to compare")
-    only = sorted(left.keys() ^ right.keys())
-    if only:
-        plan, number = only[0]
-        side = "first" if only[0] in left else "second"
-        raise InputError(
-            f"the runs are not about the same steps: step {number} of plan {plan!r} is in the "
-            f"{side} only; compare runs of one dataset and split"
-        )
-    for (plan, number), step in left.items():
-        if step != right[plan, number]:
+    for plan, number in sorted(left.keys() | right.keys()):
+        if left.get((plan, number)) != right.get((plan, number)):
             raise InputError(
-                f"the runs are not about the same steps: step {number} of plan {plan!r} has "
-                "another call or other acceptable tools; compare runs of one dataset and split"
+                f"the runs are not about the same steps: step {number} of plan {plan!r} is in one "
+                "of them only, or has another call or other acceptable tools; compare runs of one "
+                "dataset and split"
             )
 
 

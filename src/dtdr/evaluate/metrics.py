@@ -41,14 +41,6 @@ def f1(log: RunLog) -> Floats:
     return scores
 
 
-def log_reciprocal_rank(log: RunLog) -> Floats:
-    """One over the rank of the call that the log made next, the end of the plan included.
-
-    Of parallel calls, as far as their steps are known, the best ranked counts.
-    """
-    return np.reciprocal(log.log_rank)
-
-
 def tool_top1(log: RunLog) -> Floats:
     """Whether the best tool, the end of the plan aside, is what the log called next."""
     return np.where(log.ends, np.nan, (_tool_ranks(log) == 1).any(axis=1))
@@ -98,7 +90,7 @@ _METRICS: dict[str, Metric] = {
     "f1": f1,
     "top1": hit_at(1),  # paper, Table "Top-1 tool retrieval accuracy"
     "log_top1": lambda log: np.where(log.log_rank == 1, 1.0, 0.0),
-    "log_mrr": log_reciprocal_rank,
+    "log_mrr": lambda log: np.reciprocal(log.log_rank),
     "tool_top1": tool_top1,
 }
 _METRICS_AT: dict[str, Callable[[int], Metric]] = {

@@ -174,15 +174,10 @@ def next_call_tables(
         "Tool recall@5": "tool_recall",
         "End AUROC": "end_auroc",
     }
-    others = {"Other run": "other_run", "Here": "model"}
-    if not any(agreements for _, _, agreements in methods):
-        others = {}
+    has_others = any(agreements for _, _, agreements in methods)
+    others = {"Other run": "other_run", "Here": "model"} if has_others else {}
     rows = [
-        [
-            name,
-            *(_mean([getattr(one, key) for one in scores]) for key in columns.values()),
-            *(_mean([getattr(one, key) for one in agreements]) for key in others.values()),
-        ]
+        [name, *_means(scores, columns.values()), *_means(agreements, others.values())]
         for name, scores, agreements in methods
     ]
     caption = (
@@ -212,13 +207,14 @@ def next_call_tables(
 
 def calibration_table(methods: Sequence[tuple[str, Sequence[NextCalls], object]]) -> Table:
     """Calibration errors of each method, over its splits."""
-    rows = [
-        [name, _mean([one.ece for one in scores]), _mean([one.end_ece for one in scores])]
-        for name, scores, _ in methods
-    ]
+    rows = [[name, *_means(scores, ("ece", "end_ece"))] for name, scores, _ in methods]
     columns = [Column("Method"), *numeric("ECE", "End ECE")]
     caption = f"ECE: calibration error of the confidence, {BINS} bins; End: of P(end)."
     return Table(columns, rows, "Calibration", caption)
+
+
+def _means(records: Sequence[Record], names: Iterable[str]) -> list[Cell]:
+    return [_mean([getattr(one, name) for one in records]) for name in names]
 
 
 def _mean(values: Sequence[float | None]) -> Cell:

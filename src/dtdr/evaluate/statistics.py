@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import InputError, check_at_least
+from dtdr.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,24 +52,17 @@ class Proportion:
 
 
 def proportion(outcomes: Iterable[bool]) -> Proportion:
-    """The share of true outcomes."""
+    """The share of true outcomes, which are taken as independent."""
     listed = list(outcomes)
     if not listed:
         return Proportion(math.nan, math.nan, math.nan, 0)
-    value = sum(listed) / len(listed)
-    return Proportion(value, *wilson_interval(value, len(listed)), len(listed))
-
-
-def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """95 % interval of a share of ``count`` independent cases (Wilson 1927)."""
-    centre = share + _Z**2 / (2 * count)
-    spread = _Z * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    count, value = len(listed), sum(listed) / len(listed)
+    centre = value + _Z**2 / (2 * count)
+    spread = _Z * math.sqrt(value * (1 - value) / count + _Z**2 / (4 * count**2))
     scale = 1 + _Z**2 / count
     # Rounding must leave neither 0 to 1 nor the share itself outside.
-    return (
-        max(0.0, min((centre - spread) / scale, share)),
-        min(1.0, max((centre + spread) / scale, share)),
-    )
+    low = max(0.0, min((centre - spread) / scale, value))
+    return Proportion(value, low, min(1.0, max((centre + spread) / scale, value)), count)
 
 
 def over_splits(values: Sequence[float]) -> Interval:
@@ -152,34 +145,29 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def calibration_error(
-    confidences: npt.ArrayLike, outcomes: npt.ArrayLike, bins: int = BINS
-) -> float:
+def calibration_error(confidences: npt.ArrayLike, outcomes: npt.ArrayLike) -> float:
     """Expected calibration error: mean distance of accuracy from confidence, weighted by steps.
 
     Args:
-        confidences: shape (n,), each from 0 to 1, in bins of equal width; one on an edge is in the
-            lower bin.
+        confidences: shape (n,), each from 0 to 1, in ``BINS`` of equal width; one on an edge is in
+            the lower bin.
         outcomes: shape (n,): 1 where the best tool was acceptable, else 0.
-        bins: how many.
 
     Returns:
         From 0 to 1, 0 is best; NaN without steps.
 
     Raises:
-        InputError: the two differ in length, a confidence is outside of 0 to 1, or there are no
-            bins.
+        InputError: the two differ in length, or a confidence is outside of 0 to 1.
     """
     confidence, right = np.asarray(confidences, np.float64), np.asarray(outcomes, np.float64)
     if confidence.shape != right.shape:
         raise InputError(f"{confidence.size} confidences but {right.size} outcomes were given")
-    check_at_least(1, bins=bins)
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise InputError("a confidence must be from 0 to 1")
     if not confidence.size:
         return float("nan")
-    place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence)
-    sums, hits = (np.bincount(place, values, bins) for values in (confidence, right))
+    place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)
+    sums, hits = (np.bincount(place, values, BINS) for values in (confidence, right))
     return float(np.abs(hits - sums).sum() / confidence.size)
 
 

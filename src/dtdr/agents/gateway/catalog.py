@@ -62,21 +62,17 @@ class Names:
     Args:
         upstreams: names of all configured upstreams.
         reserved: names of the gateway itself.
-        offered: ``(upstream, name)`` of what was offered before.
     """
 
     def __init__(
         self,
         upstreams: Iterable[str],
         reserved: Iterable[str] = (),
-        offered: Iterable[tuple[str, str]] = (),
     ) -> None:
         self._upstreams = tuple(upstreams)
         self._prefixes = tuple(f"{name}{SEPARATOR}" for name in self._upstreams)
         self._reserved = frozenset(reserved)
         self._offers: dict[str, set[str]] = {}
-        for upstream, raw_name in offered:
-            self._offers.setdefault(raw_name, set()).add(upstream)
 
     def assign(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]]

@@ -86,8 +86,6 @@ class GatewayOptions:
         redact: scrub secrets and personal data from it.
         outputs: whether it keeps the calls' outputs.
         prefetch: make predicted calls of read-only tools early; None makes none.
-        pin: file of the digests of the tools' definitions; a tool with another definition is
-            refused. None accepts changed definitions and logs them.
     """
 
     policy: ToolPolicy = DEFAULT_POLICY
@@ -96,7 +94,6 @@ class GatewayOptions:
     redact: bool = True
     outputs: bool = True
     prefetch: PrefetchBounds | None = None
-    pin: Path | None = None
 
     def __post_init__(self) -> None:
         if self.whole_run:

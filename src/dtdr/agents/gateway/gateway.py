@@ -15,7 +15,6 @@ from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
-from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
@@ -33,6 +32,9 @@ does not wait again for a client that did not."""
 
 CLEAN_UP_SECONDS = 15.0
 """How often the gateway ends silent runs and forgets silent clients."""
+
+CLOSE_SECONDS = 5.0
+"""How long the gateway waits for its servers to end."""
 
 START_SECONDS = 15.0
 """How long clients wait for slow servers at the start. Clients commonly give a server 30 to 60 s to
@@ -68,13 +70,11 @@ class Gateway:
         if options.learn is not None:
             self._recorder = Recorder(options.learn, redact=options.redact, outputs=options.outputs)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
-        self.pins = Pins(options.pin)
         require_distinct(specs)
         names = [spec.name for spec in specs]
         # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
-        self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
-        self._definitions: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        self.catalog = Catalog(self.ranker.knows, names, reserved)
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
@@ -96,9 +96,9 @@ class Gateway:
         """Keep the servers connected while the block runs; yields once each was tried."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            self._connections, self._disconnected = anyio.CancelScope(), anyio.Event()
             try:
-                for upstream in self.upstreams.values():
-                    tasks.start_soon(upstream.run)
+                tasks.start_soon(self._connect)
                 tasks.start_soon(self._clean_up)
                 await self._wait_for_servers(START_SECONDS)
                 self._has_started = True
@@ -110,16 +110,24 @@ class Gateway:
                 tasks.cancel_scope.cancel()
 
     async def close(self) -> None:
-        """End and record every run.
-
-        It does not wait until the servers are closed, which takes seconds that the process which
-        started the gateway may not give it.
-        """
+        """End and record every run, and then close the servers, which may take seconds."""
         self._tasks = None
         for state in self.clients:
             self.clients.forget(state.key)
         if self._recorder is not None:
             await self._recorder.close()
+        self._connections.cancel()
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            await self._disconnected.wait()
+
+    async def _connect(self) -> None:
+        try:
+            with self._connections:
+                async with anyio.create_task_group() as servers:
+                    for upstream in self.upstreams.values():
+                        servers.start_soon(upstream.run)
+        finally:
+            self._disconnected.set()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
         """As ``Catalog.owner``, but waits for servers that are still starting."""
@@ -281,8 +289,7 @@ class Gateway:
 
     # -- the tools of upstreams --------------------------------------------------------------------
 
-    async def _tools_changed(self, upstream: Upstream) -> None:
-        self._definitions[upstream.name] = self.pins.accept(upstream.name, upstream.tools)
+    async def _tools_changed(self) -> None:
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
@@ -294,7 +301,7 @@ class Gateway:
 
     def _rebuild(self) -> None:
         up = [item.name for item in self.upstreams.values() if item.is_up]
-        self.catalog.rebuild(self._definitions, up)
+        self.catalog.rebuild({item.name: item.tools for item in self.upstreams.values()}, up)
         self._version += 1
         for state in self.clients:
             self.schedule_refresh(state)

@@ -38,13 +38,7 @@ _QUESTION = "question"
 
 RawResult = dict[str, Any]
 
-InputAnswer = (
-    types.CreateMessageResult
-    | types.CreateMessageResultWithTools
-    | types.ElicitResult
-    | types.ListRootsResult
-    | types.ErrorData
-)
+InputAnswer = types.InputResponse | types.ErrorData
 """A client's answer to a server's question."""
 
 Caller = tuple[Context, "OpenCall | None"]
@@ -52,6 +46,9 @@ Caller = tuple[Context, "OpenCall | None"]
 
 OpenCalls = dict[tuple[str, Any], "OpenCall"]
 """Calls that wait for their client's answer to a question, by client and state."""
+
+_Question = tuple[types.ServerRequest, asyncio.Future[InputAnswer]]
+"""A question of a server, and the future of its answer."""
 
 
 async def forward_question(
@@ -114,10 +111,8 @@ class OpenCall:
 
     def __init__(self, result: Coroutine[Any, Any, RawResult]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._questions: asyncio.Queue[types.ServerRequest | None] = asyncio.Queue()
-        self._answers: asyncio.Queue[InputAnswer] = asyncio.Queue()
-        self._asking = asyncio.Lock()  # one question at a time
-        self._asked: types.ServerRequest | None = None
+        self._questions: asyncio.Queue[_Question | None] = asyncio.Queue()
+        self._asked: _Question | None = None
         self._given_up: asyncio.TimerHandle | None = None
         self._result = self._loop.create_task(result)
         self._result.add_done_callback(self._end)
@@ -134,19 +129,22 @@ class OpenCall:
         if call is None or call._given_up is None or call._asked is None:
             return None
         call._given_up.cancel()
+        request, answered = call._asked
         responses = sent.get("inputResponses")
         answer = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
         try:
-            call._answers.put_nowait(_answer_type(call._asked).model_validate(answer))
+            result = _answer_type(request).model_validate(answer)
         except ValidationError:
-            call._answers.put_nowait(_refuse("no answer was given", types.INVALID_PARAMS))
+            result = _refuse("no answer was given", types.INVALID_PARAMS)
+        if not answered.done():  # the server may have taken its question back
+            answered.set_result(result)
         return call
 
     async def ask(self, request: types.ServerRequest) -> InputAnswer:
         """The client's answer to a question of the server."""
-        async with self._asking:
-            self._questions.put_nowait(request)
-            return await self._answers.get()
+        answered: asyncio.Future[InputAnswer] = self._loop.create_future()
+        self._questions.put_nowait((request, answered))
+        return await answered
 
     async def outcome(self, waiting: OpenCalls, context: Context) -> RawResult:
         """The server's result, or its next question in the form of 2026-07-28."""
@@ -171,7 +169,7 @@ class OpenCall:
         self._given_up = self._loop.call_later(ANSWER_SECONDS, give_up)
         return {
             "resultType": "input_required",
-            "inputRequests": {_QUESTION: _to_json(self._asked)},
+            "inputRequests": {_QUESTION: _to_json(self._asked[0])},
             "requestState": state,
         }
 

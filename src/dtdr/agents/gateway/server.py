@@ -122,8 +122,6 @@ class GatewayServer(Server[Any]):
             return _problem(f"{error}; the call was not made")
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
-        if refusal := gateway.pins.refusal(*owner):
-            return _problem(refusal)
         call = self._begin(state, gateway.catalog.name_of(*owner), params)
         state.running += 1
         try:

@@ -117,7 +117,7 @@ class Upstream:
         self,
         spec: UpstreamSpec,
         clients: Clients,
-        tools_changed: Callable[[Upstream], Awaitable[None]],
+        tools_changed: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -226,7 +226,7 @@ class Upstream:
         self._connection = connection
         self._changed.set()
         self._changed = anyio.Event()
-        await self._tools_changed(self)
+        await self._tools_changed()
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Upstream:
             except MCPError as error:
                 logger.warning("upstream %r: cannot list its tools (%s)", self.name, error)
                 return
-        await self._tools_changed(self)
+        await self._tools_changed()
 
     def _callback(self, kind: Any) -> Any:
         """A callback for the server's questions of one kind."""

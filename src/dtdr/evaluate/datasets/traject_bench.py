@@ -20,7 +20,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.datasets.source import Source, member
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object"}
-
+_PARAMETERS = {"required parameters": True, "optional parameters": False}
 
 OUTPUTS = "outputs.jsonl"
 """An optional file in the same folder: the outputs of the calls, a line for each record."""
@@ -44,7 +44,7 @@ def convert(number: int, record: Any, outputs: Any = None) -> Demonstration:
     for index, item in enumerate(member(record, "tool list", kind=list)):
         arguments = {
             member(parameter, "name"): member(parameter, "value", kind=object)
-            for key in ("required parameters", "optional parameters")
+            for key in _PARAMETERS
             for parameter in member(item, key, kind=list)
         }
         calls.append(ToolCall(str(index), member(item, "tool name"), arguments))
@@ -112,10 +112,7 @@ def read_tools(path: Path) -> tuple[Tool, ...]:
                 name = member(item, "tool name")
                 descriptions.setdefault(name, Counter())[str(item.get("tool description", ""))] += 1
                 known = parameters.setdefault(name, {})
-                for key, required in (
-                    ("required parameters", True),
-                    ("optional parameters", False),
-                ):
+                for key, required in _PARAMETERS.items():
                     for parameter in item.get(key, ()):
                         title = member(parameter, "name")
                         kind = _TYPES.get(type(parameter.get("value")), "")

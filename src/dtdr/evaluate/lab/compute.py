@@ -268,20 +268,19 @@ def _keep_manifest(
     command: str,
     library: DataLibrary,
 ) -> None:
-    described = {}
-    for name in dict.fromkeys(str(run.spec["dataset"]) for run in item.runs):
-        described[name] = data.describe(data.load(library.locations[name]), library.sha256(name))
+    suite = item.suite
+    names = dict.fromkeys(str(run.spec["dataset"]) for run in item.runs)
     manifest: dict[str, Any] = {
-        "suite": item.suite.name,
-        "title": item.suite.title,
-        "section": item.suite.section,
-        "about": item.suite.about,
-        "differs": item.suite.differs,
+        "suite": suite.name,
+        **{key: getattr(suite, key) for key in ("title", "section", "about", "differs")},
         "command": command,
         "quick": options.quick,
         "own_data": options.file is not None,
         "left_out": item.left_out,
-        "datasets": described,
+        "datasets": {
+            name: data.describe(data.load(library.locations[name]), library.sha256(name))
+            for name in names
+        },
         "runs": [{"key": run.key, "spec": dict(run.spec)} for run in item.runs],
     }
-    store.write_manifest(lab, item.suite.name, manifest)
+    store.write_manifest(lab, suite.name, manifest)

@@ -31,8 +31,6 @@ class Store:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder() / "lab"
 
-    # -- runs ----------------------------------------------------------------------------------
-
     def path(self, key: str) -> Path | None:
         """The file of a run; None without one."""
         return next((path for path in self._paths(key) if path.exists()), None)
@@ -86,8 +84,6 @@ class Store:
 
     def _failure(self, key: str) -> Path:
         return self.folder / "failures" / f"{key}.json"
-
-    # -- manifests -----------------------------------------------------------------------------
 
     def labs(self) -> list[str]:
         """Names of the labs that have been run, the last one first."""

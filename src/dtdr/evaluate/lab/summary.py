@@ -25,9 +25,6 @@ from dtdr.evaluate.statistics import (
 LEVEL = 0.05
 """Of significance."""
 
-UNSURE = (0.3, 0.4, 0.5)
-"""No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
-
 DEEPEST = 100
 """Recall@k is computed up to this k."""
 
@@ -49,7 +46,6 @@ class RunSummary:
         by_plan: for each metric and plan, the mean over the plan's steps.
         top1_by_length: by number of calls, top-1 accuracy and number of steps.
         recall: shape (k,): mean share of the acceptable tools among the first 1, 2, ... k.
-        unsure: by threshold, share of steps where no acceptable tool is above it.
     """
 
     header: RunHeader
@@ -58,7 +54,10 @@ class RunSummary:
     by_plan: Mapping[str, Mapping[str, float]]
     top1_by_length: Mapping[int, metrics.Mean]
     recall: Floats
-    unsure: Mapping[float, float]
+
+
+Summaries = Mapping[str, Sequence[RunSummary]]
+"""By method, of its splits."""
 
 
 def summarize(log: RunLog) -> RunSummary:
@@ -70,7 +69,6 @@ def summarize(log: RunLog) -> RunSummary:
     if not len(log):
         raise InputError("the run log has no steps; run it again with an empty --cache")
     depth = max(1, min(DEEPEST, len(log.header.tools)))
-    best = log.probabilities.max(axis=1, initial=0.0)
     return RunSummary(
         log.header,
         len(log),
@@ -81,7 +79,6 @@ def summarize(log: RunLog) -> RunSummary:
         },
         metrics.by_plan_length(log, "top1"),
         np.array([(metrics.hits_at(log, k) / log.accepted).mean() for k in range(1, depth + 1)]),
-        {threshold: float((best <= threshold).mean()) for threshold in UNSURE},
     )
 
 
@@ -107,9 +104,7 @@ def plan_means(runs: Sequence[RunSummary], metric: str) -> dict[str, float]:
     return {plan: math.fsum(values) / len(values) for plan, values in by_plan.items()}
 
 
-def against_best(
-    runs: Mapping[str, Sequence[RunSummary]], metric: str
-) -> tuple[str, dict[str, float]]:
+def against_best(runs: Summaries, metric: str) -> tuple[str, dict[str, float]]:
     """The method with the highest mean, and every other's Holm-adjusted p-value against it."""
     best = max(runs, key=lambda name: metrics.mean(run.means[metric] for run in runs[name]))
     means = plan_means(runs[best], metric)

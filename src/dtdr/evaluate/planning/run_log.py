@@ -19,12 +19,6 @@ from dtdr.errors import InputError, OutputError, other_version
 FORMAT = "dtdr-planning-run"
 FORMAT_VERSION = 1
 
-REQUIRED = (
-    *("kind", "dataset", "split_sha256", "subset_sha256", "size", "retriever", "llm", "icl"),
-    *("select", "mask", "seed", "versions"),
-)
-"""Keys that every header has."""
-
 Record = Mapping[str, Any]
 
 
@@ -106,8 +100,6 @@ def read_planning_log(path: str | Path) -> PlanningLog:
     if (version := header.pop("format_version", None)) != FORMAT_VERSION:
         what = f"{path}:1: this planning run log"
         raise other_version(what, version, FORMAT_VERSION, "run it again")
-    if missing := [name for name in REQUIRED if name not in header]:
-        raise InputError(f"{path}:1: the header lacks {missing[0]!r}; run it again")
     records: dict[tuple[str, int], Record] = {}
     number = 1
     for number, record in lines:

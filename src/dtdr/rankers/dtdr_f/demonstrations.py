@@ -152,7 +152,7 @@ class EncodedDemonstrations:
         lookup = np.array([*position, REMOVED], np.int32)
         calls, before = self.columns["calls"], self.columns["before"]
         earlier = before.values.copy()
-        earlier[::3] = lookup[earlier[::3]]
+        earlier[::2] = lookup[earlier[::2]]
         columns = {
             **self.columns,
             "calls": Ragged(lookup[calls.values], calls.starts),
@@ -252,8 +252,7 @@ class EncodedDemonstrations:
         for row, turns in enumerate(columns["turns"].values.tolist()):
             words = columns["said"][row]
             calls = tuple(
-                EarlierCall(tool, status, bool(is_used))
-                for tool, status, is_used in columns["before"][row].reshape(-1, 3).tolist()
+                EarlierCall(*pair) for pair in columns["before"][row].reshape(-1, 2).tolist()
             )
             weights = columns["said_weights"][row].astype(np.float32)
             is_known = turns or calls or len(words)
@@ -352,7 +351,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         for later, sources in enumerate(item.plan.prerequisites)
         for source in sources
     )
-    context, reader = read_context(item.query, item.before, index), RunReader(item.before)
+    context, reader = read_context(item.before, index), RunReader(item.before)
     outcomes = [reader.read(call) for call in calls]
     return {
         "calls": [index[call.tool] for call in calls],
@@ -361,9 +360,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "earlier": [earlier for _, earlier in edges],
         "group": [hash_word(item.group) if item.group else 0],
         "turns": [context.turns],
-        "before": [
-            part for call in context.calls for part in (call.tool, call.status, call.is_used)
-        ],
+        "before": [part for call in context.calls for part in (call.tool, call.status)],
         "said": context.words,
         "said_weights": context.weights,
         "status": [outcome.status for outcome in outcomes],
@@ -412,11 +409,11 @@ def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
         and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
         and all((sizes[name] == 1).all() for name in _SINGLE)
         and len(set(sizes["surface"].tolist())) <= 1
-        and not (sizes["before"] % 3).any()
+        and not (sizes["before"] % 2).any()
         and columns["word_counts"].values.sum() == len(columns["output_words"].values)
         and columns["fact_counts"].values.sum() == len(columns["facts"].values)
         and REMOVED <= calls.min(initial=0) <= calls.max(initial=0) < tools
-        and REMOVED <= before[::3].min(initial=0) <= before[::3].max(initial=0) < tools
+        and REMOVED <= before[::2].min(initial=0) <= before[::2].max(initial=0) < tools
         and earlier.min(initial=0) >= 0
         and (earlier < later).all()
         and (later < np.repeat(sizes["calls"], sizes["later"])).all()

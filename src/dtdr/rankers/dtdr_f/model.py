@@ -149,7 +149,7 @@ class FactoredModel:
             nearest = float((featurizer.further_vectors @ unit(further[None])[0]).max(initial=0))
             familiarity = (familiarity + max(nearest, 0.0)) / 2
             features = replace(features, covered=max(features.covered, nearest * nearest))
-        context = read_context(query, before, self._index)
+        context = read_context(before, self._index)
         return replace(self.prepare_features(features, context), familiarity=familiarity)
 
     def prepare_features(self, features: QueryFeatures, context: Context) -> PreparedQuery:

@@ -38,9 +38,8 @@ _MOST_MESSAGES = 8
 """Earlier messages of the user that are read, the last ones."""
 _MOST_CALLS = 32
 """Calls of earlier turns that count, the last ones."""
-_AGENT_WEIGHT, _USER_WEIGHT, _ID_WEIGHT = 2.0, 0.2, 1.0
-"""Of the agent's last words, of earlier user messages, and of kinds of identifiers, as lengths of
-vectors."""
+_AGENT_WEIGHT, _USER_WEIGHT = 2.0, 0.2
+"""Of the agent's last words, and of earlier user messages, as lengths of vectors."""
 _LONGEST_VALUE = 100
 """Characters of an argument that is looked for in outputs."""
 _SHORTEST_VALUE = 3
@@ -51,11 +50,8 @@ MOST_LEFT = 3
 """Highest number of ``Outcome.left``: two values or more."""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _KEY = re.compile(r'"([^"\\]{1,40})":')
-_FIELD = re.compile(r"([A-Za-z_]\w{1,40}) ?[:=] ?(-?\d{1,9}(?:\.\d{1,9})?\b|\w{1,24}\b)")
-"""A number or a word that a text gives to a name: "approvals: 2"."""
-_LONG_WORD = re.compile(r"[\w-]{5,}")
 # Where crc32 starts: the same word hashes to another number in each of these.
-_OUTPUT, _KEYS, _SHAPE, _AGENT, _USER, _IDENTIFIERS, _FACTS = range(1, 8)
+_OUTPUT, _KEYS, _SHAPE, _AGENT, _USER, _FACTS = range(1, 7)
 _MOST_FACTS, _MOST_ITEMS = 128, 8
 """Facts of an output, and items of a list in it, that count, the first ones."""
 _LONGEST_FLAG = 24
@@ -86,11 +82,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """A call of an earlier turn: its tool, its status, and whether a later call used its output."""
+    """A call of an earlier turn: its tool and its status."""
 
     tool: int
     status: int
-    is_used: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +95,7 @@ class Context:
     Attributes:
         turns: how many messages of the user.
         calls: oldest first.
-        words: hashes of the words of messages, and of what kinds of identifiers the query has and
-            whether a call was given them, sorted.
+        words: hashes of the words of messages, sorted.
         weights: shape (words,): how much each counts.
     """
 
@@ -223,17 +217,7 @@ def _read_facts(output: Any) -> Hashes:
             facts.update(_hash(f"{key} {limit}", _FACTS) for limit in (*reached, "number"))
         elif not isinstance(value, str) or len(value) <= _LONGEST_FLAG:
             facts.add(_hash(f"{key}={value}", _FACTS))
-        else:
-            fields = _FIELD.findall(value[:OUTPUT_LENGTH])[:_MOST_ITEMS]
-            pending += [(f"{key}/{name}", _to_value(text)) for name, text in fields]
     return np.array(sorted(facts), np.int32)
-
-
-def _to_value(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text.lower()
 
 
 def argument_values(call: ToolCall, outputs: Mapping[str, Any]) -> Iterator[str]:
@@ -290,13 +274,10 @@ def _status(call: ToolCall, bounded: Any) -> int:
     return STATUSES.index(call.status)
 
 
-def read_context(
-    query: str, before: Sequence[Message | ToolCall], index: Mapping[str, int]
-) -> Context:
+def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int]) -> Context:
     """What came before a query.
 
     Args:
-        query: whose identifiers are looked for in the calls before it.
         before: oldest first.
         index: positions of the known tools.
     """
@@ -312,35 +293,20 @@ def read_context(
     words = list(_words(agent[-OUTPUT_LENGTH:], _MOST_SAID))
     _add(weights, _AGENT, words, _AGENT_WEIGHT)
     _add(weights, _AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT)
-    _add(weights, _IDENTIFIERS, _identifiers(query, calls), _ID_WEIGHT)
     columns = sorted(weights)
     return Context(
         len(user),
-        tuple(_earlier_calls(calls, index)),
+        tuple(
+            EarlierCall(index.get(call.tool, REMOVED), _status(call, _read(call.output)[0]))
+            for call in calls
+        ),
         np.array(columns, np.int32),
         np.array([weights[column] for column in columns], np.float16).astype(np.float32),
     )
 
 
-def _identifiers(query: str, calls: Sequence[ToolCall]) -> list[str]:
-    """What kinds of identifiers the query has, and whether a call was given each already."""
-    long_words = _LONG_WORD.findall(query[:OUTPUT_LENGTH])
-    identifiers = [word for word in long_words if any(map(str.isdecimal, word))]
-    if not identifiers:
-        return []
-    outputs = {call.id: call.output for call in calls if call.output is not None}
-    given = {value for call in calls for value in argument_values(call, outputs)}
-    return sorted({f"{_kind(text)} {text in given}" for text in identifiers})
-
-
 def _hash(text: str, kind: int) -> int:
     return crc32(text.encode("utf-8", "replace"), kind) & _BITS
-
-
-def _kind(identifier: str) -> str:
-    """Which sorts of characters it has."""
-    kinds = (("a", str.islower), ("A", str.isupper), ("_", "_".__eq__), ("-", "-".__eq__))
-    return "".join(kind for kind, is_kind in kinds if any(map(is_kind, identifier)))
 
 
 def _add(weights: dict[int, float], kind: int, words: Sequence[str], weight: float) -> None:
@@ -351,20 +317,3 @@ def _add(weights: dict[int, float], kind: int, words: Sequence[str], weight: flo
 
 def _words(text: str, most: int) -> list[str]:
     return list(dict.fromkeys(_WORD.findall(text.lower())))[:most]
-
-
-def _earlier_calls(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[EarlierCall]:
-    """Calls and whether a later one refers to their output, or contains a value of it."""
-    result: list[EarlierCall] = []
-    references: set[str] = set()
-    values: set[str] = set()
-    for call in reversed(calls):
-        is_used = call.id in references
-        output, text, _ = _read(call.output)
-        if not is_used and values and output is not None:
-            is_used = any(value in text for value in values)
-        status = _status(call, output)
-        result.append(EarlierCall(index.get(call.tool, REMOVED), status, is_used))
-        references.update(call.references())
-        values.update(value for value in argument_values(call, {}) if len(value) >= 4)
-    return result[::-1]

@@ -19,8 +19,7 @@ class DuplicateError(InputError):
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"demonstrations.{number}: a demonstration with this id was sent before; leave the id "
-            "out, or give another"
+            f"demonstration {number}: its id was sent before; leave the id out, or give another"
         )
 
 

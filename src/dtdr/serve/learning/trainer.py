@@ -17,7 +17,7 @@ from dtdr.errors import DtdrError, InputError, check_at_least
 from dtdr.evaluate.harness import rank_steps
 from dtdr.predict.model import Model
 from dtdr.serve.feedback import Entry, FeedbackLog, order_of
-from dtdr.serve.learning.versions import Change, Versions, checksum_of, now
+from dtdr.serve.learning.versions import Change, Versions, checksum_of, copy_folder, now
 
 MOST_HELD_OUT = 1_000
 """Demonstrations of feedback; the last ones count."""
@@ -211,7 +211,7 @@ class Trainer:
         # A model that was fitted again has learned from the log so far.
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
-        self.versions.keep_copy(name)
+        copy_folder(folder, self.versions.folder / name)
         self.versions.add(Change(name, "begun", checksum, position, now(), log=self._log_file))
         return _State(checksum, name, position, retriever)
 

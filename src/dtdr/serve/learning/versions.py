@@ -114,14 +114,6 @@ class Versions:
         names = [int(change.version) for change in history]
         return f"{max(names, default=0) + 1:06d}"
 
-    def keep_copy(self, name: str) -> None:
-        """Copy the model's folder into a version.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        self._copy(self.model, self.folder / name)
-
     def save(self, name: str, retriever: Model) -> str:
         """Write a version without publishing it; returns its checksum.
 
@@ -137,12 +129,7 @@ class Versions:
         Raises:
             OutputError: it cannot be written; the former folder is intact.
         """
-        self._copy(self.folder / name, self.model)
-
-    def _copy(self, source: Path, target: Path) -> None:
-        with replace_folder(target) as temporary:
-            for item in source.iterdir():
-                shutil.copyfile(item, temporary / item.name)
+        copy_folder(self.folder / name, self.model)
 
     def list_names(self) -> list[str]:
         """Names of the versions, oldest first."""
@@ -194,6 +181,13 @@ class Versions:
                     f"another dtdr learn is at work on {self.model}; there is one at a time"
                 ) from error
             yield
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Replace a model folder with a copy of another; OutputError if it cannot be written."""
+    with replace_folder(target) as temporary:
+        for item in source.iterdir():
+            shutil.copyfile(item, temporary / item.name)
 
 
 def checksum_of(folder: Path) -> str:

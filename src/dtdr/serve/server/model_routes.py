@@ -10,9 +10,8 @@ import msgspec
 from anyio import to_thread
 from starlette.exceptions import HTTPException
 
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, as_demonstrations
 from dtdr.data.outputs import bound_output, parse_output
-from dtdr.errors import InputError
 from dtdr.net.server_logs import log
 from dtdr.serve.server import schemas
 from dtdr.serve.server.models import ServedModel
@@ -95,23 +94,16 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
 
 
 def _read(body: schemas.FeedbackRequest) -> list[Demonstration]:
-    demonstrations: list[Demonstration] = []
-    for number, item in enumerate(body.demonstrations):
-        try:
-            demonstrations.append(_demonstration(item))
-        except InputError as error:
-            raise HTTPException(422, f"demonstrations.{number}: {error}") from error
-        except RecursionError as error:
-            raise HTTPException(422, f"demonstrations.{number}: nested too deeply") from error
-    return demonstrations
-
-
-def _demonstration(item: schemas.FeedbackDemonstration) -> Demonstration:
-    """A demonstration that a client sent.
+    """The demonstrations that a client sent.
 
     Raises:
-        InputError: its plan is not a DAG over earlier calls, or its parent or time is wrong.
+        InputError: a plan is not a DAG over earlier calls, or a parent or time is wrong.
     """
+    return list(as_demonstrations(map(_record, body.demonstrations)))
+
+
+def _record(item: schemas.FeedbackDemonstration) -> dict[str, Any]:
+    """A demonstration as the library takes it, with an id and a time."""
     record = msgspec.structs.asdict(item)
     record["id"] = item.id or secrets.token_hex(8)
     record["time"] = datetime.now(UTC) if item.time is None else item.time
@@ -121,7 +113,7 @@ def _demonstration(item: schemas.FeedbackDemonstration) -> Demonstration:
     ]
     if item.parent is None:
         del record["parent"]
-    return Demonstration.from_dict(record)
+    return record
 
 
 def _bound_record(record: dict[str, Any]) -> dict[str, Any]:

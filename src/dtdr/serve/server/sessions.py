@@ -63,7 +63,8 @@ class OpenSession:
     def step(self) -> AskedStep:
         """The next step of the run."""
         run = self.run
-        has_details = bool(run.before) or not all(map(_is_name, run.calls))
+        names_only = (call == ToolCall(call.id, call.tool) for call in run.calls)
+        has_details = bool(run.before) or not all(names_only)
         return AskedStep(self.model, run.query, run.history, has_details, lambda: run)
 
 
@@ -162,14 +163,4 @@ def missing(limits: Limits) -> HTTPException:
         404,
         "no such session is open; it was deleted, expired "
         f"({limits.session_seconds:g} s without a request) or belongs to another key",
-    )
-
-
-def _is_name(call: ToolCall) -> bool:
-    """Whether a call has only a tool."""
-    return (
-        not call.arguments
-        and call.output is None
-        and call.status == "unknown"
-        and call.step is None
     )

@@ -6,6 +6,7 @@ import atexit
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
+from statistics import fmean
 from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
@@ -70,22 +71,16 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
         examples=Examples(data.train, seed=seed),
         layout=str(spec.get("layout", LAYOUTS[0])),
     )
-    records = []
     constant = 0
+    lengths = []
     for (item, step), ranking in zip(steps, rankings, strict=True):
         shown = ranking.select(selection)
         prompt = writer.prompt(item.query, item.plan.calls[:step], shown)
         constant = constant or count(prompt.constant)
-        records.append(
-            {
-                "plan": item.id,
-                "step": step,
-                "constant": constant,
-                "variable": count(f"{prompt.variable}\n\n{prompt.cue}"),
-                "shown": len(shown),
-            }
-        )
-    return {"versions": versions(), "counted": counted, "records": records}
+        lengths.append((count(f"{prompt.variable}\n\n{prompt.cue}"), len(shown)))
+    variable, tools = map(fmean, zip(*lengths, strict=True))
+    means = {"constant": constant, "variable": variable, "total": constant + variable}
+    return {"versions": versions(), "counted": counted, "means": {**means, "shown": tools}}
 
 
 def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dtdr.evaluate.lab.report.page import Block, Section, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, group_runs
 from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.runs import Place, Run
-from dtdr.evaluate.lab.summary import LEVEL, RunSummary, against_best, mean_of
+from dtdr.evaluate.lab.summary import LEVEL, RunSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.next_calls import Agreement, next_call_tables, score_next_calls
 from dtdr.evaluate.tables import Cell, Column, Table, number, numeric, significant
 from dtdr.rankers import DEFAULT
@@ -19,8 +19,6 @@ from dtdr.rankers.selection import BYTES_PER_TOKEN
 
 RECALL = 0.95
 CONFUSED = 10
-
-Summaries = Mapping[str, Sequence[RunSummary]]
 
 
 def build_runs(results: Results, suite: str) -> list[Block]:

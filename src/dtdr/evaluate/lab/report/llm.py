@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
 from dtdr.evaluate.lab.runs import Run
-from dtdr.evaluate.lab.summary import UNSURE
-from dtdr.evaluate.statistics import Proportion, over_splits
-from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, number, numeric, percent
+from dtdr.evaluate.statistics import Proportion
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, percent
+
+UNSURE = (0.3, 0.4, 0.5)
+"""No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
 
 READINGS = ("strict", "similar", "names")
 
@@ -148,19 +149,6 @@ def build_weights(results: Results, suite: str) -> list[Block]:
         }
         title = f"FSA in %, {results.place_title(place)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
-    shares = {
-        f"none above {level:g}": lambda splits, level=level: interval(
-            over_splits([one.unsure[level] for one in splits])
-        )
-        for level in UNSURE
-    }
-    for place, methods in results.by_place(suite).items():
-        title = f"Steps at which the retriever is unsure, {results.place_title(place)}"
-        note = (
-            "Share of all held-out steps at which no acceptable tool has a probability above the "
-            "value. Means over splits ± half of Student's 95 % interval."
-        )
-        blocks.append(method_table(methods, shares, title, note))
     return blocks
 
 
@@ -174,12 +162,10 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
     ]
     blocks: list[Block] = []
     for place, runs in group_runs(results.runs(suite, "prompts"), lambda run: run.place).items():
-        lengths = {
-            (str(run.spec["retriever"]), str(run.spec["icl"])): _mean_lengths(
-                results.value(run)["records"]
-            )
-            for run in runs
+        values = {
+            (str(run.spec["retriever"]), str(run.spec["icl"])): results.value(run) for run in runs
         }
+        lengths = {names: value["means"] for names, value in values.items()}
         rows = []
         for (retriever, icl), mean in lengths.items():
             raw = lengths.get((retriever, "raw"), {})
@@ -196,14 +182,6 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
         title = f"Prompt tokens, {results.place_title(place)}"
         blocks.append(Table(columns, rows, title, caption))
     return blocks
-
-
-def _mean_lengths(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean tokens of both parts of a prompt, and mean tools retrieved."""
-    means = {
-        key: fmean(record[key] for record in records) for key in ("constant", "variable", "shown")
-    }
-    return {**means, "total": means["constant"] + means["variable"]}
 
 
 def _reduction(value: float, base: float | None) -> Cell:

@@ -12,7 +12,7 @@ from dtdr.evaluate.lab.report.page import Block, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, paper, paper_row, share_of
 from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.runs import Place
-from dtdr.evaluate.lab.summary import LEVEL, RunSummary, against_best, mean_of
+from dtdr.evaluate.lab.summary import LEVEL, RunSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import FEWEST_SPLITS, Proportion, over_splits
@@ -40,8 +40,6 @@ LIKE = "="
 
 FEWEST_STEPS = 40
 """With fewer steps per split, the mean of a plan length is too uncertain."""
-
-Summaries = Mapping[str, Sequence[RunSummary]]
 
 
 def build_retrieval(results: Results, suite: str) -> list[Block]:

@@ -36,9 +36,9 @@ _MOST_IN_A_ROW = 5
 # Weights of parts of a row; the rest has weight 1.
 _QUERY_WEIGHT, _EARLIER_WEIGHT, _LEFT_WEIGHT, _FACT_WEIGHT = 2.0, 0.3, 2.0, 2.0
 # The kind of a key. 24 bits of a key are a tool's slot, 32 bits its other content.
-_TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _EARLIER_UNUSED, _QUERY = range(6)
-_STEPS, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(6, 13)
-_SAID, _WORD, _FACT, _PAIR = range(13, 17)
+_TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _QUERY = range(5)
+_STEPS, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(5, 12)
+_SAID, _WORD, _FACT, _PAIR = range(12, 16)
 _COUNTED_ONCE = _SAID
 """Keys from here on count only if ``_LEAST_RUNS`` demonstrations contain them."""
 
@@ -76,8 +76,6 @@ def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entrie
         entries.add(_EARLIER_TOOL, slots[call.tool], value=_EARLIER_WEIGHT)
     for call in context.calls[-1:]:
         entries.add(_EARLIER_LAST, slots[call.tool], call.status)
-        if not call.is_used:
-            entries.add(_EARLIER_UNUSED, slots[call.tool])
     entries.add_all(_SAID, -1, context.words, context.weights)
     return entries.get()
 
@@ -131,7 +129,7 @@ class LastOutput(Block):
     about = "what the last calls returned"
     names = (
         "last_output",
-        *("failed", "returned_nothing", "any_failed", "called_earlier", "unused_earlier"),
+        *("failed", "returned_nothing", "any_failed", "called_earlier"),
     )
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
@@ -210,7 +208,6 @@ class LastOutput(Block):
             column = query.view.places.get(call.tool, -1)
             if column >= 0:
                 out[4, column] = 1
-                out[5, column] = not call.is_used
         return partial(_LastOutputState, self, query)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

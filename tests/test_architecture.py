@@ -20,15 +20,9 @@ PACKAGES = {
     "text": (2, 1450),
     "logs": (3, 4500),
     "rankers": (3, 9350),
-<<<<<<< Updated upstream
-    "predict": (4, 6300),
-    "llm": (5, 3050),
-    "agents": (5, 5950),
-=======
     "predict": (4, 6000),
     "llm": (5, 2950),
-    "agents": (5, 6450),
->>>>>>> Stashed changes
+    "agents": (5, 5950),
     "evaluate": (6, 8750),
     "serve": (7, 6050),
     "cli": (8, 3600),

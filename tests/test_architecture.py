@@ -20,7 +20,7 @@ PACKAGES = {
     "text": (2, 1450),
     "logs": (3, 4500),
     "rankers": (3, 9300),
-    "predict": (4, 6050),
+    "predict": (4, 6000),
     "llm": (5, 2950),
     "agents": (5, 6100),
     "evaluate": (6, 8000),

@@ -484,16 +484,6 @@ def test_a_required_parameter_that_no_demonstration_gave_is_unknown():
         assert call.unknown == unknown
 
 
-def test_a_text_remembers_the_scores_of_a_bounded_number_of_slots(model):
-    state = RunState("Look up Wanda and send them a mail")
-    tools = [Tool(f"tool_{number}", "", (Parameter("name"),)) for number in range(400)]
-    known = ArgumentModel(model.constants, model.ranker, tools)
-    for tool in tools:
-        known.fill(tool.name, state)
-    assert len(state.texts.blocks[0].rows.known) <= 256
-    assert model.fill("find_user", state).arguments == {"name": "Wanda"}
-
-
 # -- bad input ---------------------------------------------------------------------------------
 
 
@@ -566,19 +556,6 @@ def test_a_retriever_predicts_whole_calls(retriever):
         filled = retriever.fill(tool, run)
         assert call.arguments == filled.arguments
         assert call.probability == pytest.approx(filled.probability * probability)
-
-
-def test_a_session_predicts_after_what_calls_returned(retriever):
-    session = retriever.session('Look up Wanda and send them a mail with the subject "Ski Trip"')
-    session.call("find_user", {"name": "Wanda"}, output={"id": 77, "mail": "wanda@y.org"})
-    (call,) = session.next_calls(1)
-    assert call == retriever.next_calls(session.run, 1)[0]
-    assert call.tool == "send_mail"
-    assert call.arguments["to"] == "wanda@y.org"
-    session.call("send_mail", call.arguments)
-    (call,) = session.next_calls(1)
-    assert (call.tool, call.arguments) == ("end", {})
-    assert call.probability == pytest.approx(session.rank()[0][1])
 
 
 @pytest.fixture(scope="module")

@@ -123,16 +123,6 @@ def test_what_was_encoded_before_an_interruption_is_kept():
     assert len(again.encoded) == 1_100 - 1_024
 
 
-def test_values_that_are_no_numbers_are_not_cached(folder):
-    class Broken(Counting):
-        def _encode(self, texts):
-            return np.full((len(texts), self.size), np.nan, np.float32)
-
-    with pytest.raises(EncoderError, match="finite"):
-        cached(Broken()).encode(["one"])
-    assert count(folder) == 0
-
-
 @pytest.mark.parametrize(
     "damage",
     [

@@ -10,7 +10,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.llm.planning import Planner, Selector
-from dtdr.llm.prompting import METHODS, SelectionPrompts
+from dtdr.llm.prompting import SelectionPrompts
 from dtdr.predict import create
 from dtdr.predict.model import END_TOOL
 from dtdr.rankers.ranking import Ranking
@@ -58,13 +58,6 @@ def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
     assert all(step.seconds["select"] >= 0 for step in result.steps)
     assert len(result.steps[0].ranking) == len(TOOLS) + 1
     json.dumps(result.to_dict(), allow_nan=False)
-
-
-@pytest.mark.parametrize("icl", METHODS)
-def test_every_icl_method_plans(retriever, icl):
-    llm = ScriptedLLM(NAMES, ARGUMENTS)
-    result = make(retriever, llm, icl=icl).plan(QUERY)
-    assert result.plan.tools == NAMES[:3]
 
 
 def test_sync_async_and_streamed_plans_are_the_same(retriever):

@@ -313,7 +313,7 @@ def errand(number):
 
 
 def test_the_parts_of_a_query_say_which_tools_are_called():
-    errands = dtdr.fit(map(errand, range(60)), [Tool("sing", "Sing a song aloud")], plans=True)
+    errands = dtdr.fit(map(errand, range(80)), [Tool("sing", "Sing a song aloud")], plans=True)
     query = "Mail Ursula the report. Open the map of Rome and zoom in on it."
     assert sorted(errands.plans(query)[0].tools) == ["map", "send", "write", "zoom"]
 

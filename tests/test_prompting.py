@@ -328,12 +328,3 @@ def test_of_examples_that_are_alike_one_shares_words_with_the_query():
         found = Examples(items).example_for("find", query=f"For me WORD{number}")
         assert found is not None
         assert found.query == f"word{number} for all"
-
-
-def test_a_call_with_arguments_is_preferred_to_a_more_alike_one_without():
-    items = [demonstration("1", "a", READ, FIND), demonstration("2", "b", ("find", {}))]
-    found = Examples(items).example_for("find")
-    assert found is not None
-    assert found.query == "a"
-    assert Examples(items[1:]).example_for("find") is not None
-    assert Examples(items).example_for("unknown") is None

@@ -167,10 +167,6 @@ def test_no_text_of_a_run_is_saved(tmp_path):
         assert secret.lower().encode() not in path.read_bytes().lower()
 
 
-def show(call_id: str, room: object) -> ToolCall:
-    return ToolCall(call_id, "show", {"room": room}, {"room": "nice"}, "ok")
-
-
 def rooms_log(runs: int) -> list[Demonstration]:
     """A search, and each room that it found is shown."""
     log = []

@@ -58,8 +58,6 @@ class Model(Predictor):
         self.arguments_ = arguments
         self.plans_ = plans
 
-    # -- parameters ----------------------------------------------------------------------------
-
     @property
     def seed(self) -> int:
         """The seed of all random numbers."""
@@ -89,8 +87,6 @@ class Model(Predictor):
         )
         return f"{type(self.ranker).__name__}({given})"
 
-    # -- changes -------------------------------------------------------------------------------
-
     @contextmanager
     def _change(self) -> Iterator[Self]:
         """A copy to change; it replaces this model when the block ends without error."""
@@ -104,8 +100,6 @@ class Model(Predictor):
     def __getstate__(self) -> dict[str, Any]:
         """The state for ``copy`` and ``pickle``: everything but the lock."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    # -- fitting -------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -225,8 +219,6 @@ class Model(Predictor):
             if phrases is not None:
                 draft.ranker = copy.copy(draft.ranker)
                 draft.ranker.add_phrases(phrases)
-
-    # -- updates -------------------------------------------------------------------------------
 
     @property
     def can_update(self) -> bool:
@@ -357,8 +349,6 @@ class Model(Predictor):
             self.arguments_ = self.arguments_.with_tools(tools, renamed, removed)
         self._install_tools((*sorted(tools, key=lambda tool: tool.name), self.tools_[-1]))
         ranker.change_tools(self.tools_, names)
-
-    # -- saving --------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write a model folder: ``config.json`` and ``model.safetensors``, no pickle.

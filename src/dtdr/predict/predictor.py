@@ -177,8 +177,6 @@ class Predictor:
         model, run = self._snapshot(), as_run(query, before=before).copy()
         return Session(run, model.steps, model.tool_search, model.arguments_, model.plans_)
 
-    # -- search --------------------------------------------------------------------------------
-
     def search(
         self,
         text: str,
@@ -211,8 +209,6 @@ class Predictor:
             return model.session(run).search(text, k, among=among)
         asked = model.rank(text) if isinstance(text, str) else None
         return model.tool_search.find(text, k, asked=asked, among=among)
-
-    # -- whole calls ---------------------------------------------------------------------------
 
     def fill(self, tool: str, run: Run) -> CallPrediction:
         """The most probable arguments of a tool, each with its source.
@@ -247,8 +243,6 @@ class Predictor:
             DtdrError: the model is not fitted.
         """
         return self.session(run).next_calls(k)
-
-    # -- whole plans ---------------------------------------------------------------------------
 
     def plans(
         self, query: str | Run, *, before: Sequence[BeforeLike] = (), k: int = 5

@@ -173,9 +173,6 @@ def choose(
     return Choice(form, share, value, (source,), span)
 
 
-# -- learning ------------------------------------------------------------------------------------
-
-
 def iter_examples(
     candidates: CallCandidates, call: ToolCall, parameters: Sequence[str]
 ) -> Iterator[Example]:

@@ -67,8 +67,6 @@ class ArgumentModel:
         self.names = dict(names or {})
         self.tools = {self.names.get(tool.name, tool.name): tool for tool in tools}
 
-    # -- fitting -------------------------------------------------------------------------------
-
     @classmethod
     def fit(
         cls,
@@ -173,8 +171,6 @@ class ArgumentModel:
             exact.append(is_exact(prediction, call, state))
         self.confidence = Confidence.fit(products, exact)
 
-    # -- predicting ----------------------------------------------------------------------------
-
     def fill(self, tool: str, run: Run | RunState) -> CallPrediction:
         """The most probable call of a tool.
 
@@ -228,8 +224,6 @@ class ArgumentModel:
             tool, arguments, sources, probability, tuple(unknown), shares, contains
         )
         return prediction, 0.0 if unknown else product
-
-    # -- saving --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""

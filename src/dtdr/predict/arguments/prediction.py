@@ -92,9 +92,6 @@ def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[di
     return {name: [source.to_dict() for source in items] for name, items in sources.items()}
 
 
-# -- in demonstrations ---------------------------------------------------------------------------
-
-
 def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
     """Where the value of each argument comes from, as far as the run shows it.
 

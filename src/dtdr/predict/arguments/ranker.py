@@ -179,8 +179,6 @@ class CandidateRanker:
         result._squares = settled.astype(np.float32)
         return result
 
-    # -- scoring -------------------------------------------------------------------------------
-
     def probabilities(
         self, keys: Hashes, count: int, blocks: Sequence[Block]
     ) -> npt.NDArray[np.float64]:
@@ -211,8 +209,6 @@ class CandidateRanker:
         """End training: drop the weights that hardly count, more than half of them."""
         self._weights[np.abs(self._weights) <= _LEAST_WEIGHT] = 0.0
         self._squares, self._mark = None, object()
-
-    # -- training ------------------------------------------------------------------------------
 
     def train(self, examples: Sequence[Example], epochs: int, seed: int) -> None:
         """Learn from examples, goes on from the weights there are.

@@ -22,7 +22,7 @@ PACKAGES = {
     "rankers": (3, 9350),
     "predict": (4, 6300),
     "llm": (5, 3050),
-    "agents": (5, 6450),
+    "agents": (5, 5950),
     "evaluate": (6, 8750),
     "serve": (7, 5800),
     "cli": (8, 3550),

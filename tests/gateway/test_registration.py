@@ -9,7 +9,7 @@ from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests.gateway.conftest import STRANGE, demonstrations
-from tests.gateway.helpers import NAMES, gateway_client, kill, names, stdio, until
+from tests.gateway.helpers import NAMES, gateway_client, names, stdio, until
 
 pytestmark = pytest.mark.anyio
 
@@ -42,23 +42,6 @@ async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(
         assert added is not None
         assert added[ranking.vocabulary.index("feed_goldfish")]
         assert not ranking.is_none_of_these
-
-
-async def test_a_tool_that_comes_later_or_whose_server_is_away_is_known(folder, served, tmp_path):
-    retriever = dtdr.load(folder)
-    pid = tmp_path / "pid"
-    specs = [served["known"], stdio("strange", special=True, names=STRANGE, pid=str(pid))]
-    async with gateway_client(retriever, specs) as (client, gateway):
-        await client.call_tool("grow", {})
-        await until(lambda: retriever.index("grown_12") >= 0)
-        await until(lambda: not gateway.catalog.unknown())
-        registered = gateway.ranker.registered
-        kill(pid)
-        await until(lambda: not gateway.upstreams["strange"].is_up)
-        assert retriever.index("water_garden") >= 0
-        await until(lambda: gateway.upstreams["strange"].is_up)
-        await until(lambda: "water_garden" in gateway.catalog)
-        assert gateway.ranker.registered == registered, "what is known is not registered again"
 
 
 async def test_tools_are_registered_under_the_names_that_clients_see(folder, served):

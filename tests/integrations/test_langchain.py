@@ -12,7 +12,6 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dtdr.agents import openai
 from dtdr.agents.langchain import ToolMaskMiddleware, transcript
-from dtdr.errors import InputError
 from tests.integrations.frameworks import FRAMEWORKS, Script
 from tests.integrations.scripted_chat_model import ScriptedModel, tools
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
@@ -75,11 +74,6 @@ def test_outputs_and_failures_are_read():
         ("send", {"to": "Rome"}, "no such mail", "error", 1),
         ("read_log", {}, "Error: the build broke", "ok", 2),
     ]
-
-
-def test_an_unknown_api_is_refused():
-    with pytest.raises(InputError, match="unknown API 'assistants'"):
-        ToolMaskMiddleware(mask(), api="assistants")  # type: ignore[arg-type]
 
 
 def test_messages_with_parts_are_read():

@@ -107,8 +107,7 @@ class Upstream:
         tools_changed: called when the server's tools changed, or it connected or disconnected.
 
     Attributes:
-        tools: the server's tool definitions as they came over the wire; those last seen while it
-            is disconnected.
+        tools: the server's tool definitions; those last seen while it is disconnected.
         open_calls: calls that wait for their client's answer to a question.
         tried: set once the first connection was made or failed.
     """

@@ -24,7 +24,7 @@ PACKAGES = {
     "llm": (5, 2950),
     "agents": (5, 6100),
     "evaluate": (6, 8000),
-    "serve": (7, 5900),
+    "serve": (7, 5800),
     "cli": (8, 3550),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}

@@ -5,7 +5,7 @@ import pytest
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers.ranking import Ranking
-from dtdr.serve.server import actions, masks, model_routes, steps
+from dtdr.serve.server import actions, masks, model_routes, models
 from tests.server import serving
 from tests.server.serving import QUERY, is_in_event_loop
 
@@ -73,7 +73,7 @@ def test_a_short_step_is_ranked_at_once(planning, watch):
         ("/v1/search", {"text": "mail", "query": QUERY}, Ranking, "__init__"),
         ("/v1/search", {"text": LONG}, Ranking, "__init__"),
         ("/v1/sessions", {"query": LONG, "rank": {}}, Ranking, "__init__"),
-        ("/v1/sessions", {"query": QUERY, "history": CALLS}, steps, "add_calls"),
+        ("/v1/sessions", {"query": QUERY, "history": CALLS}, models, "add_calls"),
         ("session/call", {"tools": CALLS}, actions, "add_calls"),
         ("/v1/plans", {"query": QUERY}, PlanModel, "predict"),
         ("/v1/plans", {"query": QUERY}, ArgumentModel, "fill"),  # as it is written

@@ -4,8 +4,8 @@
 ...     client.rank("Mail Ann the summary of q3.pdf", ["open_file"]).best
 """
 
-from dtdr.serve.client.answers import InvalidRequestError, RemoteRanking, ServerError
 from dtdr.serve.client.clients import AsyncClient, AsyncRemoteSession, Client, RemoteSession
+from dtdr.serve.client.surface import InvalidRequestError, RemoteRanking, ServerError
 from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
 
 __all__ = [

@@ -18,14 +18,17 @@ from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
 from dtdr.rankers.selection import Bounds, Selection
-from dtdr.serve.client.answers import (
+from dtdr.serve.client.surface import (
+    Awaited,
+    Blocking,
+    Connection,
     RemoteRanking,
     ServerError,
+    endpoint,
     read_calls,
     read_plans,
     read_search,
 )
-from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
 from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
 
 KEY_VARIABLE = "DTDR_API_KEY"

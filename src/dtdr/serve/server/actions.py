@@ -14,18 +14,18 @@ from dtdr.errors import ModelError
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
 from dtdr.serve.server import schemas
-from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.service import Call
-from dtdr.serve.server.sessions import OpenSession
-from dtdr.serve.server.snapshots import RETRY_SOON, Snapshot
-from dtdr.serve.server.steps import (
+from dtdr.serve.server.models import (
     AskedStep,
+    ServedModel,
     add_calls,
     are_names,
     names_of,
     read_run,
     unknown_names,
 )
+from dtdr.serve.server.service import Call
+from dtdr.serve.server.sessions import OpenSession
+from dtdr.serve.server.snapshots import RETRY_SOON, Snapshot
 from dtdr.serve.server.tracing import note_ranking, ranking_span
 
 _ATTEMPTS = 8

@@ -25,7 +25,6 @@ from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.service import Service
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
-from dtdr.serve.server.watching import watch
 
 if TYPE_CHECKING:
     from dtdr.serve.server.redis_sessions import RedisSessions
@@ -54,7 +53,7 @@ def create_app(settings: Settings, *, more: Sequence[Endpoint] = ()) -> Starlett
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(watch(service))
+        watching = asyncio.create_task(service.watch())
         keys = 0 if service.keys is None else len(service.keys.keys)
         log("ready", models=list(service.models), keys=keys)
         try:

@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
+from dtdr.serve.server.models import AskedStep, are_names, names_of, read_run
 from dtdr.serve.server.schemas import SearchRequest, with_step
 from dtdr.serve.server.service import Call
-from dtdr.serve.server.steps import AskedStep, are_names, names_of, read_run
 
 REFUSALS = {
     400: ("bad_request", "The body cannot be read."),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
-import random
 import re
+import secrets
 import time
 from http import HTTPStatus
 
@@ -29,7 +29,6 @@ from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey
 from dtdr.serve.server.service import Call, Service
 
-_NUMBERS = random.Random()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _STATUSES: dict[type[DtdrError], int] = {
     DuplicateError: 409,
@@ -169,4 +168,4 @@ def _reason(method: str, error: HTTPException) -> str:
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
     request_id = headers.get(b"x-request-id", b"").decode("latin-1")
-    return request_id if _REQUEST_ID.fullmatch(request_id) else _NUMBERS.randbytes(8).hex()
+    return request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)

@@ -14,9 +14,8 @@ from dtdr.data.demonstrations import Demonstration, as_demonstrations
 from dtdr.data.outputs import bound_output, parse_output
 from dtdr.net.server_logs import log
 from dtdr.serve.server import schemas
-from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.models import ServedModel, record_of
 from dtdr.serve.server.service import Call
-from dtdr.serve.server.steps import record_of
 
 
 async def list_models(call: Call) -> schemas.ModelsResponse:

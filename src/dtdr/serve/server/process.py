@@ -8,9 +8,6 @@ import sys
 if sys.platform != "win32":
     import resource
 
-_FILES = 8_192
-"""Open at a time, or as many as the system allows."""
-
 
 def tune_process() -> None:
     """Keep pauses short, and let many connections be open.
@@ -28,7 +25,6 @@ def tune_process() -> None:
     sys.setswitchinterval(0.0005)
     if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        unlimited = resource.RLIM_INFINITY
-        if soft != unlimited:
-            most = _FILES if hard == unlimited else min(_FILES, hard)
+        if soft != resource.RLIM_INFINITY:
+            most = 8_192 if hard == resource.RLIM_INFINITY else min(8_192, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -14,7 +16,7 @@ from starlette.exceptions import HTTPException
 from dtdr.errors import DtdrError, OutputError
 from dtdr.net.server_logs import log
 from dtdr.serve.feedback import FeedbackLog
-from dtdr.serve.server.keys import ApiKey, KeyFile
+from dtdr.serve.server.keys import ApiKey, KeyFile, read_keys
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.sessions import OpenSession, Sessions
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from dtdr.serve.server.redis_sessions import RedisSessions
 
 _ID_LENGTH = 64
+_PAUSE = 2.0
+"""Seconds between two looks at keys and sessions."""
 
 
 @dataclass
@@ -91,6 +95,44 @@ class Service:
             generation=model.current.generation,
             dropped_demonstrations=dropped,
         )
+
+    async def watch(self) -> None:
+        """Look after each folder, the keys and the sessions until cancelled.
+
+        Each has a task, so one that fails or is slow delays no other.
+        """
+        seconds = self.settings.watch_seconds
+        async with asyncio.TaskGroup() as tasks:
+
+            def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
+                tasks.create_task(self._repeat(task, pause, work))
+
+            repeat("sessions", _PAUSE, self.sessions.expire)
+            if self.keys is not None:
+                repeat("keys", min(seconds or _PAUSE, _PAUSE), partial(_refresh_keys, self.keys))
+            for model in self.models.values() if seconds else ():
+                repeat(f"model {model.name}", seconds, partial(self._follow, model))
+
+    async def _repeat(self, task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(pause)
+            failure = None
+            try:
+                await work()
+            except HTTPException as error:
+                failure = error.detail
+            except DtdrError as error:
+                failure = str(error)
+            except Exception as error:  # noqa: BLE001  # its text may be private
+                failure = type(error).__name__
+            self.show_failure(task, failure)
+
+    async def _follow(self, model: ServedModel) -> None:
+        """Reload a model whose folder changed; a failure lasts until the folder changes again."""
+        if model.changed:
+            await self.reload(model)
+        elif model.reload_error is not None:
+            raise DtdrError(model.reload_error)
 
     @contextlib.contextmanager
     def showing_failure(self, task: str) -> Iterator[None]:
@@ -166,3 +208,10 @@ class Call:
         session = await self.service.sessions.find(identifier, self.owner)
         self.log(session.model.name)
         return session
+
+
+async def _refresh_keys(file: KeyFile) -> None:
+    """Read the keys again; those of a damaged file stay as they were."""
+    former, file.keys = file.keys, read_keys(file.path)
+    if file.keys != former:
+        log("keys changed", keys=len(file.keys))

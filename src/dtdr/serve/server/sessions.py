@@ -13,8 +13,7 @@ from starlette.exceptions import HTTPException
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
 from dtdr.net.limits import Limits
-from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.steps import AskedStep
+from dtdr.serve.server.models import AskedStep, ServedModel
 
 _SESSION_BYTES = 2_000
 """Of a session without its texts."""

@@ -84,7 +84,8 @@ class DroppedLog:
             self.stage = f"Learning from {len(learned):,} of {len(runs):,} runs of {name}."
             model = Path(self._folder.name) / "model"
             fit(learned, arguments=True, plans=False).save(model, force=True)
-            self._show(LearnedLog(model_name(name), runs, held_out, model))
+            title = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name).stem).strip("-")[:60] or "log"
+            self._show(LearnedLog(title, runs, held_out, model))
             self.stage = (
                 f"Learned from {len(learned):,} of {len(runs):,} runs of {name}; "
                 f"the figures are of the {len(held_out):,} others."
@@ -96,11 +97,6 @@ class DroppedLog:
             self.stage = f"{name} cannot be used; the server's log has the reason"
         finally:
             self.is_working = False
-
-
-def model_name(file: str) -> str:
-    """The name of a file's model."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(file).stem).strip("-")[:60] or "log"
 
 
 def _hold_out(

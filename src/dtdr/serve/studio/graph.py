@@ -76,6 +76,7 @@ class ToolGraph:
         names: of the nodes, start and end first, then tools by name.
         nodes: in the same order.
         runs: how many were counted.
+        index: position of each tool.
     """
 
     def __init__(self, runs: Iterable[Demonstration]) -> None:
@@ -90,9 +91,9 @@ class ToolGraph:
         ]
         self._order: Counter[tuple[int, int]] = Counter()
         self._dependency: Counter[tuple[int, int]] = Counter()
-        self._index = {name: position for position, name in enumerate(tools, start=2)}
+        self.index = {name: position for position, name in enumerate(tools, start=2)}
         for run in runs:
-            self._add(run, [self._index[name] for name in run.plan.tools])
+            self._add(run, [self.index[name] for name in run.plan.tools])
         for node in self.nodes[2:]:
             node.position = round(node.position / node.calls, 4)
 
@@ -111,14 +112,6 @@ class ToolGraph:
         self._dependency.update(
             (calls[earlier], calls[later]) for earlier, later in run.plan.edges()
         )
-
-    def find(self, tool: str) -> int:
-        """The position of a tool that the runs call.
-
-        Raises:
-            KeyError: no run calls it.
-        """
-        return self._index[tool]
 
     # -- to be drawn ---------------------------------------------------------------------------
 
@@ -154,7 +147,7 @@ class ToolGraph:
         Raises:
             KeyError: no run calls it.
         """
-        centre = self.find(tool)
+        centre = self.index[tool]
         links: Counter[int] = Counter()
         for edge in self.edges:
             if centre in (edge.source, edge.target) and edge.source != edge.target:

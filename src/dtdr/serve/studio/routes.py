@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 from anyio import to_thread
 from starlette.exceptions import HTTPException
 
-from dtdr.agents import ToolPolicy
+from dtdr.agents import ToolMask, ToolPolicy
 from dtdr.data.calls import renumber_calls
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.demonstrations import Demonstration
@@ -22,16 +21,14 @@ from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.endpoints import Endpoint
-from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.models import AskedStep, ServedModel
 from dtdr.serve.server.service import Call, Service
-from dtdr.serve.server.steps import AskedStep
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
 from dtdr.serve.studio.graph import ToolGraph, new_node
 from dtdr.serve.studio.pages import lead_to_studio, pages
 from dtdr.serve.studio.runs import Runs, RunSelection
 from dtdr.serve.studio.scores import RunScore, Scorer, Scores
-from dtdr.serve.studio.steps import select_shown
 
 _GROUPS = 200
 _UNCALLED = 200
@@ -176,7 +173,10 @@ class Studio:
         if body.misses:
             positions = [at for at in positions if of[at].right < of[at].steps]
         if body.sort == "rank":
-            positions.sort(key=lambda at: (-_lowest(of[at]), of[at].right - of[at].steps, at))
+            # Runs that lack a step's tools come first.
+            has_rank = {at: of[at].lowest is not None for at in positions}
+            missed = {at: of[at].right - of[at].steps for at in positions}
+            positions.sort(key=lambda at: (has_rank[at], -(of[at].lowest or 0), missed[at], at))
         elif body.sort == "calls":
             positions.sort(key=lambda at: (-len(items[at].plan), at))
         elif body.sort == "time":
@@ -281,10 +281,51 @@ class Studio:
         return await served.run(select_shown, served.retriever, step.read(), policy)
 
 
+def select_shown(retriever: Model, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
+    """Which tools a policy shows at each step of a run, and what they cost."""
+    tools = retriever.tools_[:-1]
+    names = [tool.name for tool in tools]
+    costs = {tool.name: count_tokens(tool.to_dict()) for tool in tools}
+    masked = ToolMask(retriever, policy).run(run.query, before=run.before)
+    steps: list[schemas.ShownStep] = []
+    selection = masked.select(names, costs=costs)
+    for made in (None, *run.calls):
+        if made is not None:
+            masked.call(
+                made.tool,
+                made.arguments,
+                output=made.output,
+                status=made.status,
+                step=made.step,
+                id=made.id,
+            )
+            selection = masked.select(names, costs=costs)
+        steps.append(
+            schemas.ShownStep(
+                called="" if made is None else made.tool,
+                shown=len(selection.shown),
+                tokens=sum(costs[name] for name in selection.shown),
+                changed=selection.changed,
+            )
+        )
+    ordered = sorted(selection.shown, key=lambda name: -selection.weights.get(name, 0.0))
+    return schemas.ShownResponse(
+        shown=[
+            schemas.ShownTool(tool=name, reason=selection.reasons[name], tokens=costs[name])
+            for name in ordered
+        ],
+        hidden=len(selection.hidden),
+        tokens=steps[-1].tokens,
+        all_tokens=sum(costs.values()),
+        steps=steps,
+        failure=selection.failure,
+    )
+
+
 def _describe_tool(tool: Tool, graph: ToolGraph) -> dict[str, Any]:
     """The fields of a ``ToolLine``."""
     is_called = tool.name in graph.names[2:]
-    node = graph.nodes[graph.find(tool.name)] if is_called else new_node(tool.name)
+    node = graph.nodes[graph.index[tool.name]] if is_called else new_node(tool.name)
     after, share = graph.followers.get(tool.name, (None, 0.0))
     return {
         "tool": tool.name,
@@ -307,10 +348,6 @@ def _read_kept_plans(model: Model) -> Runs:
 
 def _no_run_calls(tool: str) -> HTTPException:
     return HTTPException(404, f"none of these runs calls {tool[:80]!r}")
-
-
-def _lowest(score: RunScore) -> float:
-    return inf if score.lowest is None else score.lowest
 
 
 def _line(position: int, item: Demonstration, score: RunScore | None) -> schemas.RunLine:

@@ -142,7 +142,7 @@ class Runs:
         graph = self.graph(chosen)
         if tool not in graph.names[2:]:
             return [], []
-        centre = graph.find(tool)
+        centre = graph.index[tool]
         before = {edge.source: edge.order for edge in graph.edges if edge.target == centre}
         after = {edge.target: edge.order for edge in graph.edges if edge.source == centre}
         return _neighbours(Counter(before), graph), _neighbours(Counter(after), graph)

@@ -64,26 +64,6 @@ class Framework:
         return self.run(script, mask, turns, **self.options, **options)
 
 
-def langchain_model(script):
-    """A chat model of LangChain that is led by a script."""
-    from tests.integrations.scripted_chat_model import ScriptedModel
-
-    model = ScriptedModel(script=script.steps)
-    model.seen, model.heard = script.seen, script.heard
-    return model
-
-
-def langchain_tools(script):
-    from langchain_core.tools import StructuredTool
-
-    def tool(name):
-        return StructuredTool.from_function(
-            lambda: script.executed.append(name) or "fine", name=name, description=f"Use {name}"
-        )
-
-    return [tool(name) for name in ALL]
-
-
 def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, extra=(), **options):
     from langchain.agents import create_agent
     from langchain_core.messages import HumanMessage
@@ -93,11 +73,12 @@ def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, ext
         ToolMaskMiddleware,
         transcript,
     )
+    from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
     kind = GuardedToolMaskMiddleware if guarded else ToolMaskMiddleware
     agent = create_agent(
-        langchain_model(script),
-        tools=[*langchain_tools(script), *extra],
+        ScriptedModel(script=script),
+        tools=[*tools(script), *extra],
         middleware=[kind(mask, **options)] if mask else [],
     )
     state: Any = {"messages": []}

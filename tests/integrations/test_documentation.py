@@ -175,10 +175,11 @@ def test_the_langchain_snippet_masks():
     pytest.importorskip("langchain", reason="langchain is not installed")
     from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
-    model = ScriptedModel(script=[], seen=[], heard=[])
-    agent = run_python("langchain", model=model, tools=tools())["agent"]
+    script = Script()
+    model = ScriptedModel(script=script)
+    agent = run_python("langchain", model=model, tools=tools(script))["agent"]
     agent.invoke({"messages": [("user", QUERY)]})
-    assert set(model.seen[0]) == FIVE
+    assert script.seen == [FIVE]
 
 
 @pytest.mark.parametrize("name", ["pydantic-ai", "pydantic-ai-search"])

@@ -1,7 +1,5 @@
-import asyncio
 import json
 import sys
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from dtdr.agents import openai
 from dtdr.agents.langchain import ToolMaskMiddleware, transcript
 from tests.integrations.frameworks import FRAMEWORKS, Script
-from tests.integrations.scripted_chat_model import ScriptedModel, tools
+from tests.integrations.scripted_chat_model import tools
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
 from tests.mask_strategies import outline
 
@@ -48,7 +46,7 @@ def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
         http_client=httpx.Client(transport=httpx.MockTransport(handle)),
     )
     middleware = ToolMaskMiddleware(mask(), form="allowed-tools", api=api)
-    agent = create_agent(model, tools=tools(), middleware=[middleware])
+    agent = create_agent(model, tools=tools(Script()), middleware=[middleware])
     with pytest.raises(sdk.BadRequestError):
         agent.invoke({"messages": [HumanMessage(QUERY)]})
 
@@ -84,26 +82,14 @@ def test_messages_with_parts_are_read():
     assert outline(transcript(messages)) == [(QUERY, [("weather",)])]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_agent_that_searches_is_shown_what_it_found(asynchronous):
-    class Searching(ScriptedModel):
-        """Gives the search what it must have."""
-
-        def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-            result = super()._generate(messages, stop, run_manager, **kwargs)
-            for call in result.generations[0].message.tool_calls:
-                if call["name"] == "search_tools":
-                    call["args"] = {"query": "the weather of a city", "limit": 1}
-            return result
-
-    model = Searching(script=[("search_tools",), ("weather",)], seen=[], heard=[])
-    hides = mask(top_k=1)
-    agent = create_agent(model, tools=tools(), middleware=[ToolMaskMiddleware(hides, search=True)])
-    state: Any = {"messages": [HumanMessage(QUERY)]}
-    state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
-    assert "weather" not in model.seen[0]
-    assert "search_tools" in model.seen[0]
-    assert "weather" in model.seen[1]
-    (answer, used) = [item for item in state["messages"] if isinstance(item, ToolMessage)]
+@pytest.mark.parametrize("way", ["langchain", "langchain-async"])
+def test_an_agent_that_searches_is_shown_what_it_found(way):
+    search = ("search_tools", {"query": "the weather of a city", "limit": 1})
+    script = Script([(search,), ("weather",)])
+    outcome = FRAMEWORKS[way](script, mask(top_k=1), search=True)
+    assert "weather" not in script.seen[0]
+    assert "search_tools" in script.seen[0]
+    assert "weather" in script.seen[1]
+    (answer, used) = [item for item in outcome.messages if isinstance(item, ToolMessage)]
     assert [tool["name"] for tool in json.loads(str(answer.content))["tools"]] == ["weather"]
     assert used.name == "weather"

@@ -8,7 +8,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
 
 from dtdr.agents.langchain import tool_name
-from tests.integrations.frameworks import ALL, Script
+from tests.integrations.frameworks import ALL
 
 
 class ScriptedModel(BaseChatModel):
@@ -33,7 +33,7 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def tools(script: Script, names=ALL):
+def tools(script, names=ALL):
     """Tools that note in the script that they were executed."""
 
     def tool(name):

@@ -59,9 +59,9 @@ def command(**options: Any) -> list[str]:
     return [sys.executable, "-IS", str(LAUNCHER), fork_server(), json.dumps(options)]
 
 
-def stdio(name: str, **options: Any) -> UpstreamSpec:
+def stdio(name: str, *, prefetch: tuple[str, ...] | None = None, **options: Any) -> UpstreamSpec:
     """A test server over stdio."""
-    return UpstreamSpec(name, command=tuple(command(**options)), env=os.environ)
+    return UpstreamSpec(name, tuple(command(**options)), env=os.environ, prefetch=prefetch)
 
 
 def few(top_k: int = 2, **policy: Any) -> ToolPolicy:

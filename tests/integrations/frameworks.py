@@ -1,6 +1,8 @@
 """Agents of every framework, led by the same script, for the one battery of tests of them all."""
 
 import asyncio
+import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +64,20 @@ class Framework:
         """Ask an agent one thing after another; without a mask, it is shown all tools."""
         pytest.importorskip(self.package, reason=f"{self.package} is not installed")
         return self.run(script, mask, turns, **self.options, **options)
+
+
+def captured_client(package, status, answer):
+    """An HTTP client of a provider's package that reaches no network, and what it was to send."""
+    # Which httpx a package is built on depends on its version.
+    client = next(kind for kind in package.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
+    httpx = sys.modules[client.__module__.partition(".")[0]]
+    sent: list[dict] = []
+
+    def handle(request):
+        sent.append(json.loads(request.content))
+        return httpx.Response(status, json=answer)
+
+    return httpx.Client(transport=httpx.MockTransport(handle)), sent
 
 
 def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, extra=(), **options):

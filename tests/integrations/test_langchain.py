@@ -1,5 +1,4 @@
 import json
-import sys
 
 import pytest
 
@@ -10,7 +9,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dtdr.agents import openai
 from dtdr.agents.langchain import ToolMaskMiddleware, transcript
-from tests.integrations.frameworks import FRAMEWORKS, Script
+from tests.integrations.frameworks import FRAMEWORKS, Script, captured_client
 from tests.integrations.scripted_chat_model import tools
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
 from tests.mask_strategies import outline
@@ -30,20 +29,13 @@ def test_tools_of_a_provider_pass_untouched():
 def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
     package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
     sdk = pytest.importorskip("openai", reason="openai is not installed")
-    client = next(kind for kind in sdk.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
-    httpx = sys.modules[client.__module__.partition(".")[0]]
-    sent: list[dict] = []
-
-    def handle(request):
-        sent.append(json.loads(request.content))
-        return httpx.Response(400, json={"error": {"message": "enough"}})
-
+    http, sent = captured_client(sdk, 400, {"error": {"message": "enough"}})
     model = package.ChatOpenAI(
         model="gpt-5.4",
         api_key="none",
         max_retries=0,
         use_responses_api=api == "responses",
-        http_client=httpx.Client(transport=httpx.MockTransport(handle)),
+        http_client=http,
     )
     middleware = ToolMaskMiddleware(mask(), form="allowed-tools", api=api)
     agent = create_agent(model, tools=tools(Script()), middleware=[middleware])

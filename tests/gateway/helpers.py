@@ -98,7 +98,7 @@ async def gateway_client(
     policy: ToolPolicy | None = None,
     options: dict[str, Any] | None = None,
     **client: Any,
-) -> AsyncIterator[tuple[Any, Gateway]]:
+) -> AsyncIterator[tuple[Any, Any]]:
     """A gateway in this process before servers in theirs, and a client of it."""
     chosen = GatewayOptions(policy=policy or few(), **(options or {}))
     gateway = Gateway(model, specs, chosen)

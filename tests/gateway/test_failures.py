@@ -129,7 +129,7 @@ async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(
     options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
     specs = [
         stdio("a", prefix="a_", tools=2, journal=str(journals["a"]), delay=0.005),
-        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/mcp"),
+        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/0/mcp"),
     ]
     with http_server(port, **options) as process, ExitStack() as stack:
 

@@ -110,12 +110,8 @@ async def test_an_update_of_a_resource_reaches_its_subscriber(model, handshake):
         if isinstance(message, types.ResourceUpdatedNotification):
             heard.append(message.params.uri)
 
-    async with gateway_client(
-        model, [stdio("a", special=True, handshake=handshake)], message_handler=hear
-    ) as (
-        client,
-        _,
-    ):
+    specs = [stdio("a", special=True, handshake=handshake)]
+    async with gateway_client(model, specs, message_handler=hear) as (client, _):
         await client.call_tool("touch", {})
         await anyio.sleep(0.2)
         assert heard == []
@@ -127,11 +123,9 @@ async def test_an_update_of_a_resource_reaches_its_subscriber(model, handshake):
 
 @UPSTREAM_ERAS
 async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake):
+    specs = [stdio("a", special=True, handshake=handshake)]
     async with (
-        gateway_client(model, [stdio("a", special=True, handshake=handshake)], mode="auto") as (
-            client,
-            _,
-        ),
+        gateway_client(model, specs, mode="auto") as (client, _),
         client.listen(resource_subscriptions=["memo://note"]) as events,
     ):
         received: list[Any] = []

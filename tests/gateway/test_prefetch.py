@@ -105,10 +105,8 @@ async def test_nothing_is_made_early_without_a_mark_or_the_option_or_if_a_list_l
         ({}, {"read_only": TOOLS}),
         (OPTIONS, {"read_only": TOOLS, "prefetch": listed}),
     ):
-        async with gateway_client(filling, [spec(tmp_path, **more)], options=options) as (
-            client,
-            gateway,
-        ):
+        specs = [spec(tmp_path, **more)]
+        async with gateway_client(filling, specs, options=options) as (client, gateway):
             await client.list_tools(meta=INTENT)
             await rest()
             assert journal_of(tmp_path / "journal") == []
@@ -199,10 +197,8 @@ async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learne
     model = fit("break {}", lambda _: ("fail", None, None))
     learned = tmp_path / "learned.jsonl"
     options = {**OPTIONS, "learn": learned}
-    async with gateway_client(model, [spec(tmp_path, prefetch=("fail",))], options=options) as (
-        client,
-        gateway,
-    ):
+    specs = [spec(tmp_path, prefetch=("fail",))]
+    async with gateway_client(model, specs, options=options) as (client, gateway):
         await client.list_tools(meta={"dtdr/intent": "break budget.pdf"})
         await think(tmp_path, 1)
         assert (await client.call_tool("fail", BUDGET)).is_error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class DtdrError(Exception):
@@ -46,6 +46,12 @@ class MissingExtraError(DtdrError, ImportError):
 def unknown_choice(kind: str, value: str, choices: Iterable[str]) -> InputError:
     """An error for a name that is not registered, with the names that are."""
     return InputError(f"unknown {kind} {value!r}; choose one of {', '.join(sorted(choices))}")
+
+
+def check_choice(kind: str, value: str, choices: Collection[str]) -> None:
+    """Raise ``unknown_choice`` for a name that is not one of the choices."""
+    if value not in choices:
+        raise unknown_choice(kind, value, choices)
 
 
 def nothing_to_learn(failures: int) -> InputError:

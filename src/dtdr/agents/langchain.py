@@ -14,7 +14,7 @@ from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, hint_text
 from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
 from dtdr.agents.transcript import Transcript, read_items
-from dtdr.errors import InputError, MissingExtraError, unknown_choice
+from dtdr.errors import InputError, MissingExtraError, check_choice
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -62,10 +62,8 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         search: bool = False,
     ) -> None:
         super().__init__()
-        if form not in get_args(Form):
-            raise unknown_choice("form", form, get_args(Form))
-        if api not in get_args(openai.Api):
-            raise unknown_choice("API", api, get_args(openai.Api))
+        check_choice("form", form, get_args(Form))
+        check_choice("API", api, get_args(openai.Api))
         self.mask = mask
         self.form = form
         self.api = api

@@ -11,7 +11,7 @@ from dtdr.agents.openai import with_hint
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, transcript_of
 from dtdr.agents.transcript import Transcript
-from dtdr.errors import MissingExtraError, unknown_choice
+from dtdr.errors import MissingExtraError, check_choice
 
 try:
     from agents import FunctionTool, Model
@@ -46,8 +46,7 @@ class ToolMaskModel(Model):
     """
 
     def __init__(self, model: Model | str, mask: ToolMask, *, form: Form = "filtered") -> None:
-        if form not in get_args(Form):
-            raise unknown_choice("form", form, get_args(Form))
+        check_choice("form", form, get_args(Form))
         if isinstance(model, str):
             from agents import MultiProvider
 

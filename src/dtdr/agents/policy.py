@@ -10,7 +10,7 @@ import numpy as np
 
 from dtdr.agents.search import SEARCH_CALLS
 from dtdr.data.calls import END
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 from dtdr.logs.refusals import HIDDEN
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
@@ -62,8 +62,7 @@ class ToolPolicy(Selection):
                 f"always_include is the text {self.always_include!r}; give a list of tool names"
             )
         Selection.__post_init__(self)
-        if self.sticky not in get_args(Sticky):
-            raise unknown_choice("sticky policy", self.sticky, get_args(Sticky))
+        check_choice("sticky policy", self.sticky, get_args(Sticky))
         if not 0 <= self.tolerance <= 1:
             raise InputError(f"tolerance is {self.tolerance}; it must be in [0, 1]")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
-from dtdr.errors import MissingExtraError, unknown_choice
+from dtdr.errors import MissingExtraError, check_choice
 
 try:
     from pydantic_ai import RunContext, ToolDefinition
@@ -46,8 +46,7 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     Raises:
         InputError: an unknown form; at a step, two tools that share a name.
     """
-    if form not in get_args(Form):
-        raise unknown_choice("form", form, get_args(Form))
+    check_choice("form", form, get_args(Form))
 
     async def prepare(
         context: RunContext[Any], definitions: list[ToolDefinition]

@@ -12,7 +12,7 @@ from dtdr.agents.policy import ToolSelection, unique_names
 from dtdr.agents.search import SEARCH_CALLS, described_tool, read_search, searched_tools
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.data.json_codec import quote_json
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
@@ -159,8 +159,7 @@ class Provider(ABC):
             InputError: an unknown form.
         """
         choices = [name for name in self.forms if name != self.loading_form]
-        if form not in choices:
-            raise unknown_choice("form", form, choices)
+        check_choice("form", form, choices)
         self.messages(body)
         return {**body, **(self.write(body, selection, form) if body.get("tools") else {})}
 

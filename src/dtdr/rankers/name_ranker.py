@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import unknown_choice
+from dtdr.errors import check_choice
 from dtdr.rankers.base import UNKNOWN, Arrays, History, Ranker
 from dtdr.rankers.calibration import Floats
 from dtdr.text import encoders
@@ -137,5 +137,4 @@ class StaticRanker(NameRanker):
 
 def check_recipe(recipe: str) -> None:
     """Raise an InputError for a recipe that does not exist."""
-    if recipe not in get_args(Recipe):
-        raise unknown_choice("recipe", recipe, get_args(Recipe))
+    check_choice("recipe", recipe, get_args(Recipe))

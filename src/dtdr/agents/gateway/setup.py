@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.agents.gateway import hook
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 
 Files = dict[Path, str]
 
@@ -25,8 +25,7 @@ def make_setup(client: str, gateway: Sequence[str]) -> Files:
     Raises:
         InputError: there is no such client, or a file that is there cannot be added to.
     """
-    if client not in CLIENTS:
-        raise unknown_choice("client", client, CLIENTS)
+    check_choice("client", client, CLIENTS)
     # Without site-packages, an interpreter starts in half of the time.
     hook_command = [sys.executable, "-I", "-S", str(Path(hook.__file__).resolve())]
     return CLIENTS[client](list(gateway), hook_command)

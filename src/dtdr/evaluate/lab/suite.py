@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice, unknown_choice
 from dtdr.evaluate.lab.fitting import needs_llm
 from dtdr.evaluate.lab.kinds import KINDS, RANK
 from dtdr.llm.prompting import LAYOUTS
@@ -198,8 +198,7 @@ def _grid(grid: object, where: str, *, is_whole: bool = True) -> dict[str, tuple
         elif not choices or not all(type(choice) is _GRID[key] for choice in choices):
             raise InputError(f"{where}: {key!r} must be one or more of {_GRID[key].__name__}")
         for choice in choices if key in _NAMED else ():
-            if choice not in _NAMED[key]:
-                raise unknown_choice(f"{key} in {where}", choice, _NAMED[key])
+            check_choice(f"{key} in {where}", choice, _NAMED[key])
         parsed[key] = choices
     for key in ("dataset", "retriever") if is_whole else ():
         if key not in parsed:

@@ -9,7 +9,7 @@ from typing import Any
 from dtdr.data.calls import ToolCall
 from dtdr.data.json_codec import safe
 from dtdr.data.tools import Parameter, Tool
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import FillingPrompts, filling_form
 from dtdr.llm.prompting.arguments import ReadArguments, read_arguments
@@ -100,8 +100,7 @@ class Filler:
             method = "both" if is_learned else "llm"
         elif method is None:
             method = "learned" if is_learned else "none"
-        if method not in METHODS:
-            raise unknown_choice("filling method", method, METHODS)
+        check_choice("filling method", method, METHODS)
         if method in ("both", "llm") and llm is None:
             raise InputError(f"fill {method!r} asks an LLM; give one, or fill learned or none")
         if method in ("both", "learned") and not is_learned:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dtdr.errors import unknown_choice
+from dtdr.errors import check_choice
 from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import Prompt, SelectionPrompts
 from dtdr.llm.prompting.choice import read_choice
@@ -74,8 +74,7 @@ class Selector:
     """
 
     def __init__(self, method: str = DEFAULT) -> None:
-        if method not in METHODS:
-            raise unknown_choice("selection method", method, METHODS)
+        check_choice("selection method", method, METHODS)
         self.method = method
         self._tokens: dict[str, int] = {}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dtdr.data.calls import ToolCall
 from dtdr.data.json_codec import quote_json
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 from dtdr.llm.prompting.examples import Example, Examples
 from dtdr.llm.prompting.prompt import Prompt
 from dtdr.llm.prompting.render import ShownNames, plan_lines, tool_list
@@ -64,8 +64,7 @@ def icl_method(name: str) -> IclMethod:
     Raises:
         InputError: there is none.
     """
-    if name not in METHODS:
-        raise unknown_choice("ICL method", name, METHODS)
+    check_choice("ICL method", name, METHODS)
     return METHODS[name]
 
 
@@ -123,8 +122,7 @@ class SelectionPrompts:
         layout: str = LAYOUTS[0],
     ) -> None:
         self.method: IclMethod = icl_method(icl)
-        if layout not in LAYOUTS:
-            raise unknown_choice("layout", layout, LAYOUTS)
+        check_choice("layout", layout, LAYOUTS)
         if layout == "paper" and self.method.masks and self.method.lists_all:
             raise InputError(f"the paper's layout has no ICL method {icl!r}; choose another one")
         self._is_paper = layout == "paper"

@@ -5,8 +5,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from dtdr import Demonstration, Plan, ToolCall
-from dtdr.errors import InputError, ModelError
-from dtdr.rankers.linear_base import indicators, training_steps
+from dtdr.errors import InputError
+from dtdr.rankers.linear import indicators, training_steps
 from dtdr.rankers.linear_layer import LinearLayer, Optimisation
 from dtdr.rankers.vectors import softmax
 
@@ -123,14 +123,6 @@ def test_the_seed_decides_the_layer(problem):
 def test_settings_out_of_range_are_an_input_error(changes):
     with pytest.raises(InputError, match=next(iter(changes))):
         how(**changes)
-
-
-def test_a_layer_of_another_shape_is_a_model_error():
-    layer = LinearLayer(np.zeros((3, 2), np.float32), np.zeros(2, np.float32))
-    assert LinearLayer.restore(layer.state(), dimension=3, tools=2).weights.shape == (3, 2)
-    for size in ({"dimension": 4, "tools": 2}, {"dimension": 3, "tools": 3}):
-        with pytest.raises(ModelError, match="shapes"):
-            LinearLayer.restore(layer.state(), **size)
 
 
 def test_training_steps_are_the_teacher_forced_walk():

@@ -107,7 +107,10 @@ def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
 def test_the_share_of_new_tools_starts_at_goods_estimate():
     rng = np.random.default_rng(0)
     rows, right = rng.random((200, 3)).astype(np.float32), (rng.random(200) < 0.2)
-    scorer = NewToolScorer.fit(rows, right.astype(np.float32), np.ones(200, np.float32))
+    all_vary, none_similar = np.ones(3, np.bool_), np.zeros(3, np.bool_)
+    scorer = NewToolScorer.fit(
+        rows, right.astype(np.float32), np.ones(200, np.float32), all_vary, none_similar
+    )
     table = np.ones((4, 5), np.float32)
     table[:-1] = rng.random((3, 5))
     steps = [(table, float(number % 3 == 0)) for number in range(60)]

@@ -296,7 +296,7 @@ def changed_params(name):
     changed: dict[str, float] = {"seed": 3}
     if "threshold" in current:
         changed["threshold"] = 0.25
-    for key, value in (("order", 2), ("b", 0.5), ("epochs", 3), ("weighted", False)):
+    for key, value in (("order", 2), ("b", 0.5), ("epochs", 3)):
         if key in current:
             changed[key] = value
     return changed

@@ -266,19 +266,6 @@ def test_the_papers_dtdr_c_gives_up_on_unseen_histories_and_the_default_backs_of
     assert default.rank(QUERY, history).best in {"send_mail", "send_text"}
 
 
-def test_unweighted_chains_rank_what_followed_alike():
-    plans = [("a", "b"), ("a", "b"), ("a", "c")]
-    demonstrations = [
-        Demonstration(str(n), "q", Plan(tuple(ToolCall(str(i), t) for i, t in enumerate(plan))))
-        for n, plan in enumerate(plans)
-    ]
-    for name, more in (("dr", {}), ("dtdr-c", {"recipe": "paper", "order": 1})):
-        ranking = create(name, weighted=False, **more).fit(demonstrations).rank("q", ["a"])
-        assert ranking.probability("b") == ranking.probability("c") == 0.5
-        ranking = create(name, weighted=True, **more).fit(demonstrations).rank("q", ["a"])
-        assert ranking.probability("b") == pytest.approx(2 / 3)
-
-
 @pytest.mark.parametrize(
     "parameters",
     [

@@ -77,7 +77,6 @@ class DTDRClustering(DistanceRanker):
         order: N, the longest history looked at.
         clusters: K; None for a tenth of the demonstrations (paper, Appendix C;
             a fifth gains .008 and a twentieth loses .009 on T-Eval, neither changes TinyAgent).
-        weighted: rank the tools that followed by how often they did; otherwise all alike.
         threshold: the paper's α, used by ``Ranking.select()``; None is 0 for the paper's recipe.
         nearest: clusters mixed together; not used by the paper's recipe.
         strength: greater than 0; not used by the paper's recipe.
@@ -101,7 +100,6 @@ class DTDRClustering(DistanceRanker):
         encoder: str | Encoder = encoders.DEFAULT,
         order: int = 3,
         clusters: int | None = None,
-        weighted: bool = True,
         threshold: float | None = None,
         nearest: int = NEAREST,
         strength: float = STRENGTH,
@@ -117,7 +115,6 @@ class DTDRClustering(DistanceRanker):
         self.encoder = self._choose_encoder(encoder)
         self.order = order
         self.clusters = clusters
-        self.weighted = weighted
         self.threshold = threshold
         self.nearest = nearest
         self.strength = strength
@@ -164,7 +161,7 @@ class DTDRClustering(DistanceRanker):
         )
 
     def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
-        return self.cluster_chains_.lookup(clusters[0], history, weighted=self.weighted)
+        return self.cluster_chains_.lookup(clusters[0], history)
 
     def _mixture(self, clusters: Sequence[int], history: History) -> Floats:
         paths = [(self.global_chain_, self.global_chain_.path(0, history))]
@@ -174,7 +171,7 @@ class DTDRClustering(DistanceRanker):
         for length in range(self.order + 1):
             for chains, path in paths:
                 if length < len(path):
-                    row = chains.mix(path[length], row, self.strength, weighted=self.weighted)
+                    row = chains.mix(path[length], row, self.strength)
         return row
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:

@@ -100,14 +100,6 @@ def test_sparse_and_dense_vectors_train_the_same_layer(problem):
     np.testing.assert_allclose(sparse.weights, dense.weights, atol=1e-3)
 
 
-def test_the_seed_decides_the_layer(problem):
-    vectors, labels = problem
-    targets = indicators(labels[:, None].tolist(), 4)
-    one, two, other = (LinearLayer.train(vectors, targets, how(), seed=s) for s in (1, 1, 2))
-    np.testing.assert_array_equal(one.weights, two.weights)
-    assert (one.weights != other.weights).any()
-
-
 @pytest.mark.parametrize(
     "changes",
     [

@@ -89,16 +89,6 @@ def test_a_save_that_is_cut_off_leaves_the_old_model(folder, monkeypatch, error)
     assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
-def test_an_interrupted_fit_leaves_the_old_model(folder):
-    def interrupted():
-        yield DEMONSTRATIONS[0]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        dtdr.fit(interrupted(), retriever="dr").save(folder, force=True)
-    assert dtdr.load(folder).training_.demonstrations == 4
-
-
 def config_text(change):
     def damage(folder):
         path = folder / "config.json"

@@ -13,8 +13,9 @@ from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
 from dtdr.rankers.descriptions import description, document, name_words
 from dtdr.rankers.kmeans import Clusters
-from dtdr.rankers.linear import MAX_CALLS, history_sentence, history_tokens
-from dtdr.rankers.similarity import convolution, transitions
+from dtdr.rankers.linear import MAX_CALLS
+from dtdr.rankers.similarity import convolution
+from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from tests import small_data
 
 SET = small_data.dataset(24)
@@ -29,18 +30,6 @@ def fit(name, **parameters):
 
 def in_vocabulary_order(retriever, ranking):
     return np.array([ranking.probability(tool) for tool in retriever.vocabulary])
-
-
-def mean_reciprocal_rank(retriever, demonstrations):
-    steps = [(item.query, step) for item in demonstrations for step in item.plan.steps()]
-    rankings = retriever.rank_batch(
-        [query for query, _ in steps], [step.history for _, step in steps]
-    )
-    found = []
-    for ranking, (_, step) in zip(rankings, steps, strict=True):
-        ranks = [rank for rank, tool in enumerate(ranking.tools, 1) if tool in step.acceptable]
-        found.append(1 / ranks[0] if ranks else 0.0)
-    return np.mean(found)
 
 
 # -- descriptions ----------------------------------------------------------------------------------
@@ -138,11 +127,6 @@ def test_the_tool_graph_is_convolved_as_the_matrix_formula_says():
     np.testing.assert_allclose(convolution(graph), degree @ linked @ degree, rtol=1e-5)
 
 
-def test_the_tool_graph_holds_first_order_transitions():
-    found = transitions([[0, 1], [0, 1, 0]], 3)
-    np.testing.assert_allclose(found, np.array([[0, 4, 2], [3, 0, 3], [0, 0, 0]]) / 6)
-
-
 def test_tgr_draws_tools_called_together_to_each_other():
     calls = (ToolCall("1", "alpha"), ToolCall("2", "beta"))
     tools = [
@@ -190,21 +174,6 @@ def test_less_is_more_without_an_llm_says_what_to_give(tmp_path):
 def test_an_llm_that_answers_no_text_is_an_error():
     with pytest.raises(DtdrError, match="NoneType"):
         fit("less-is-more", llm=lambda prompt: None).rank(QUERY)
-
-
-def test_an_llm_that_fails_is_asked_again():
-    answers = iter([RuntimeError("busy"), "Send a text message to a phone number"])
-
-    def llm(prompt):
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    retriever = fit("less-is-more", llm=llm)
-    with pytest.raises(RuntimeError, match="busy"):
-        retriever.rank(QUERY)
-    assert retriever.rank(QUERY).best == "send_text"
 
 
 # -- dr and dtdr-c ---------------------------------------------------------------------------------
@@ -317,17 +286,6 @@ def test_dtdr_l_looks_at_the_last_calls_of_a_long_history():
     tail = ["read_file", "summarize"] * (MAX_CALLS // 2)
     long = retriever.rank(QUERY, ["weather"] * 500 + tail)
     assert dict(long) == dict(retriever.rank(QUERY, tail))
-
-
-def test_a_history_is_written_with_its_last_call_and_counts():
-    assert history_tokens(["a.b", "c", "c"]).split() == [
-        *["did_a_b"] * 2, *["did_c"] * 4, "did_a_b_1", "did_c_2", *["last_c"] * 3,
-    ]  # fmt: skip
-    assert "last_start" in history_tokens([])
-    assert history_sentence(["open_file", "sendMail"]) == (
-        "Done so far: open file, then send mail. Last call: send mail."
-    )
-    assert history_sentence([]) == "Done so far: none. Last call: none."
 
 
 def test_the_papers_dtdr_c_shows_what_followed_and_all_tools_where_nothing_did(tmp_path):

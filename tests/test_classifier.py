@@ -125,6 +125,3 @@ def test_training_steps_are_the_teacher_forced_walk():
     np.testing.assert_array_equal(
         steps.acceptable.toarray(), [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 1]]
     )
-    np.testing.assert_array_equal(
-        steps.following.toarray(), [[0, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 1]]
-    )

@@ -45,10 +45,6 @@ def same(left, right):
     return all((one == other).all() for one, other in zip(left, right, strict=True))
 
 
-def one_call(name, query, tool):
-    return Demonstration(name, query, Plan((ToolCall("0", tool, {}),)))
-
-
 @pytest.fixture(scope="module")
 def fitted_half():
     return create("dtdr-f").fit(HALF, TOOLS)
@@ -83,8 +79,8 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
 
 
 def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
-    rare = [one_call(str(n), f"do thing number {n}", f"tool_{n % 40}") for n in range(60)]
-    often = [one_call(str(n), f"do thing number {n}", f"tool_{n % 3}") for n in range(60)]
+    rare = [(f"do thing number {n}", [f"tool_{n % 40}"]) for n in range(60)]
+    often = [(f"do thing number {n}", [f"tool_{n % 3}"]) for n in range(60)]
     offered = [Tool(f"spare_{number}", f"Do thing {number}") for number in range(70)]
     mass = []
     for log in (rare, often):
@@ -114,7 +110,7 @@ def test_an_update_without_anything_to_learn_changes_nothing(half):
 
 def test_a_tool_that_an_update_calls_first_is_added_and_learned(half):
     fresh = [
-        one_call(f"new {number}", f"water the plants in {place}", "water_plants")
+        (f"water the plants in {place}", ["water_plants"])
         for number, place in enumerate(["Rome", "the hall", "my office", "the kitchen"] * 12)
     ]
     half.update(fresh)

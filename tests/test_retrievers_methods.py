@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr import Tool, load
 from dtdr.data.calls import END
 from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
@@ -128,13 +128,9 @@ def test_the_tool_graph_is_convolved_as_the_matrix_formula_says():
 
 
 def test_tgr_draws_tools_called_together_to_each_other():
-    calls = (ToolCall("1", "alpha"), ToolCall("2", "beta"))
-    tools = [
-        Tool("alpha", "open a door"),
-        Tool("beta", "paint walls"),
-        Tool("gamma", "count sheep"),
-    ]
-    demonstrations = [Demonstration("1", "open a door", Plan(calls))] * 3
+    texts = {"alpha": "open a door", "beta": "paint walls", "gamma": "count sheep"}
+    tools = [Tool(*pair) for pair in texts.items()]
+    demonstrations = [("open a door", ["alpha", "beta"])] * 3
     graph = create("tgr").fit(demonstrations, tools).rank("open a door")
     plain = create("qts").fit(demonstrations, tools).rank("open a door")
     assert graph.probability("beta") > graph.probability("gamma")
@@ -289,11 +285,7 @@ def test_dtdr_l_looks_at_the_last_calls_of_a_long_history():
 
 
 def test_the_papers_dtdr_c_shows_what_followed_and_all_tools_where_nothing_did(tmp_path):
-    plans = [["a", "b"], ["a", "c"], ["d"]]
-    demonstrations = [
-        Demonstration(str(n), QUERY, Plan(tuple(ToolCall(name, name) for name in names)))
-        for n, names in enumerate(plans)
-    ]
+    demonstrations = [(QUERY, plan) for plan in (["a", "b"], ["a", "c"], ["d"])]
     retriever = create("dtdr-c", recipe="paper", order=1, clusters=1).fit(demonstrations)
     retriever.save(tmp_path / "model")
     for model in (retriever, load(tmp_path / "model"), retriever.clone().fit(demonstrations)):

@@ -22,7 +22,7 @@ from dtdr.rankers.name_ranker import Recipe, check_recipe
 from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
 from dtdr.rankers.vectors import fit_encoder, rows
 from dtdr.text import encoders
-from dtdr.text.encoders.base import Encoder, Vectors
+from dtdr.text.encoders.base import Encoder
 
 MAX_ORDER = 20
 """Longest history a chain can look at: a model grows with it, and the paper measured little gain
@@ -124,7 +124,8 @@ class DTDRClustering(DistanceRanker):
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, queries)
         vectors = self.encoder.encode(queries)
-        self.clusters_, labels = self._cluster(vectors)
+        clusters = self.clusters or max(1, len(queries) // 10)
+        self.clusters_, labels = Clusters.fit(vectors, clusters, seed=self.seed)
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
         tools = len(self.tools_)
         self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
@@ -139,10 +140,6 @@ class DTDRClustering(DistanceRanker):
     def cut(self) -> float | None:
         """See ``Ranker.cut``."""
         return 0.0 if self.threshold is None and self.recipe == "paper" else self.threshold
-
-    def _cluster(self, vectors: Vectors) -> tuple[Clusters, npt.NDArray[np.int64]]:
-        clusters = self.clusters or max(1, vectors.shape[0] // 10)
-        return Clusters.fit(vectors, clusters, seed=self.seed)
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
         count = 1 if self.recipe == "paper" else self.nearest

@@ -144,14 +144,16 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, queries)
-        steps = training_steps(demonstrations, self._index)
-        places = (steps.demonstration, range(len(steps.demonstration)))
-        owner = csr_array((np.ones(len(steps.demonstration), np.float32), places))
         if self.recipe == "paper":
-            targets = ((owner @ steps.following) > 0).astype(np.float32)
+            plans = [{*item.plan.tools, END} for item in demonstrations]
+            used = [sorted(self._index[name] for name in plan) for plan in plans]
+            targets = indicators(used, len(self.tools_))
         else:
-            targets = owner @ steps.acceptable
-        self._train(queries, csr_array(targets))
+            steps = training_steps(demonstrations, self._index)
+            places = (steps.demonstration, range(len(steps.demonstration)))
+            owner = csr_array((np.ones(len(steps.demonstration), np.float32), places))
+            targets = csr_array(owner @ steps.acceptable)
+        self._train(queries, targets)
 
     def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
         return self._predict(queries)
@@ -274,13 +276,11 @@ class TrainingSteps:
         demonstration: shape (steps,): position of the demonstration a step is from.
         histories: tool indices called before each step.
         acceptable: shape (steps, tools): 1 for each acceptable next tool.
-        following: shape (steps, tools): 1 for the tool that the demonstration called next.
     """
 
     demonstration: list[int]
     histories: list[tuple[int, ...]]
     acceptable: csr_array
-    following: csr_array
 
 
 def training_steps(
@@ -290,17 +290,13 @@ def training_steps(
     owners: list[int] = []
     histories: list[tuple[int, ...]] = []
     accepted: list[list[int]] = []
-    called: list[list[int]] = []
     for position, demonstration in enumerate(demonstrations):
         calls = tuple(index[name] for name in demonstration.plan.tools)
         for count, step in enumerate(demonstration.plan.steps()):
             owners.append(position)
             histories.append(calls[:count])
             accepted.append(sorted(index[name] for name in step.targets))
-            called.append([(*calls, index[END])[count]])
-    return TrainingSteps(
-        owners, histories, indicators(accepted, len(index)), indicators(called, len(index))
-    )
+    return TrainingSteps(owners, histories, indicators(accepted, len(index)))
 
 
 def indicators(columns: Sequence[Sequence[int]], width: int) -> csr_array:

@@ -303,20 +303,23 @@ def test_a_query_without_a_known_word_is_ranked_by_what_comes_first(fitted):
     assert fitted.rank("qwxz zwirbel").confidence < fitted.rank(QUERY).confidence
 
 
-def test_a_ranking_of_an_unfamiliar_query_can_say_that_no_tool_is_wanted():
+@pytest.mark.parametrize(
+    ("row", "familiarity", "expected"),
+    [
+        ((0.4, 0.3, 0.3), 0.1, True),
+        ((0.9, 0.1, 0.0), 0.1, True),  # whatever its probability
+        ((0.9, 0.1, 0.0), 0.45, False),
+        ((0.6, 0.4, 0.0), 0.9, False),
+    ],
+)
+def test_a_ranking_of_an_unfamiliar_query_can_say_that_no_tool_is_wanted(
+    row, familiarity, expected
+):
     calibration = Calibration(familiarity_threshold=0.5)
-
-    def says_none(best, familiarity):
-        row = np.array([best, 1 - best])
-        ranking = Ranking(("a", END), row, calibration=calibration, familiarity=familiarity)
-        return ranking.is_none_of_these
-
-    row = Ranking(("a", "b", END), np.array([0.4, 0.3, 0.3]), calibration=calibration)
-    row.familiarity = 0.1
-    assert row.is_none_of_these
-    assert says_none(0.9, 0.1)  # whatever its probability
-    assert not says_none(0.9, 0.45)
-    assert not says_none(0.6, 0.9)
+    ranking = Ranking(
+        ("a", "b", END), np.array(row), calibration=calibration, familiarity=familiarity
+    )
+    assert ranking.is_none_of_these is expected
 
 
 def test_runs_without_a_query_are_ranked_by_the_last_two_calls():

@@ -193,14 +193,10 @@ class ToolGraphRetriever(QueryToolSimilarity):
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]
     ) -> npt.NDArray[np.float32]:
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
-        mixed: npt.NDArray[np.float32] = convolution(transitions(plans, len(self.tools_))) @ vectors
+        chain = MarkovChains.build(plans, 1, len(self.tools_))
+        graph = np.stack([chain.lookup(0, [tool]) for tool in range(len(self.tools_))])
+        mixed: npt.NDArray[np.float32] = convolution(graph) @ vectors
         return mixed
-
-
-def transitions(plans: Sequence[Sequence[int]], tools: int) -> Floats:
-    """Shape (tools, tools): how often, of all calls of a row's tool, the column's came next."""
-    chain = MarkovChains.build(plans, 1, tools)
-    return np.stack([chain.lookup(0, [tool]) for tool in range(tools)])
 
 
 def convolution(graph: Floats) -> npt.NDArray[np.float32]:

@@ -165,7 +165,7 @@ def test_json_holds_what_the_table_shows(model, runs, capsys):
     assert found["ways"][1]["tools_shown"] < 6
 
 
-def test_tools_that_no_run_calls_are_named_with_what_they_cost(tmp_path, capsys):
+def test_tools_that_no_run_calls_are_named_with_what_they_cost(model, tmp_path, capsys):
     idle = (Tool("idle_small", "Does it"), Tool("idle_large", "Does a great deal " * 20))
     runs = [replace(RUNS[0], before=(ToolCall("x", "weather"),)), *RUNS[3:6:3]]
     unused = unused_tools(RETRIEVER, runs, idle)
@@ -174,12 +174,11 @@ def test_tools_that_no_run_calls_are_named_with_what_they_cost(tmp_path, capsys)
     assert "weather" not in unused  # it was called in an earlier turn
     assert "send_mail" not in unused
     assert set(unused_tools(RETRIEVER, runs, idle, Sizes(tool_tokens=7)).values()) == {7}
-    RETRIEVER.save(tmp_path / "model")
     lines = [json.dumps(item.to_dict()) for item in RUNS]
     (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     listed = json.dumps([tool.to_dict() for tool in (*small_data.TOOLS, *idle)])
     (tmp_path / "tools.json").write_text(listed, encoding="utf-8")
-    given = ["advise", str(tmp_path / "model"), str(tmp_path / "runs.jsonl")]
+    given = ["advise", str(model), str(tmp_path / "runs.jsonl")]
     assert run([*given, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["unused_tools"]) == ["idle_large", "idle_small"]
     assert run(given) == 0

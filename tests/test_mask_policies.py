@@ -33,11 +33,6 @@ from tests.mask_strategies import (
 )
 
 
-@pytest.fixture(scope="module")
-def retriever():
-    return RETRIEVER
-
-
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -206,9 +201,9 @@ def test_a_step_says_whether_the_set_changed_and_depends_on_others_only_if_it_is
 
 
 @given(st.integers(1, 3), st.sampled_from(["none", "grow", "confidence"]), st.data())
-def test_going_through_a_transcript_gives_what_the_steps_gave(retriever, k, sticky, data):
+def test_going_through_a_transcript_gives_what_the_steps_gave(k, sticky, data):
     history = data.draw(st.lists(st.sampled_from(SMALL), max_size=5))
-    mask = ToolMask(retriever, ToolPolicy(top_k=k, sticky=sticky))
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=k, sticky=sticky))
     run = mask.run(QUERY)
     for position in range(len(history) + 1):
         found = run.select(SMALL)
@@ -218,8 +213,8 @@ def test_going_through_a_transcript_gives_what_the_steps_gave(retriever, k, stic
             run.call(history[position])
 
 
-def test_one_mask_serves_many_threads_at_once(retriever):
-    mask = ToolMask(retriever, ToolPolicy(top_k=1, sticky="grow"))
+def test_one_mask_serves_many_threads_at_once():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1, sticky="grow"))
     conversations = [Transcript.of(QUERY, SMALL[:size]) for size in range(6)] * 20
     alone = [mask.select(SMALL, transcript) for transcript in conversations]
     with ThreadPoolExecutor(8) as pool:
@@ -231,12 +226,12 @@ def test_one_mask_serves_many_threads_at_once(retriever):
 
 
 @given(policies, available, transcripts)
-def test_a_retriever_that_fails_shows_every_tool(retriever, policy, names, transcript):
+def test_a_retriever_that_fails_shows_every_tool(policy, names, transcript):
     class Broken(Model):
         def rank_batch(self, queries, histories=None, befores=None):
             raise RuntimeError("out of memory")
 
-    mask = ToolMask(Broken(retriever.ranker), policy)
+    mask = ToolMask(Broken(RETRIEVER.ranker), policy)
 
     found = mask.select(names, transcript)
     assert found.shown == tuple(names)
@@ -244,26 +239,26 @@ def test_a_retriever_that_fails_shows_every_tool(retriever, policy, names, trans
     assert set(found.reasons.values()) <= {"open"}
 
 
-def test_whatever_cannot_be_read_encoded_or_counted_shows_every_tool(retriever, caplog):
+def test_whatever_cannot_be_read_encoded_or_counted_shows_every_tool(caplog):
     def unreadable():
         raise ValueError("no such message")
 
-    assert ToolMask(retriever).select(SMALL, unreadable).shown == SMALL
-    assert ToolMask(retriever).select(SMALL, Transcript()).shown == SMALL
+    assert ToolMask(RETRIEVER).select(SMALL, unreadable).shown == SMALL
+    assert ToolMask(RETRIEVER).select(SMALL, Transcript()).shown == SMALL
     assert "showing all 6 tools: the transcript has no message of a user" in caplog.text
-    run = ToolMask(retriever).run("   ")
+    run = ToolMask(RETRIEVER).run("   ")
     assert run.call("weather").select(SMALL).shown == SMALL
     assert run.history == ("weather",)
-    found = ToolMask(retriever, ToolPolicy(token_budget=10)).select(SMALL, Transcript.of(QUERY))
+    found = ToolMask(RETRIEVER, ToolPolicy(token_budget=10)).select(SMALL, Transcript.of(QUERY))
     assert found.shown == SMALL
     assert "needs the costs" in found.failure
 
 
-def test_names_that_stand_twice_are_an_error_even_where_ranking_would_fail(retriever):
+def test_names_that_stand_twice_are_an_error_even_where_ranking_would_fail():
     with pytest.raises(InputError, match="two tools are named 'weather'"):
-        ToolMask(retriever).select(["weather", "weather"], Transcript())
+        ToolMask(RETRIEVER).select(["weather", "weather"], Transcript())
     with pytest.raises(InputError, match="two tools are named 'weather'"):
-        ToolMask(retriever).run("").select(["weather", "weather"])
+        ToolMask(RETRIEVER).run("").select(["weather", "weather"])
 
 
 # -- misuse --------------------------------------------------------------------------------------
@@ -289,8 +284,8 @@ def test_a_policy_out_of_range_is_refused(given_, message):
 # -- the guard -----------------------------------------------------------------------------------
 
 
-def test_the_guard_refuses_what_is_hidden_and_nothing_else(retriever):
-    found = ToolMask(retriever, ToolPolicy(top_k=1)).select(SMALL, Transcript.of(QUERY))
+def test_the_guard_refuses_what_is_hidden_and_nothing_else():
+    found = ToolMask(RETRIEVER, ToolPolicy(top_k=1)).select(SMALL, Transcript.of(QUERY))
     for name in SMALL:
         assert (found.refusal(name) is None) == (name in found.shown)
     assert found.refusal("a tool that nobody asked about") is None
@@ -356,14 +351,14 @@ def test_outputs_of_any_kind_are_read(output):
     assert len(read.output) <= 2_000
 
 
-def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named(retriever):
+def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named():
     deep: Any = "x"
     for _ in range(500):
         deep = [deep]
     conversation = Transcript((Turn(QUERY, (ToolCall("1", "t", {"a": deep, "b": 1}),)),))
     assert conversation.run().calls[0].arguments["b"] == 1
     assert conversation.by_name().run().calls == [ToolCall("1", "t")]
-    assert not ToolMask(retriever).select(SMALL, conversation).failure
+    assert not ToolMask(RETRIEVER).select(SMALL, conversation).failure
 
 
 def test_messages_without_an_answer_are_one_turn_and_the_agents_first_words_come_before_it():

@@ -324,12 +324,30 @@ def test_a_tool_that_the_request_forces_is_not_taken_away(api, choice):
     assert found["tool_choice"] == choice
 
 
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("api", sorted(MAKE))
 def test_a_request_with_unreadable_messages_keeps_all_its_tools(api, caplog):
     body = body_of(api, Transcript.of(QUERY))
     body[KEYS[api]] = [3]
-    assert openai.mask_request(body, ToolMask(RETRIEVER), "filtered")["tools"] == body["tools"]
+    found = MODULE[api].mask_request(body, ToolMask(RETRIEVER), "filtered")
+    assert found["tools"] == body["tools"]
     assert "showing all 7 tools" in caplog.text
+
+
+@pytest.mark.parametrize("api", sorted(MAKE))
+def test_a_token_budget_counts_definitions_and_a_refused_call_is_no_part_of_the_run(api):
+    body = body_of(api, Transcript.of(QUERY))
+
+    def select(budget):
+        return MODULE[api].select(body, ToolMask(RETRIEVER, ToolPolicy(token_budget=budget)))
+
+    assert set(select(10_000).shown) == {*SMALL, NEW}
+    first = select(1)
+    assert len(first.shown) == 2  # the best, and the one that the retriever does not know
+    hidden = first.hidden[0]
+    for number in range(3):
+        body[KEYS[api]] += write_step(api, [(f"c{number}", hidden, {}, first.refusal(hidden))])
+    assert outline(MODULE[api].transcript(body)) == [(QUERY, [])]
+    assert select(1).shown == first.shown
 
 
 # -- OpenAI: allowed tools -----------------------------------------------------------------------

@@ -16,7 +16,13 @@ from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests import whole_calls
 
+pytestmark = pytest.mark.anyio
 QUERY = 'Create an event "Final Demo" with Rosa and Kim'
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
 
 
 def predicted(tool, arguments=None, probability=0.95, unknown=()):
@@ -55,27 +61,16 @@ async def settle():
         await asyncio.sleep(0)
 
 
-def run(work):
-    async def bounded():
-        async with asyncio.timeout(20):
-            return await work()
-
-    return asyncio.run(bounded())
-
-
-def test_exactly_the_predicted_call_is_handed_over_once():
-    async def work():
-        tools = Tools()
-        calls = early(tools)
-        calls.prepare([predicted("find", {"name": "Ann"})])
-        await settle()
-        assert await calls.take("find", {"name": "Bo"}) == (False, None)
-        assert await calls.take("find", {"name": "Ann"}) == (True, "find ['Ann']")
-        assert await calls.take("find", {"name": "Ann"}) == (False, None)
-        assert tools.made == [("find", {"name": "Ann"})]
-        assert (calls.counts.started, calls.counts.hits, calls.counts.wasted) == (1, 1, 0)
-
-    run(work)
+async def test_exactly_the_predicted_call_is_handed_over_once():
+    tools = Tools()
+    calls = early(tools)
+    calls.prepare([predicted("find", {"name": "Ann"})])
+    await settle()
+    assert await calls.take("find", {"name": "Bo"}) == (False, None)
+    assert await calls.take("find", {"name": "Ann"}) == (True, "find ['Ann']")
+    assert await calls.take("find", {"name": "Ann"}) == (False, None)
+    assert tools.made == [("find", {"name": "Ann"})]
+    assert (calls.counts.started, calls.counts.hits, calls.counts.wasted) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -91,131 +86,107 @@ def test_exactly_the_predicted_call_is_handed_over_once():
         predicted("find", {"of": {"$join": ["to ", {"$ref": "known"}]}}),
     ],
 )
-def test_what_is_not_safe_sure_and_whole_is_not_made(call):
-    async def work():
-        tools = Tools()
-        calls = early(tools)
-        earlier = [
-            ToolCall("1", "a"),
-            ToolCall("cut", "a", output="x", output_length=9_000),
-            ToolCall("known", "a", output={"id": 3}),
-        ]
-        calls.prepare([call], earlier)
-        await settle()
-        assert tools.made == []
-
-    run(work)
+async def test_what_is_not_safe_sure_and_whole_is_not_made(call):
+    tools = Tools()
+    calls = early(tools)
+    earlier = [
+        ToolCall("1", "a"),
+        ToolCall("cut", "a", output="x", output_length=9_000),
+        ToolCall("known", "a", output={"id": 3}),
+    ]
+    calls.prepare([call], earlier)
+    await settle()
+    assert tools.made == []
 
 
-def test_references_become_what_earlier_calls_returned():
-    async def work():
-        tools = Tools()
-        calls = early(tools)
-        arguments = {
-            "whole": {"$ref": "a"},
-            "part": [{"$ref": "b", "path": "/id"}],
-            "text": {"$join": ["to ", {"$ref": "a"}]},
-        }
-        earlier = [ToolCall("a", "x", output="Ann"), ToolCall("b", "x", output={"id": 3})]
-        calls.prepare([predicted("find", arguments)], earlier)
-        await settle()
-        assert tools.made == [("find", {"whole": "Ann", "part": [3], "text": "to Ann"})]
-
-    run(work)
+async def test_references_become_what_earlier_calls_returned():
+    tools = Tools()
+    calls = early(tools)
+    arguments = {
+        "whole": {"$ref": "a"},
+        "part": [{"$ref": "b", "path": "/id"}],
+        "text": {"$join": ["to ", {"$ref": "a"}]},
+    }
+    earlier = [ToolCall("a", "x", output="Ann"), ToolCall("b", "x", output={"id": 3})]
+    calls.prepare([predicted("find", arguments)], earlier)
+    await settle()
+    assert tools.made == [("find", {"whole": "Ann", "part": [3], "text": "to Ann"})]
 
 
-def test_a_call_under_way_is_waited_for_and_not_made_again():
-    async def work():
-        tools = Tools(is_open=False)
-        calls = early(tools, max_age=0.02)
+async def test_a_call_under_way_is_waited_for_and_not_made_again():
+    tools = Tools(is_open=False)
+    calls = early(tools, max_age=0.02)
+    calls.prepare([predicted("find")])
+    await asyncio.sleep(0.1)  # past the age, which counts for results
+    taking = asyncio.ensure_future(calls.take("find", {}))
+    await settle()
+    tools.gate.set()
+    assert await taking == (True, "find []")
+    assert len(tools.made) == 1
+
+
+async def test_what_is_no_longer_predicted_is_cancelled():
+    tools = Tools(is_open=False)
+    calls = early(tools)
+    calls.prepare([predicted("read")])
+    await settle()
+    calls.prepare([predicted("find", {"name": "Ann"})])
+    await settle()
+    assert tools.cancelled == ["read"]
+    assert calls.counts.wasted == 1
+
+
+async def test_a_tool_that_is_not_safe_throws_away_what_was_read_before():
+    tools = Tools()
+    calls = early(tools)
+    calls.prepare([predicted("read"), predicted("find")])
+    await settle()
+    assert (await calls.take("find", {}))[0]  # another safe one changes nothing
+    assert await calls.take("write", {}) == (False, None)
+    assert await calls.take("read", {}) == (False, None)
+    assert (calls.counts.hits, calls.counts.wasted) == (1, 1)
+
+
+async def test_a_call_that_was_thrown_away_is_not_made_early_again_and_the_budget_ends_it():
+    tools = Tools()
+    calls = early(tools, budget=3, concurrency=2)
+    for _ in range(3):
         calls.prepare([predicted("find")])
-        await asyncio.sleep(0.1)  # past the age, which counts for results
-        taking = asyncio.ensure_future(calls.take("find", {}))
         await settle()
-        tools.gate.set()
-        assert await taking == (True, "find []")
-        assert len(tools.made) == 1
-
-    run(work)
-
-
-def test_what_is_no_longer_predicted_is_cancelled():
-    async def work():
-        tools = Tools(is_open=False)
-        calls = early(tools)
-        calls.prepare([predicted("read")])
+    assert len(tools.made) == 1
+    names = [{"name": str(number)} for number in range(9)]
+    for name in names:
+        calls.prepare([predicted("find", name), predicted("read", name)])
         await settle()
-        calls.prepare([predicted("find", {"name": "Ann"})])
-        await settle()
-        assert tools.cancelled == ["read"]
-        assert calls.counts.wasted == 1
-
-    run(work)
+    calls.discard()
+    assert calls.counts.wasted == 3
+    assert len(tools.made) == 3
 
 
-def test_a_tool_that_is_not_safe_throws_away_what_was_read_before():
-    async def work():
-        tools = Tools()
-        calls = early(tools)
-        calls.prepare([predicted("read"), predicted("find")])
-        await settle()
-        assert (await calls.take("find", {}))[0]  # another safe one changes nothing
-        assert await calls.take("write", {}) == (False, None)
-        assert await calls.take("read", {}) == (False, None)
-        assert (calls.counts.hits, calls.counts.wasted) == (1, 1)
-
-    run(work)
-
-
-def test_a_call_that_was_thrown_away_is_not_made_early_again_and_the_budget_ends_it():
-    async def work():
-        tools = Tools()
-        calls = early(tools, budget=3, concurrency=2)
-        for _ in range(3):
-            calls.prepare([predicted("find")])
-            await settle()
-        assert len(tools.made) == 1
-        names = [{"name": str(number)} for number in range(9)]
-        for name in names:
-            calls.prepare([predicted("find", name), predicted("read", name)])
-            await settle()
-        calls.discard()
-        assert calls.counts.wasted == 3
-        assert len(tools.made) == 3
-
-    run(work)
+async def test_an_old_result_and_a_failed_one_are_not_handed_over():
+    tools = Tools()
+    calls = early(tools, max_age=0.01)
+    calls.prepare([predicted("find")])
+    await asyncio.sleep(0.05)
+    assert await calls.take("find", {}) == (False, None)
+    tools.failures = [OSError("no disk")]
+    calls = early(tools)
+    calls.prepare([predicted("read")])
+    await settle()
+    assert await calls.take("read", {}) == (False, None)
+    assert calls.counts.wasted == 1
 
 
-def test_an_old_result_and_a_failed_one_are_not_handed_over():
-    async def work():
-        tools = Tools()
-        calls = early(tools, max_age=0.01)
-        calls.prepare([predicted("find")])
-        await asyncio.sleep(0.05)
-        assert await calls.take("find", {}) == (False, None)
-        tools.failures = [OSError("no disk")]
-        calls = early(tools)
-        calls.prepare([predicted("read")])
-        await settle()
-        assert await calls.take("read", {}) == (False, None)
-        assert calls.counts.wasted == 1
-
-    run(work)
-
-
-def test_saved_time_is_what_passed_before_it_was_asked_for():
-    async def work():
-        tools = Tools(is_open=False)
-        calls = early(tools, concurrency=1)
-        calls.prepare([predicted("find"), predicted("read")])
-        await asyncio.sleep(0.05)
-        assert len(tools.made) == 1, "no more than one at a time"
-        tools.gate.set()
-        await calls.take("find", {})
-        assert calls.counts.milliseconds_saved >= 45
-        assert "1 of 1 early calls were used" in str(calls.counts)
-
-    run(work)
+async def test_saved_time_is_what_passed_before_it_was_asked_for():
+    tools = Tools(is_open=False)
+    calls = early(tools, concurrency=1)
+    calls.prepare([predicted("find"), predicted("read")])
+    await asyncio.sleep(0.05)
+    assert len(tools.made) == 1, "no more than one at a time"
+    tools.gate.set()
+    await calls.take("find", {})
+    assert calls.counts.milliseconds_saved >= 45
+    assert "1 of 1 early calls were used" in str(calls.counts)
 
 
 class InOrder(RandomRetriever):

@@ -372,7 +372,11 @@ def test_sub_agents_of_langchain_are_nested_in_the_tool_that_runs_them(tmp_path)
     from langchain_core.tools import StructuredTool
     from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
 
+    from tests.integrations.frameworks import Script
     from tests.integrations.scripted_chat_model import ScriptedModel
+
+    def agent(steps, *tools):
+        return create_agent(ScriptedModel(script=Script(steps)), list(tools))
 
     def tool(name, function=lambda: "fine"):
         return StructuredTool.from_function(function, name=name, description=name)
@@ -384,15 +388,13 @@ def test_sub_agents_of_langchain_are_nested_in_the_tool_that_runs_them(tmp_path)
         ids = {name: str(getattr(item, name)) for name in ("id", "trace_id")}
         return {**values, **times, **ids, "child_runs": list(map(record, item.child_runs))}
 
-    researcher = create_agent(
-        ScriptedModel(script=[["search"], ["open_page"]]), [tool("search"), tool("open_page")]
-    )
+    researcher = agent([["search"], ["open_page"]], tool("search"), tool("open_page"))
 
     def ask():
         asked: Any = {"messages": [("user", "Which hotel?")]}
         return researcher.invoke(asked)["messages"][-1].content
 
-    boss = create_agent(ScriptedModel(script=[["ask"], ["book"]]), [tool("ask", ask), tool("book")])
+    boss = agent([["ask"], ["book"]], tool("ask", ask), tool("book"))
     collector = RunCollectorCallbackHandler()
     asked: Any = {"messages": [("user", "Book me a hotel")]}
     boss.invoke(asked, {"callbacks": [collector]})

@@ -59,9 +59,9 @@ def command(**options: Any) -> list[str]:
     return [sys.executable, "-IS", str(LAUNCHER), fork_server(), json.dumps(options)]
 
 
-def stdio(name: str, **options: Any) -> UpstreamSpec:
+def stdio(name: str, *, prefetch: tuple[str, ...] | None = None, **options: Any) -> UpstreamSpec:
     """A test server over stdio."""
-    return UpstreamSpec(name, command=tuple(command(**options)), env=os.environ)
+    return UpstreamSpec(name, tuple(command(**options)), env=os.environ, prefetch=prefetch)
 
 
 def few(top_k: int = 2, **policy: Any) -> ToolPolicy:
@@ -98,7 +98,7 @@ async def gateway_client(
     policy: ToolPolicy | None = None,
     options: dict[str, Any] | None = None,
     **client: Any,
-) -> AsyncIterator[tuple[Any, Gateway]]:
+) -> AsyncIterator[tuple[Any, Any]]:
     """A gateway in this process before servers in theirs, and a client of it."""
     chosen = GatewayOptions(policy=policy or few(), **(options or {}))
     gateway = Gateway(model, specs, chosen)

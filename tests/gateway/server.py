@@ -14,7 +14,7 @@ Keys of the JSON object on its command line:
     delay: seconds that every call takes.
     late: seconds before the server answers anything.
     pid: a file that the process writes its number to.
-    http: a port; serves streamable HTTP there instead of standard input and output.
+    http: a port; serves streamable HTTP at ``/0/mcp`` instead of standard input and output.
     mounts: a list of such objects, each served at ``/NUMBER/mcp`` of that port.
 """
 
@@ -233,20 +233,18 @@ def build(options: dict[str, Any]) -> Server[Any]:
 
 
 async def serve_http(port: int, mounts: list[dict[str, Any]]) -> None:
-    """Serve one server at ``/mcp``, or several at ``/NUMBER/mcp``."""
+    """Serve each server at ``/NUMBER/mcp``."""
     apps = [build(options).streamable_http_app(host="127.0.0.1") for options in mounts]
-    app: Any = apps[0]
-    if len(apps) > 1:
 
-        @asynccontextmanager
-        async def lifespan(_: Any) -> AsyncIterator[None]:
-            async with AsyncExitStack() as stack:
-                for part in apps:
-                    await stack.enter_async_context(part.router.lifespan_context(part))
-                yield
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for part in apps:
+                await stack.enter_async_context(part.router.lifespan_context(part))
+            yield
 
-        routes = [Mount(f"/{number}", app=part) for number, part in enumerate(apps)]
-        app = Starlette(routes=routes, lifespan=lifespan)
+    routes = [Mount(f"/{number}", app=part) for number, part in enumerate(apps)]
+    app = Starlette(routes=routes, lifespan=lifespan)
     config = uvicorn.Config(app, port=port, log_level="error")
     await uvicorn.Server(config).serve()
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
@@ -128,23 +129,18 @@ async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(
     options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
     specs = [
         stdio("a", prefix="a_", tools=2, journal=str(journals["a"]), delay=0.005),
-        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/mcp"),
+        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/0/mcp"),
     ]
-    with http_server(port, **options) as process:
-        restarted = []
+    with http_server(port, **options) as process, ExitStack() as stack:
 
         def restart():
             process.kill()
             process.wait()
-            restarted.append(subprocess.Popen(command(http=port, **options)))
+            other = stack.enter_context(subprocess.Popen(command(http=port, **options)))
+            stack.callback(other.kill)
 
-        try:
-            async with gateway_client(model, specs) as (client, _):
-                answers = await make_calls(client, calls, "ab", restart)
-        finally:
-            for other in restarted:
-                other.kill()
-                other.wait()
+        async with gateway_client(model, specs) as (client, _):
+            answers = await make_calls(client, calls, "ab", restart)
 
     check(answers, calls, journals)
     outcomes = Counter(outcome for outcome, _ in answers.values())

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 import dtdr
 from tests.conftest import PROJECT
 from tests.gateway.helpers import NAMES
+from tests.integrations.documentation import block
 
-PAGE = PROJECT / "docs" / "gateway.md"
+PAGE = (PROJECT / "docs" / "gateway.md").read_text(encoding="utf-8")
 SESSIONS = 24
 SERVER_SCRIPT = """
 import json
@@ -26,17 +26,6 @@ for name, description in {tools!r}.items():
     server.add_tool(tool, name=name, description=description)
 server.run("stdio")
 """
-
-
-def block(name):
-    """A block of the page by the comment before it."""
-    found = re.search(
-        rf"<!-- run as a test: {re.escape(name)} -->\n```\w+\n(.*?)```",
-        PAGE.read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    assert found is not None, name
-    return found[1]
 
 
 def message(session, second, identifier, server="", **content):
@@ -98,10 +87,10 @@ def test_the_documented_way_from_a_log_to_a_client_that_sees_the_ranked_tools(fo
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(["sh", "-e", "-c", block("sh")])
+    run(["sh", "-e", "-c", block("sh", PAGE)])
     for name in ("servers.json", "client.json"):
-        (folder / name).write_text(block(name), encoding="utf-8")
-    seen = run([sys.executable, "-c", block("py")]).split()
+        (folder / name).write_text(block(name, PAGE), encoding="utf-8")
+    seen = run([sys.executable, "-c", block("py", PAGE)]).split()
 
     learned = list(dtdr.read_demonstrations(folder / "demonstrations.jsonl"))
     assert len(learned) == SESSIONS

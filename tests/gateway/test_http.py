@@ -11,7 +11,7 @@ from dtdr.agents.gateway import Gateway, GatewayOptions, serve_http
 from dtdr.agents.gateway.serve import LIMITS
 from dtdr.net.limits import Limits
 from dtdr.net.message_limits import BodyLimits, problem_of
-from tests.gateway.helpers import few, free_port, text
+from tests.gateway.helpers import few, free_port, text, wait_for_port
 
 pytestmark = pytest.mark.anyio
 
@@ -37,13 +37,7 @@ async def http_gateway(model, specs, limits=SMALL, gateway=None):
             await serve_http(gateway, "127.0.0.1", port, limits=limits)
 
         tasks.start_soon(serve)
-        with anyio.fail_after(20):
-            while True:
-                try:
-                    await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
-                    break
-                except OSError:
-                    await anyio.sleep(0.05)
+        await anyio.to_thread.run_sync(wait_for_port, port)
         yield port
         tasks.cancel_scope.cancel()
 

@@ -7,7 +7,10 @@ from mcp.shared.exceptions import MCPError
 
 from tests.gateway.helpers import gateway_client, journal_of, stdio, text, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
 UPSTREAM_ERAS = pytest.mark.parametrize("handshake", [True, False])
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
@@ -99,7 +102,6 @@ async def touch_until(client, condition):
             await anyio.sleep(0.02)
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @UPSTREAM_ERAS
 async def test_an_update_of_a_resource_reaches_its_subscriber(model, handshake):
     heard = []
@@ -108,12 +110,8 @@ async def test_an_update_of_a_resource_reaches_its_subscriber(model, handshake):
         if isinstance(message, types.ResourceUpdatedNotification):
             heard.append(message.params.uri)
 
-    async with gateway_client(
-        model, [stdio("a", special=True, handshake=handshake)], message_handler=hear
-    ) as (
-        client,
-        _,
-    ):
+    specs = [stdio("a", special=True, handshake=handshake)]
+    async with gateway_client(model, specs, message_handler=hear) as (client, _):
         await client.call_tool("touch", {})
         await anyio.sleep(0.2)
         assert heard == []
@@ -125,11 +123,9 @@ async def test_an_update_of_a_resource_reaches_its_subscriber(model, handshake):
 
 @UPSTREAM_ERAS
 async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake):
+    specs = [stdio("a", special=True, handshake=handshake)]
     async with (
-        gateway_client(model, [stdio("a", special=True, handshake=handshake)], mode="auto") as (
-            client,
-            _,
-        ),
+        gateway_client(model, specs, mode="auto") as (client, _),
         client.listen(resource_subscriptions=["memo://note"]) as events,
     ):
         received: list[Any] = []
@@ -140,7 +136,6 @@ async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake)
     assert received[0].uri == "memo://note"
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_question_that_nobody_answers_ends_its_call(model, monkeypatch):
     monkeypatch.setattr("dtdr.agents.gateway.questions.ANSWER_SECONDS", 0.2)
     specs = [stdio("a", special=True, handshake=True)]
@@ -150,7 +145,6 @@ async def test_a_question_that_nobody_answers_ends_its_call(model, monkeypatch):
         await until(lambda: gateway.upstreams["a"].open_calls == {})
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_nobody_else_can_answer_a_question(model):
     specs = [stdio("a", special=True, handshake=True)]
     ann, eve = {"dtdr/session": "ann"}, {"dtdr/session": "eve"}
@@ -194,7 +188,6 @@ ASKED = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @UPSTREAM_ERAS
 @ERAS
 @ASKED
@@ -214,7 +207,6 @@ async def test_a_server_asks_the_user_the_clients_llm_and_for_its_roots(
         assert journal_of(journal) == ["x"]
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @ASKED
 async def test_over_http_a_server_of_2026_asks_through_the_gateway_and_may_be_refused(
     model, served, tool, callback, answer
@@ -226,7 +218,6 @@ async def test_over_http_a_server_of_2026_asks_through_the_gateway_and_may_be_re
             await client.call_tool(f"b__{tool}", {})
 
 
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_change_of_the_clients_roots_reaches_the_servers_that_know_such_changes(
     model, tmp_path
 ):

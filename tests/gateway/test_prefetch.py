@@ -1,7 +1,6 @@
 """Calls that the gateway makes early, before real servers: which, how often, and what for."""
 
 import json
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +8,8 @@ import anyio
 import pytest
 
 import dtdr
-from dtdr.agents.gateway import Gateway, GatewayOptions, UpstreamSpec
-from dtdr.agents.prefetch import PrefetchBounds, PrefetchCounts
+from dtdr.agents.gateway import Gateway, GatewayOptions
+from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
@@ -60,22 +59,14 @@ def handing_on():
     )
 
 
-def spec(tmp_path, *, read_only=(), prefetch=None, **options):
+def spec(tmp_path, **options):
     names = {name: f"Does {name}." for name in (*TOOLS, "fail")}
-    found = stdio(
-        "files", names=names, read_only=read_only, journal=str(tmp_path / "journal"), **options
-    )
-    return UpstreamSpec("files", command=found.command, env=os.environ, prefetch=prefetch)
+    return stdio("files", names=names, journal=str(tmp_path / "journal"), **options)
 
 
 INTENT = {"dtdr/intent": "please open budget.pdf, summarize it and mail it"}
 BUDGET = {"id": "budget.pdf"}
 OPTIONS = {"prefetch": PrefetchBounds(min_probability=0.5)}
-
-
-def counts_of(gateway) -> PrefetchCounts:
-    """What the gateway's early calls came to."""
-    return gateway.prefetcher.counts
 
 
 async def think(tmp_path, count):
@@ -100,7 +91,7 @@ async def test_a_read_only_call_is_made_while_the_llm_thinks_and_once(filling, t
         await rest()  # send_mail comes next for sure, and is not marked
         assert len(journal_of(tmp_path / "journal")) == 2
         await client.call_tool("send_mail", BUDGET)
-        counts = counts_of(gateway)
+        counts = gateway.prefetcher.counts
     assert journal_of(tmp_path / "journal") == ["budget.pdf"] * 3
     assert (counts.started, counts.hits, counts.wasted) == (2, 2, 0)
 
@@ -114,10 +105,8 @@ async def test_nothing_is_made_early_without_a_mark_or_the_option_or_if_a_list_l
         ({}, {"read_only": TOOLS}),
         (OPTIONS, {"read_only": TOOLS, "prefetch": listed}),
     ):
-        async with gateway_client(filling, [spec(tmp_path, **more)], options=options) as (
-            client,
-            gateway,
-        ):
+        specs = [spec(tmp_path, **more)]
+        async with gateway_client(filling, specs, options=options) as (client, gateway):
             await client.list_tools(meta=INTENT)
             await rest()
             assert journal_of(tmp_path / "journal") == []
@@ -125,7 +114,7 @@ async def test_nothing_is_made_early_without_a_mark_or_the_option_or_if_a_list_l
                 await client.call_tool("open_file", BUDGET)
                 await think(tmp_path, 2)
                 await client.call_tool("summarize_file", BUDGET)
-                assert counts_of(gateway).hits == 1
+                assert gateway.prefetcher.counts.hits == 1
     assert len(journal_of(tmp_path / "journal")) == 2
 
 
@@ -141,11 +130,11 @@ async def test_another_client_s_write_makes_the_early_reads_of_its_server_alone_
         await think(tmp_path, 1)
         await client.call_tool("elsewhere", {}, meta=writer)
         await client.call_tool("open_file", BUDGET, meta=reader)
-        assert counts_of(gateway).hits == 1
+        assert gateway.prefetcher.counts.hits == 1
         await think(tmp_path, 2)  # summarize_file, early
         await client.call_tool("send_mail", {"id": "written"}, meta=writer)
         await client.call_tool("summarize_file", BUDGET, meta=reader)
-        assert counts_of(gateway).hits == 1
+        assert gateway.prefetcher.counts.hits == 1
     # Opened and summarized early, written, and summarized again.
     journal = journal_of(tmp_path / "journal")[:4]
     assert journal == ["budget.pdf", "budget.pdf", "written", "budget.pdf"]
@@ -169,7 +158,7 @@ async def test_the_end_of_a_run_cancels_its_early_calls(filling, tmp_path):
         await client.list_tools(meta=INTENT)
         await think(tmp_path, 1)
         await client.list_tools(meta={"dtdr/intent": "another thing altogether"})
-        assert (counts_of(gateway).hits, counts_of(gateway).wasted) == (0, 1)
+        assert (gateway.prefetcher.counts.hits, gateway.prefetcher.counts.wasted) == (0, 1)
         await client.call_tool("send_mail", {"id": "x"})  # the server answers others meanwhile
 
 
@@ -183,12 +172,11 @@ async def test_a_mark_alone_gets_no_value_of_another_server_s_calls(
     names = {"files": {"summarize_file": "."}, "other": {"send_mail": "."}}
     names[opener]["open_file"] = "Opens."
     specs = [
-        UpstreamSpec(
+        stdio(
             name,
-            command=stdio(
-                name, names=offers, read_only=["open_file"], journal=str(tmp_path / "journal")
-            ).command,
-            env=os.environ,
+            names=offers,
+            read_only=["open_file"],
+            journal=str(tmp_path / "journal"),
             prefetch=prefetch if name == opener else None,
         )
         for name, offers in names.items()
@@ -209,14 +197,12 @@ async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learne
     model = fit("break {}", lambda _: ("fail", None, None))
     learned = tmp_path / "learned.jsonl"
     options = {**OPTIONS, "learn": learned}
-    async with gateway_client(model, [spec(tmp_path, prefetch=("fail",))], options=options) as (
-        client,
-        gateway,
-    ):
+    specs = [spec(tmp_path, prefetch=("fail",))]
+    async with gateway_client(model, specs, options=options) as (client, gateway):
         await client.list_tools(meta={"dtdr/intent": "break budget.pdf"})
         await think(tmp_path, 1)
         assert (await client.call_tool("fail", BUDGET)).is_error
-        assert counts_of(gateway).hits == 0
+        assert gateway.prefetcher.counts.hits == 0
     assert len(journal_of(tmp_path / "journal")) == 2
     (record,) = map(json.loads, learned.read_text().splitlines())
     assert [call["tool"] for call in record["calls"]] == ["fail"]

@@ -108,13 +108,9 @@ async def test_a_folder_that_others_can_read_is_not_used(home, caplog):
 
 
 async def test_a_list_for_the_whole_run_follows_prompts_and_keeps_what_was_found(model):
-    options = {"whole_run": True}
-    policy = few(2, sticky="none")
+    chosen: Any = {"policy": few(2, sticky="none"), "options": {"whole_run": True}}
     servers = [stdio("full", tools=30, names=NAMES)]
-    async with gateway_client(model, servers, policy=policy, options=options) as (
-        client,
-        gateway,
-    ):
+    async with gateway_client(model, servers, **chosen) as (client, gateway):
         listed = (await client.list_tools()).tools
         assert all((tool.meta or {}).get("anthropic/alwaysLoad") is True for tool in listed)
         await gateway.take_prompt(PROMPT)

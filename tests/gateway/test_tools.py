@@ -69,13 +69,8 @@ async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, 
     async def heard(message):
         told.append(message)
 
-    async with gateway_client(
-        model,
-        [served["full"]],
-        mode=mode,
-        policy=few(1, sticky="none"),
-        message_handler=heard,
-    ) as (client, _):
+    chosen: Any = {"policy": few(1, sticky="none"), "message_handler": heard}
+    async with gateway_client(model, [served["full"]], mode=mode, **chosen) as (client, _):
         await names(client)
         if mode == "auto":
             async with client.listen(tools_list_changed=True) as events:
@@ -124,10 +119,8 @@ async def test_the_intent_of_a_request_is_what_is_ranked_for(model, served, mode
 
 @ERAS
 async def test_searches_one_after_another_do_not_make_the_list_longer(model, served, mode):
-    async with gateway_client(model, [served["full"]], mode=mode, policy=few(6, sticky="grow")) as (
-        client,
-        _,
-    ):
+    policy = few(6, sticky="grow")
+    async with gateway_client(model, [served["full"]], mode=mode, policy=policy) as (client, _):
         assert len(await names(client)) == 6
         for query in ("does the work number of all", "finds a person", "opens it, a document"):
             found = await client.call_tool("search_tools", {"query": query})
@@ -202,12 +195,8 @@ async def test_a_server_that_connects_first_does_not_get_the_calls_of_another(
 
 @pytest.mark.parametrize("handshake", [True, False])
 async def test_a_tool_that_a_server_adds_later_is_found(model, handshake):
-    async with gateway_client(
-        model, [stdio("all", special=True, names=NAMES, handshake=handshake)]
-    ) as (
-        client,
-        gateway,
-    ):
+    specs = [stdio("all", special=True, names=NAMES, handshake=handshake)]
+    async with gateway_client(model, specs) as (client, gateway):
         await client.call_tool("grow", {})
         await until(lambda: any(name.startswith("grown_") for name in gateway.catalog))
         result = await client.call_tool("search_tools", {"query": "came later"})

@@ -19,9 +19,9 @@ PAGES = (
 TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 
 
-def block(name):
+def block(name, text=TEXT):
     """The block of code under the mark of that name."""
-    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", TEXT, re.DOTALL)
+    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", text, re.DOTALL)
     assert found, f"no page has a block marked {name!r}"
     return found.group(1)
 

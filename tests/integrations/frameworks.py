@@ -1,6 +1,8 @@
 """Agents of every framework, led by the same script, for the one battery of tests of them all."""
 
 import asyncio
+import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,24 +66,18 @@ class Framework:
         return self.run(script, mask, turns, **self.options, **options)
 
 
-def langchain_model(script):
-    """A chat model of LangChain that is led by a script."""
-    from tests.integrations.scripted_chat_model import ScriptedModel
+def captured_client(package, status, answer):
+    """An HTTP client of a provider's package that reaches no network, and what it was to send."""
+    # Which httpx a package is built on depends on its version.
+    client = next(kind for kind in package.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
+    httpx = sys.modules[client.__module__.partition(".")[0]]
+    sent: list[dict] = []
 
-    model = ScriptedModel(script=script.steps)
-    model.seen, model.heard = script.seen, script.heard
-    return model
+    def handle(request):
+        sent.append(json.loads(request.content))
+        return httpx.Response(status, json=answer)
 
-
-def langchain_tools(script):
-    from langchain_core.tools import StructuredTool
-
-    def tool(name):
-        return StructuredTool.from_function(
-            lambda: script.executed.append(name) or "fine", name=name, description=f"Use {name}"
-        )
-
-    return [tool(name) for name in ALL]
+    return httpx.Client(transport=httpx.MockTransport(handle)), sent
 
 
 def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, extra=(), **options):
@@ -93,11 +89,12 @@ def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, ext
         ToolMaskMiddleware,
         transcript,
     )
+    from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
     kind = GuardedToolMaskMiddleware if guarded else ToolMaskMiddleware
     agent = create_agent(
-        langchain_model(script),
-        tools=[*langchain_tools(script), *extra],
+        ScriptedModel(script=script),
+        tools=[*tools(script), *extra],
         middleware=[kind(mask, **options)] if mask else [],
     )
     state: Any = {"messages": []}
@@ -138,9 +135,7 @@ def pydantic_ai_tools(script, *, defer=False):
     return [tool(name) for name in ALL]
 
 
-def run_pydantic_ai(
-    script, mask, turns, *, asynchronous=False, form="filtered", capabilities=(), defer=False
-):
+def run_pydantic_ai(script, mask, turns, *, form="filtered", capabilities=(), defer=False):
     from pydantic_ai import Agent
     from pydantic_ai.capabilities import PrepareTools
 
@@ -155,10 +150,7 @@ def run_pydantic_ai(
     )
     history: Any = None
     for text in turns:
-        if asynchronous:
-            result: Any = asyncio.run(agent.run(text, message_history=history))
-        else:
-            result = agent.run_sync(text, message_history=history)
+        result = agent.run_sync(text, message_history=history)
         history = result.all_messages()
     return Outcome(result.output, history, lambda: transcript(history))
 
@@ -231,7 +223,7 @@ def openai_agents_model(script):
     return Scripted()
 
 
-def run_openai_agents(script, mask, turns, *, how="sync", form="filtered", extra=(), **options):
+def run_openai_agents(script, mask, turns, *, streamed=False, form="filtered", extra=(), **options):
     from agents import Agent, Runner
     from agents.run import RunConfig
 
@@ -252,12 +244,10 @@ def run_openai_agents(script, mask, turns, *, how="sync", form="filtered", extra
     items: list[Any] = []
     for text in turns:
         items = [*items, {"role": "user", "content": text}]
-        if how == "sync":
-            result: Any = Runner.run_sync(agent, items, run_config=quiet)
-        elif how == "async":
-            result = asyncio.run(Runner.run(agent, items, run_config=quiet))
+        if streamed:
+            result: Any = asyncio.run(stream(items))
         else:
-            result = asyncio.run(stream(items))
+            result = Runner.run_sync(agent, items, run_config=quiet)
         items = result.to_input_list()
     return Outcome(result.final_output, items, lambda: transcript(items))
 
@@ -348,46 +338,12 @@ def run_llama_index(script, mask, turns, *, workflow=False, **options):
     return Outcome(str(result), messages, lambda: transcript(messages))
 
 
-def run_own_loop(script, mask, turns, *, api, guarded=False):
-    """Run a loop of one's own over a provider's messages."""
-    from dtdr.agents import anthropic, openai
-    from tests import test_masks as requests
-
-    tools = [requests.MAKE[api](name) for name in ALL]
-    module: Any = anthropic if api == "anthropic" else openai
-    key = requests.KEYS[api]
-    messages: list[Any] = []
-    for text in turns:
-        messages.append({"role": "user", "content": text})
-        while True:
-            body = {"tools": tools, key: messages}
-            selection = module.select(body, mask) if mask else None
-            offered = module.filter_tools(tools, selection) if selection else tools
-            calls = script.next_calls(map(module.tool_name, offered), list(messages))
-            if not calls:
-                break
-            answers = []
-            for identifier, name, arguments in calls:
-                refusal = selection.refusal(name) if guarded and selection else None
-                if refusal is None:
-                    script.executed.append(name)
-                answers.append((identifier, name, arguments, refusal or "fine"))
-            messages += requests.write_step(api, answers)
-        messages.append({"role": "assistant", "content": "There you are."})
-    return Outcome("There you are.", messages, lambda: module.transcript({key: messages}))
-
-
 FRAMEWORKS = {
-    "chat": Framework("dtdr", run_own_loop, {"api": "chat"}),
-    "responses": Framework("dtdr", run_own_loop, {"api": "responses"}),
-    "anthropic": Framework("dtdr", run_own_loop, {"api": "anthropic"}),
     "langchain": Framework("langchain", run_langchain),
     "langchain-async": Framework("langchain", run_langchain, {"asynchronous": True}),
     "pydantic-ai": Framework("pydantic_ai", run_pydantic_ai),
-    "pydantic-ai-async": Framework("pydantic_ai", run_pydantic_ai, {"asynchronous": True}),
     "openai-agents": Framework("agents", run_openai_agents),
-    "openai-agents-async": Framework("agents", run_openai_agents, {"how": "async"}),
-    "openai-agents-streamed": Framework("agents", run_openai_agents, {"how": "streamed"}),
+    "openai-agents-streamed": Framework("agents", run_openai_agents, {"streamed": True}),
     "llama-index": Framework("llama_index.core", run_llama_index, {"streaming": False}),
     "llama-index-streamed": Framework("llama_index.core", run_llama_index, {"streaming": True}),
     "llama-index-workflow": Framework("llama_index.core", run_llama_index, {"workflow": True}),

@@ -1,4 +1,6 @@
-"""A chat model that follows a script, and tools for it."""
+"""A chat model of LangChain that follows a script, and tools for it."""
+
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
@@ -6,15 +8,13 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
 
 from dtdr.agents.langchain import tool_name
-from tests.integrations.tools import NAMES, NEW
+from tests.integrations.frameworks import ALL
 
 
 class ScriptedModel(BaseChatModel):
-    """Calls the tools of its script one answer after another; notes what it was shown."""
+    """Answers as its script says, which notes what it was shown."""
 
-    script: list
-    seen: list = []  # noqa: RUF012  # a pydantic field, copied for each model
-    heard: list = []  # noqa: RUF012
+    script: Any
     shown: tuple = ()
 
     @property
@@ -22,27 +22,23 @@ class ScriptedModel(BaseChatModel):
         return "scripted"
 
     def bind_tools(self, tools, **kwargs):
-        copy = self.model_copy(update={"shown": tuple(tool_name(tool) for tool in tools)})
-        copy.seen, copy.heard = self.seen, self.heard
-        return copy
+        return self.model_copy(update={"shown": tuple(map(tool_name, tools))})
 
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-        self.seen.append(self.shown)
-        self.heard.append(messages)
-        step = len(self.seen) - 1
-        calls = self.script[step] if step < len(self.script) else ()
-        message = AIMessage(
-            "" if calls else "There you are.",
-            tool_calls=[
-                {"name": name, "args": {}, "id": f"c{step}-{number}"}
-                for number, name in enumerate(calls)
-            ],
-        )
+        calls = [
+            {"id": identifier, "name": name, "args": arguments}
+            for identifier, name, arguments in self.script.next_calls(self.shown, messages)
+        ]
+        message = AIMessage("" if calls else "There you are.", tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def tools(names=(*NAMES, NEW)):
-    return [
-        StructuredTool.from_function(lambda: "fine", name=name, description=f"Use {name}")
-        for name in names
-    ]
+def tools(script, names=ALL):
+    """Tools that note in the script that they were executed."""
+
+    def tool(name):
+        return StructuredTool.from_function(
+            lambda: script.executed.append(name) or "fine", name=name, description=f"Use {name}"
+        )
+
+    return [tool(name) for name in names]

@@ -12,6 +12,7 @@ from tests import whole_calls
 from tests.integrations.documentation import TEXT, run_python
 from tests.integrations.frameworks import (
     Script,
+    captured_client,
     llama_index_model,
     llama_index_tools,
     openai_agents_model,
@@ -133,16 +134,7 @@ ANSWERS: dict[str, Any] = {
 def send_snippet(name, tools):
     """The request that a snippet sends with the provider's own client, on a network of our own."""
     package = pytest.importorskip(name, reason=f"{name} is not installed")
-    # Which httpx a provider's package is built on depends on its version.
-    client = next(kind for kind in package.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
-    httpx = sys.modules[client.__module__.partition(".")[0]]
-    sent: list[dict] = []
-
-    def handle(request):
-        sent.append(json.loads(request.content))
-        return httpx.Response(200, json=ANSWERS[name])
-
-    http = httpx.Client(transport=httpx.MockTransport(handle))
+    http, sent = captured_client(package, 200, ANSWERS[name])
     make = package.OpenAI if name == "openai" else package.Anthropic
     messages = [{"role": "user", "content": QUERY}]
     client = make(api_key="none", http_client=http)
@@ -175,10 +167,11 @@ def test_the_langchain_snippet_masks():
     pytest.importorskip("langchain", reason="langchain is not installed")
     from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
-    model = ScriptedModel(script=[], seen=[], heard=[])
-    agent = run_python("langchain", model=model, tools=tools())["agent"]
+    script = Script()
+    model = ScriptedModel(script=script)
+    agent = run_python("langchain", model=model, tools=tools(script))["agent"]
     agent.invoke({"messages": [("user", QUERY)]})
-    assert set(model.seen[0]) == FIVE
+    assert script.seen == [FIVE]
 
 
 @pytest.mark.parametrize("name", ["pydantic-ai", "pydantic-ai-search"])

@@ -103,9 +103,6 @@ def test_an_unknown_form_is_refused(way):
 
 
 REFUSING = {
-    "chat": HIDDEN,
-    "responses": HIDDEN,
-    "anthropic": HIDDEN,
     "langchain": HIDDEN,
     "langchain-async": HIDDEN,
     "pydantic-ai": HIDDEN,
@@ -115,15 +112,12 @@ REFUSING = {
 }
 """The tool whose calls each framework refuses."""
 
-GUARDED = ("chat", "responses", "anthropic", "langchain", "langchain-async")
-"""Where a guard of ours refuses."""
-
 
 @pytest.mark.parametrize("way", REFUSING)
 def test_a_tool_that_is_refused_three_times_is_never_executed_and_no_part_of_the_run(way):
     tool = REFUSING[way]
     assert tool not in best([])
-    options = {"guarded": True} if way in GUARDED else {}
+    options = {"guarded": True} if way.startswith("langchain") else {}  # our own guard
     script = Script([(tool,)] * 3)
     outcome = FRAMEWORKS[way](script, mask(), **options)
 
@@ -132,7 +126,7 @@ def test_a_tool_that_is_refused_three_times_is_never_executed_and_no_part_of_the
     assert outline(outcome.read()) == [(QUERY, [])]
 
 
-@pytest.mark.parametrize("way", ["chat", "langchain", "openai-agents", "llama-index"])
+@pytest.mark.parametrize("way", ["langchain", "openai-agents", "llama-index"])
 def test_without_a_guard_a_hidden_tool_is_executed_and_shown_from_then_on(way):
     script = Script([(HIDDEN,)])
     FRAMEWORKS[way](script, mask())

@@ -10,6 +10,7 @@ from dtdr.logs import open_demonstrations
 from dtdr.rankers import DEFAULT
 from tests.conftest import PROJECT
 from tests.integrations.documentation import run_python, run_shell
+from tests.integrations.frameworks import Script
 from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
 HELD_OUT = 20
@@ -27,31 +28,31 @@ def test_a_raw_log_becomes_an_agent_that_sees_masked_tools(tmp_path, monkeypatch
     assert "defer_loading" in advised
 
     names = sorted({call for item in open_demonstrations([log]) for call in item.plan.tools})
-    model = ScriptedModel(script=[], seen=[], heard=[])
-    written = run_python("from-log-python", model=model, tools=tools(names))
+    script = Script()
+    model = ScriptedModel(script=script)
+    written = run_python("from-log-python", model=model, tools=tools(script, names))
     agent, retriever = written["agent"], written["mask"].retriever
     right = steps = narrowed = 0
     for demonstration in open_demonstrations([tmp_path / "held_out.jsonl"]):
-        script = [(call.tool,) for call in demonstration.plan.calls]
-        model.script, model.seen, model.heard = script, [], []
+        script.steps, script.seen = [(call.tool,) for call in demonstration.plan.calls], []
         state = agent.invoke({"messages": [("user", demonstration.query)]})
         called = [message.name for message in state["messages"] if message.type == "tool"]
         assert called == list(demonstration.plan.tools)
         run = Run(demonstration.query)
         run.offered = frozenset(names)
-        for shown, step in zip(model.seen, demonstration.plan.steps(), strict=True):
+        for shown, step in zip(script.seen, demonstration.plan.steps(), strict=True):
             # The model is told what the tools answered, as it was in the log it is learned from.
             ranking = retriever.rank(run)
             if ranking.is_familiar:  # for other queries the mask shows more
                 narrowed += 1
                 best = [name for name in ranking.tools if name != END][:5]
-                assert set(shown) == set(best) | set(run.history)
+                assert shown == set(best) | set(run.history)
                 assert len(shown) < len(names)
             if step.acceptable != {END}:
                 steps += 1
-                right += bool(step.acceptable & set(shown))
+                right += bool(step.acceptable & shown)
                 done = len(run.calls)
-                run.call(script[done][0], {}, output="fine", status="ok", step=done + 1)
+                run.call(script.steps[done][0], {}, output="fine", status="ok", step=done + 1)
     assert narrowed > 0
     # The mask must be of use, not only small: the random floor is 5 tools of 30.
     assert right / steps > 0.8

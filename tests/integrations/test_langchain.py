@@ -1,7 +1,4 @@
-import asyncio
 import json
-import sys
-from typing import Any
 
 import pytest
 
@@ -12,8 +9,8 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dtdr.agents import openai
 from dtdr.agents.langchain import ToolMaskMiddleware, transcript
-from tests.integrations.frameworks import FRAMEWORKS, Script
-from tests.integrations.scripted_chat_model import ScriptedModel, tools
+from tests.integrations.frameworks import FRAMEWORKS, Script, captured_client
+from tests.integrations.scripted_chat_model import tools
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
 from tests.mask_strategies import outline
 
@@ -32,23 +29,16 @@ def test_tools_of_a_provider_pass_untouched():
 def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
     package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
     sdk = pytest.importorskip("openai", reason="openai is not installed")
-    client = next(kind for kind in sdk.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
-    httpx = sys.modules[client.__module__.partition(".")[0]]
-    sent: list[dict] = []
-
-    def handle(request):
-        sent.append(json.loads(request.content))
-        return httpx.Response(400, json={"error": {"message": "enough"}})
-
+    http, sent = captured_client(sdk, 400, {"error": {"message": "enough"}})
     model = package.ChatOpenAI(
         model="gpt-5.4",
         api_key="none",
         max_retries=0,
         use_responses_api=api == "responses",
-        http_client=httpx.Client(transport=httpx.MockTransport(handle)),
+        http_client=http,
     )
     middleware = ToolMaskMiddleware(mask(), form="allowed-tools", api=api)
-    agent = create_agent(model, tools=tools(), middleware=[middleware])
+    agent = create_agent(model, tools=tools(Script()), middleware=[middleware])
     with pytest.raises(sdk.BadRequestError):
         agent.invoke({"messages": [HumanMessage(QUERY)]})
 
@@ -84,26 +74,14 @@ def test_messages_with_parts_are_read():
     assert outline(transcript(messages)) == [(QUERY, [("weather",)])]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_agent_that_searches_is_shown_what_it_found(asynchronous):
-    class Searching(ScriptedModel):
-        """Gives the search what it must have."""
-
-        def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-            result = super()._generate(messages, stop, run_manager, **kwargs)
-            for call in result.generations[0].message.tool_calls:
-                if call["name"] == "search_tools":
-                    call["args"] = {"query": "the weather of a city", "limit": 1}
-            return result
-
-    model = Searching(script=[("search_tools",), ("weather",)], seen=[], heard=[])
-    hides = mask(top_k=1)
-    agent = create_agent(model, tools=tools(), middleware=[ToolMaskMiddleware(hides, search=True)])
-    state: Any = {"messages": [HumanMessage(QUERY)]}
-    state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
-    assert "weather" not in model.seen[0]
-    assert "search_tools" in model.seen[0]
-    assert "weather" in model.seen[1]
-    (answer, used) = [item for item in state["messages"] if isinstance(item, ToolMessage)]
+@pytest.mark.parametrize("way", ["langchain", "langchain-async"])
+def test_an_agent_that_searches_is_shown_what_it_found(way):
+    search = ("search_tools", {"query": "the weather of a city", "limit": 1})
+    script = Script([(search,), ("weather",)])
+    outcome = FRAMEWORKS[way](script, mask(top_k=1), search=True)
+    assert "weather" not in script.seen[0]
+    assert "search_tools" in script.seen[0]
+    assert "weather" in script.seen[1]
+    (answer, used) = [item for item in outcome.messages if isinstance(item, ToolMessage)]
     assert [tool["name"] for tool in json.loads(str(answer.content))["tools"]] == ["weather"]
     assert used.name == "weather"

@@ -53,7 +53,8 @@ class Importer:
         options = options or CutOptions()
         self.reader = paths if isinstance(paths, LogReader) else LogReader(paths)
         self.window = Window(options.window_bytes)
-        self.format = fmt(self.window, idle_gap=options.idle_gap)
+        self.format = fmt(self.window)
+        self.format.idle_gap = options.idle_gap
         options = replace(options, query=options.query or fmt.default_query)
         self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor

@@ -206,7 +206,7 @@ class TraceFormat(ABC):
     @classmethod
     @abstractmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether a decoded record looks like one of this format."""
+        """Whether a decoded record looks like one of this format; may raise if it is another."""
 
     @abstractmethod
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:

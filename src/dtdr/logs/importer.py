@@ -111,14 +111,11 @@ class Importer:
 
     def tools(self) -> list[Tool]:
         """Definitions read so far, sorted by name, scrubbed."""
-        table = sorted(self.format.tools.by_name.values(), key=lambda tool: tool.name)
-        if self.redactor is None:
-            return table
-        text = self.redactor.text
+        text = self.cutter.scrubber.text
         scrubbed = []
-        for tool in table:
+        for name, tool in sorted(self.format.tools.by_name.items()):
             parameters = (replace(p, description=text(p.description)) for p in tool.parameters)
-            scrubbed.append(Tool(tool.name, text(tool.description), tuple(parameters)))
+            scrubbed.append(Tool(name, text(tool.description), tuple(parameters)))
         return scrubbed
 
     def summary(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.data.outputs import iter_leaves, to_pointer
 from dtdr.logs.log_format import TracedCall, decode_json
-from dtdr.logs.redaction import Redactor
+from dtdr.logs.scrubbing import Scrubber
 
 COMMON_WORDS = frozenset(
     """
@@ -64,14 +64,14 @@ class ReferenceFinder:
     Args:
         find: False leaves every argument as it is.
         min_length: characters of a text that is a whole argument.
-        redactor: removes secrets from arguments; a pointer with a secret in it is left out.
+        scrubber: removes secrets from arguments; a pointer with a secret in it is left out.
     """
 
-    def __init__(self, find: bool, min_length: int, redactor: Redactor | None) -> None:
+    def __init__(self, find: bool, min_length: int, scrubber: Scrubber) -> None:
         self.find = find
         self._min_length = min_length
         self._min_embedded = max(min_length, _MIN_EMBEDDED)
-        self._redactor = redactor
+        self._scrubber = scrubber
         self._given: list[str] = []
         self._own: set[str] = set()
         # Outputs since the last call, and those that are indexed, in the order of time. Values and
@@ -95,7 +95,7 @@ class ReferenceFinder:
         reference to a part of one would leave the rest.
         """
         if not self.find:
-            return self._scrub(arguments)
+            return self._scrubber.arguments(arguments)
         for output in sorted(self._waiting, key=attrgetter("ended")):
             self._index(output)
             bisect.insort(self._outputs, output, key=attrgetter("ended"))
@@ -104,7 +104,7 @@ class ReferenceFinder:
         if has_sources:
             arguments = {k: self._whole(value, call.started) for k, value in arguments.items()}
         self._remember(arguments)
-        arguments = self._scrub(arguments)
+        arguments = self._scrubber.arguments(arguments)
         if has_sources:
             arguments = {k: self._embedded(value, call.started) for k, value in arguments.items()}
         return arguments
@@ -247,13 +247,9 @@ class ReferenceFinder:
                 self._own.add(_key(leaf))
 
     def _reference(self, output: _Output, place: _Place) -> dict[str, str]:
-        text = str if self._redactor is None else self._redactor.text
-        if place and all(text(str(key)) == str(key) for key in place):
+        if place and all(self._scrubber.text(str(key)) == str(key) for key in place):
             return {"$ref": output.id, "path": to_pointer(place)}
         return {"$ref": output.id}
-
-    def _scrub(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return arguments if self._redactor is None else self._redactor.value(arguments)
 
 
 def escape(value: Any) -> Any:

@@ -174,8 +174,8 @@ class _Conversation:
 
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
         self.scrubber = cutter.scrubber
-        options, redactor = cutter.options, self.scrubber.redactor
-        self.finder = ReferenceFinder(options.references, options.reference_length, redactor)
+        find, length = cutter.options.references, cutter.options.reference_length
+        self.finder = ReferenceFinder(find, length, self.scrubber)
         for text in trace.given:
             self.finder.give(text)
         self.calls: dict[int, ToolCall] = {}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.vocabulary import Row
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
@@ -30,12 +30,15 @@ _MAX_WORK = 1e10
 """Values of rows times outputs times epochs."""
 _UNSEEN = -12.0
 """Log probability of a tool without demonstrations."""
+_MOST_COUNTED = 7
+"""More turns, calls and steps count as this many."""
 _MOST_IN_A_ROW = 5
 # Weights of parts of a row; the rest has weight 1.
 _QUERY_WEIGHT, _EARLIER_WEIGHT, _LEFT_WEIGHT, _FACT_WEIGHT = 2.0, 0.3, 2.0, 2.0
 # The kind of a key. 24 bits of a key are a tool's slot, 32 bits its other content.
-_EARLIER_TOOL, _EARLIER_LAST, _QUERY, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(9)
-_SAID, _WORD, _FACT, _PAIR = range(9, 13)
+_TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _QUERY = range(5)
+_STEPS, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(5, 12)
+_SAID, _WORD, _FACT, _PAIR = range(12, 16)
 _COUNTED_ONCE = _SAID
 """Keys from here on count only if ``_LEAST_RUNS`` demonstrations contain them."""
 
@@ -67,6 +70,8 @@ def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entrie
     """What is known before the first call."""
     entries = _Entries()
     entries.add_all(_QUERY, -1, query[0], _QUERY_WEIGHT * query[1])
+    entries.add(_TURNS, -1, min(context.turns, _MOST_COUNTED))
+    entries.add(_EARLIER, -1, min(len(context.calls), _MOST_COUNTED))
     for call in context.calls:
         entries.add(_EARLIER_TOOL, slots[call.tool], value=_EARLIER_WEIGHT)
     for call in context.calls[-1:]:
@@ -83,6 +88,7 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
         last_step: the first call of the last step: of those the agent has not answered yet.
     """
     entries = _Entries()
+    entries.add(_STEPS, -1, min(last_step + 1, _MOST_COUNTED))
     for slot, _ in calls:
         entries.add(_CALLED, slot)
     second = calls[last_step - 1][0] if last_step else -2
@@ -121,7 +127,10 @@ class LastOutput(Block):
 
     name = "last_output"
     about = "what the last calls returned"
-    names = ("last_output", "called_earlier")
+    names = (
+        "last_output",
+        *("failed", "returned_nothing", "any_failed", "called_earlier"),
+    )
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
 
@@ -198,7 +207,7 @@ class LastOutput(Block):
         for call in context.calls:
             column = query.view.places.get(call.tool, -1)
             if column >= 0:
-                out[1, column] = 1
+                out[4, column] = 1
         return partial(_LastOutputState, self, query)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -221,10 +230,20 @@ class _LastOutputState:
         self._is_known = query.context is not NO_CONTEXT
 
     def call(self, event: CallEvent) -> None:
+        rows, outcome = self._rows, event.outcome
         if not event.is_parallel:
             self._last_step = len(self._calls)
-        self._calls.append((self._block.slots[event.tool], event.outcome))
-        self._is_known |= event.outcome is not NO_OUTCOME
+            if self._is_known:
+                rows[1:4] = 0
+        self._calls.append((self._block.slots[event.tool], outcome))
+        if outcome is NO_OUTCOME:
+            return
+        self._is_known = True
+        failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
+        if event.column >= 0:
+            rows[1, event.column], rows[2, event.column] = failed, nothing
+        if failed:
+            rows[3] = 1
 
     def write(self) -> None:
         block, query = self._block, self._query

@@ -95,7 +95,6 @@ MISUSE = {
         "DATA -o m --set dr.order=2": "--set 'dr.order': before the dot, write dtdr-f",
         "DATA -o m --retriever random --set encoder=lexical": "parameter 'encoder'; choose one of",
         "DATA -o m --retriever lr --set encoder=w2v": "unknown encoder 'w2v'; choose one of",
-        "DATA -o m --retriever dr --set weighted=no": "--set weighted=no: expected true or false",
         "DATA -o m --retriever dtdr-c --set order=2.5": "order=2.5: expected a whole number",
         "DATA -o m --retriever dtdr-c --set order=true": "order=true: expected a whole number",
         "DATA -o m --retriever bm25 --set k1=x": "--set k1=x: expected a number",

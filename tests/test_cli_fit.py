@@ -64,12 +64,12 @@ def test_tools_split_and_settings_reach_the_fit(fit, tmp_path):
     tools, split = tmp_path / "other.json", tmp_path / "split.json"
     tools.write_text('[{"name": "teleport", "description": "Be there at once"}]', encoding="utf-8")
     split.write_text('{"records": 12, "train": [0, 1, 2, 3], "test": [4, 5]}', encoding="utf-8")
-    more = ("--tools", tools, "--split", split, "--set", "weighted=False")
+    more = ("--tools", tools, "--split", split, "--set", "threshold=0.25")
     assert fit(*more, "--json", retriever="dr").json()["demonstrations"] == 4
     model = load(tmp_path / "model")
     described = {tool.name: tool.description for tool in model.tools_}
     assert (described["teleport"], described["weather"]) == ("Be there at once", "")
-    assert model.parameters()["weighted"] is False
+    assert model.parameters()["threshold"] == 0.25
 
 
 def test_settings_are_read_as_python_and_as_json_write_them():

@@ -89,14 +89,6 @@ def test_familiarity_is_that_of_the_query_whatever_was_called(fitted):
     assert fitted.session(query).call("log").rank().familiarity in values
 
 
-def test_saved_and_loaded_tells_the_same(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    assert loaded.calibration_.familiarity_threshold == fitted.calibration_.familiarity_threshold
-    for query in requests(5, 2):
-        assert loaded.rank(query).familiarity == fitted.rank(query).familiarity
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_papers_recipe_tells_familiarity_but_never_falls_back(method, tmp_path):
     found = create(method, recipe="paper").fit(demonstrations(60))

@@ -3,11 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,51 +15,10 @@ from dtdr.errors import DtdrError, EncoderError, InputError
 from dtdr.text import encoders
 from dtdr.text.encoders.endpoint import EndpointEncoder
 from tests import small_data
+from tests.embeddings_server import embeddings_server, good, vector
 from tests.helpers import change_config
 
 KEY = "sk-a-very-secret-key"
-
-
-def vector(text):
-    return [float(len(text) + 1), float(sum(text.encode()) % 97), 1.0, -2.0]
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.script: list[Callable[[Any, Any], None]] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: "Server"
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append((self.path, dict(self.headers), body))
-        script = self.server.script
-        behave = script.pop(0) if script else good
-        behave(self, body)
-
-    def answer(self, status, content, **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
-
-
-def good(handler, body, change=lambda data: data):
-    data = []
-    for index, text in enumerate(body["input"]):
-        data.append({"object": "embedding", "index": index, "embedding": vector(text)})
-    handler.answer(200, json.dumps({"data": change(data)}).encode())
 
 
 def changed(change):
@@ -87,13 +43,8 @@ def truncated(handler, body):
 
 @pytest.fixture
 def server():
-    running = Server()
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield running
-    running.shutdown()
-    thread.join()
-    running.server_close()
+    with embeddings_server() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -122,9 +73,7 @@ def waits(monkeypatch):
 
 
 def encoder_for(server, **options):
-    return EndpointEncoder(
-        url=f"http://127.0.0.1:{server.server_port}/v1", model="small", **options
-    )
+    return EndpointEncoder(url=server.url, model="small", **options)
 
 
 def expected(texts):
@@ -300,7 +249,7 @@ def test_create_says_what_it_needs():
 
 def test_the_command_line_names_model_and_address(server, tmp_path, capsys, monkeypatch):
     data = small_data.write(tmp_path)
-    name = f"endpoint:small@http://127.0.0.1:{server.server_port}/v1"
+    name = f"endpoint:small@{server.url}"
     model = tmp_path / "model"
     arguments = ["fit", str(data), "-o", str(model), "--retriever", "lr", "--set"]
     arguments += [f"encoder={name}"]
@@ -384,12 +333,11 @@ def test_no_edit_of_a_folder_sends_a_query_or_a_secret_away(server, tmp_path, mo
     dtdr.fit(data.demonstrations, data.tools, retriever="qts").save(tmp_path / "model")
     path = tmp_path / "model" / "config.json"
     written = json.loads(path.read_text())
-    url = f"http://127.0.0.1:{server.server_port}/v1"
     for edit in (
         {"encoder": folder_config(server, key_variable="AWS_SECRET_ACCESS_KEY")},
         {"encoder": folder_config(server)},
-        {"encoder": None, "parameters": {"encoder": f"endpoint:m@{url}"}},
-        {"parameters": {"encoder": f"endpoint:m@{url}"}},
+        {"encoder": None, "parameters": {"encoder": f"endpoint:m@{server.url}"}},
+        {"parameters": {"encoder": f"endpoint:m@{server.url}"}},
     ):
         change_config(tmp_path / "model", **{**written, **edit})
         with pytest.raises(DtdrError):

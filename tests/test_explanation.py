@@ -16,7 +16,6 @@ from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from tests import small_data
 from tests.helpers import inner
 from tests.small_data import TOOLS
-from tests.test_whole_run import hotel_log
 
 SET = small_data.dataset(60)
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -86,18 +85,6 @@ def test_an_explanation_is_of_the_model_that_ranked():
     assert retriever.rank(QUERY).explain() != before
 
 
-def test_what_calls_returned_is_part_of_an_explanation():
-    demonstrations = hotel_log(48)
-    retriever = create("dtdr-f").fit(demonstrations)
-    demonstration = demonstrations[0]
-    session = retriever.session(demonstration.query, before=demonstration.before)
-    for call in demonstration.plan.calls[:2]:
-        session.call(call)
-        explanation = session.rank().explain()
-        assert any(item.adds for item in explanation.contributions)
-        assert "last_output" in {item.block for item in explanation.contributions}
-
-
 def test_a_tool_without_demonstrations_is_explained_by_its_description():
     retriever = create("dtdr-f").fit(SET.demonstrations, SET.tools)
     retriever.add_tools([Tool("translate", "Translate a text into another language")])
@@ -143,13 +130,6 @@ def test_chains_count_what_came_next(name):
     assert whole.count == nexts.count("summarize")
     assert whole.rival_count == nexts.count(explanation.rival)
     assert len(explanation.chain) == (1 if name == "dr" else 5)
-
-
-def test_the_papers_recipe_looks_at_one_cluster():
-    retriever = fit(SET.demonstrations, SET.tools, retriever="dtdr-c", recipe="paper")
-    explanation = retriever.rank(QUERY, ["read_file"]).explain()
-    assert [item.cluster is None for item in explanation.chain] == [False]
-    assert sum(item.demonstrations for item in explanation.chain) < len(SET.demonstrations)
 
 
 def test_other_retrievers_say_that_they_give_no_reasons():

@@ -13,16 +13,17 @@ from dtdr.data.calls import END
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
-from dtdr.rankers.dtdr_f.text import SURFACE_FEATURES, QueryText, hash_stem, hash_word, text_stems
+from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
+from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from dtdr.text.encoders.lexical import LexicalEncoder
 from tests.helpers import inner
 
@@ -71,19 +72,6 @@ def split_by_group(demonstrations):
     )
 
 
-def mrr(retriever, demonstrations):
-    steps = [(item.query, step) for item in demonstrations for step in item.plan.steps()]
-    rankings = retriever.rank_batch(
-        [query for query, _ in steps], [step.history for _, step in steps]
-    )
-    return np.mean(
-        [
-            1 / (1 + min(ranking.tools.index(name) for name in step.acceptable))
-            for ranking, (_, step) in zip(rankings, steps, strict=True)
-        ]
-    )
-
-
 TRAIN, TEST = split_by_group(generated(200, 5))
 
 
@@ -110,13 +98,12 @@ QUERY = "play Rome, then order soup for dinner, then call a taxi to Rome"
 
 
 def test_it_ranks_unseen_combinations_of_tools_better_than_dr_and_dtdr_c(fitted):
-    own = mrr(fitted, TEST)
+    own = mean_reciprocal_rank(fitted, TEST)
     for name in ("dr", "dtdr-c"):
-        assert own > mrr(create(name).fit(TRAIN, TOOLS), TEST) + 0.1
+        assert own > mean_reciprocal_rank(create(name).fit(TRAIN, TOOLS), TEST) + 0.1
 
 
-def test_each_call_makes_the_next_part_of_the_query_the_likeliest():
-    fitted = create("dtdr-f").fit(TRAIN, TOOLS)
+def test_each_call_makes_the_next_part_of_the_query_the_likeliest(fitted):
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     for count, call in enumerate(calls):
         named = features(fitted, QUERY, calls[:count], "named_here")
@@ -163,14 +150,6 @@ def test_the_order_of_the_words_decides_which_tool_comes_first(fitted):
     assert fitted.rank(other).best == "order_food"
     assert features(fitted, one, [], "centre")[fitted.index("play_song")] < 0.5
     assert features(fitted, other, [], "centre")[fitted.index("play_song")] > 0.5
-
-
-def test_shuffled_queries_take_away_what_was_learned(fitted):
-    order = np.random.default_rng(0).permutation(len(TEST))
-    shuffled = [
-        replace(item, query=TEST[other].query) for item, other in zip(TEST, order, strict=True)
-    ]
-    assert mrr(fitted, shuffled) < mrr(fitted, TEST) - 0.2
 
 
 def test_weights_of_words_are_those_of_the_primal_ridge_regression():
@@ -252,11 +231,6 @@ def test_prediction_sets_cover_about_as_often_as_asked(fitted):
     assert np.mean(covered) > 0.7
 
 
-def test_blocks_have_names_of_their_own():
-    features = [feature for block in BLOCKS for feature in block.names]
-    assert len(set(features)) == len(features)
-
-
 def test_more_tools_than_a_shortlist_holds_are_all_ranked():
     many = [*TOOLS, *(Tool(f"spare_{number}", "Never used") for number in range(60))]
     ranking = create("dtdr-f").fit(TRAIN[:60], many).rank(QUERY)
@@ -296,19 +270,6 @@ def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(
             assert ranking.probability(name) > max(others)
 
 
-def test_surface_features_have_one_length_and_are_finite_for_any_text():
-    for text in ("", "\ud800", '"' * 5_000, "“" * 40_000, "Ann, Bob and Cy. " * 9_000):
-        values = QueryText.of(text).surface
-        assert values.shape == (SURFACE_FEATURES,)
-        assert np.isfinite(values).all()
-
-
-def test_stems_join_forms_of_a_word():
-    stems = text_stems("Meetings, meeting: a BOOK, books").tolist()
-    assert stems == list(map(hash_word, ["meet", "meet", "book", "book"]))
-    assert hash_stem("is") == hash_word("is")
-
-
 def test_vectors_of_queries_are_those_of_the_lexical_encoder():
     texts = [item.query for item in TRAIN]
     featurizer = QueryFeaturizer.fit(encode_texts(texts * 2), ["play a song"])
@@ -318,17 +279,6 @@ def test_vectors_of_queries_are_those_of_the_lexical_encoder():
     for text, row in zip(texts[:20], rows, strict=True):
         columns, values = featurizer.read(QueryText.of(text)).words
         assert row[columns] == pytest.approx(values, abs=1e-6)
-
-
-def test_other_words_take_away_what_is_known_of_a_query_and_nothing_else(fitted):
-    text, rng = QueryText.of(QUERY), np.random.default_rng(0)
-    other = text.reworded(rng, 1.0)
-    featurizer = inner(fitted).training.featurizer
-    assert featurizer.read(text).known == 1
-    assert featurizer.read(other).known == 0
-    assert (other.surface == text.surface).all()
-    some = featurizer.read(text.reworded(rng, 0.5)).known
-    assert 0 < some < 1
 
 
 def test_a_query_without_a_known_word_is_ranked_by_what_comes_first(fitted):
@@ -353,20 +303,23 @@ def test_a_query_without_a_known_word_is_ranked_by_what_comes_first(fitted):
     assert fitted.rank("qwxz zwirbel").confidence < fitted.rank(QUERY).confidence
 
 
-def test_a_ranking_of_an_unfamiliar_query_can_say_that_no_tool_is_wanted():
+@pytest.mark.parametrize(
+    ("row", "familiarity", "expected"),
+    [
+        ((0.4, 0.3, 0.3), 0.1, True),
+        ((0.9, 0.1, 0.0), 0.1, True),  # whatever its probability
+        ((0.9, 0.1, 0.0), 0.45, False),
+        ((0.6, 0.4, 0.0), 0.9, False),
+    ],
+)
+def test_a_ranking_of_an_unfamiliar_query_can_say_that_no_tool_is_wanted(
+    row, familiarity, expected
+):
     calibration = Calibration(familiarity_threshold=0.5)
-
-    def says_none(best, familiarity):
-        row = np.array([best, 1 - best])
-        ranking = Ranking(("a", END), row, calibration=calibration, familiarity=familiarity)
-        return ranking.is_none_of_these
-
-    row = Ranking(("a", "b", END), np.array([0.4, 0.3, 0.3]), calibration=calibration)
-    row.familiarity = 0.1
-    assert row.is_none_of_these
-    assert says_none(0.9, 0.1)  # whatever its probability
-    assert not says_none(0.9, 0.45)
-    assert not says_none(0.6, 0.9)
+    ranking = Ranking(
+        ("a", "b", END), np.array(row), calibration=calibration, familiarity=familiarity
+    )
+    assert ranking.is_none_of_these is expected
 
 
 def test_runs_without_a_query_are_ranked_by_the_last_two_calls():

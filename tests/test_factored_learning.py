@@ -17,10 +17,9 @@ from dtdr.data.calls import END
 from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers import NAMES, retriever_class
+from dtdr.rankers.base import SupportsToolChanges, SupportsUpdates
 from dtdr.rankers.dtdr_f.blocks.relations import TOGETHER, USED_BY, Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.protocols import SupportsToolChanges, SupportsUpdates
 from tests.helpers import inner
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
 
@@ -44,10 +43,6 @@ def probabilities(retriever, items=TEST[:15]):
 
 def same(left, right):
     return all((one == other).all() for one, other in zip(left, right, strict=True))
-
-
-def one_call(name, query, tool):
-    return Demonstration(name, query, Plan((ToolCall("0", tool, {}),)))
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +78,9 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
         assert retriever.training_.demonstrations == len(BOTH)
 
 
-def test_a_word_that_no_query_had_counts_after_an_update():
-    few = create("dtdr-f").fit(FEW, TOOLS)
-    query = "Zwirbel the flumph tomorrow 4711"
-    before = few.rank(query)
-    few.update([one_call(str(n), f"Please zwirbel the flumph {n}", "book_taxi") for n in range(3)])
-    assert few.rank(query).probability("book_taxi") > before.probability("book_taxi")
-
-
 def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
-    rare = [one_call(str(n), f"do thing number {n}", f"tool_{n % 40}") for n in range(60)]
-    often = [one_call(str(n), f"do thing number {n}", f"tool_{n % 3}") for n in range(60)]
+    rare = [(f"do thing number {n}", [f"tool_{n % 40}"]) for n in range(60)]
+    often = [(f"do thing number {n}", [f"tool_{n % 3}"]) for n in range(60)]
     offered = [Tool(f"spare_{number}", f"Do thing {number}") for number in range(70)]
     mass = []
     for log in (rare, often):
@@ -102,21 +89,6 @@ def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
     # 20 of the 60 calls are to tools that are called once; and none.
     assert mass[0] > mass[1]
     assert mass[1] < 0.03
-
-
-def test_the_share_of_new_tools_starts_at_goods_estimate():
-    rng = np.random.default_rng(0)
-    rows, right = rng.random((200, 3)).astype(np.float32), (rng.random(200) < 0.2)
-    scorer = NewToolScorer.fit(rows, right.astype(np.float32), np.ones(200, np.float32))
-    table = np.ones((4, 5), np.float32)
-    table[:-1] = rng.random((3, 5))
-    steps = [(table, float(number % 3 == 0)) for number in range(60)]
-    learned = scorer.with_share(steps, 1 / 3)
-    others = np.full(8, 1 / 8)
-    offered = np.ones(5, np.bool_)
-    mixed = learned.mix(others, table, np.arange(5), offered)
-    assert mixed[:5].sum() == pytest.approx(1 / 3, abs=0.05)
-    assert mixed.sum() == pytest.approx(1)
 
 
 def test_an_open_session_keeps_what_it_was_opened_with(half):
@@ -138,20 +110,13 @@ def test_an_update_without_anything_to_learn_changes_nothing(half):
 
 def test_a_tool_that_an_update_calls_first_is_added_and_learned(half):
     fresh = [
-        one_call(f"new {number}", f"water the plants in {place}", "water_plants")
+        (f"water the plants in {place}", ["water_plants"])
         for number, place in enumerate(["Rome", "the hall", "my office", "the kitchen"] * 12)
     ]
     half.update(fresh)
     assert "water_plants" in half.vocabulary
     assert half.rank("water the plants in the garden").best == "water_plants"
     assert half.rank("water the plants in the garden", ["water_plants"]).best == END
-
-
-def test_familiar_queries_are_those_that_were_learned_later_too(half):
-    odd = "calibrate seven spectrometers before the audit of the laboratory begins"
-    assert not half.rank(odd).is_familiar
-    half.update([one_call("odd", odd, "make_note")])
-    assert half.rank(odd).is_familiar
 
 
 def test_only_retrievers_that_support_updates_have_the_methods():
@@ -232,13 +197,6 @@ def test_a_new_tool_is_ranked_by_its_description_from_the_moment_it_is_added(wit
     assert np.mean(np.array(places) < 5) > 0.8
 
 
-def test_rankings_without_new_tools_are_the_same_with_and_without_the_part_for_them(half):
-    before = probabilities(half)
-    assert inner(half).new_tools is not None
-    half.ranker.model_ = replace(inner(half), new_tools=None)  # of the copy
-    assert same(before, probabilities(half))
-
-
 def test_adding_and_removing_a_tool_leaves_no_trace(half, tmp_path):
     before = probabilities(half)
     half.add_tools([Tool("aaa", "Nothing that anybody asks for")])
@@ -303,26 +261,6 @@ def test_changes_that_make_no_sense_are_input_errors_and_change_nothing(half, ch
 
 
 # -- many tools, and relations ---------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_many_tools_with_one_demonstration_each_are_all_ranked():
-    count = 270  # more than a query keeps in view
-    log = [
-        Demonstration(
-            str(number), f"use machine m{number} now", Plan((ToolCall("0", f"t{number}", {}),))
-        )
-        for number in range(count)
-    ]
-    retriever = create("dtdr-f").fit(log)
-    ranking = retriever.rank("use machine m7 now", ["nobody", "t7", "t9"])
-    assert len(ranking) == count + 1
-    assert ranking.probabilities.sum() == pytest.approx(1)
-    assert np.isfinite(ranking.probabilities).all()
-    session = retriever.session("use machine m7 now")
-    for name in ("nobody", "t7", "t9"):
-        session.call(name)
-    assert (session.rank().probabilities == ranking.probabilities).all()
 
 
 def test_relations_are_what_the_plans_say(half):

@@ -37,10 +37,6 @@ def test_a_lookup_is_what_the_papers_algorithm_counts(all_plans, order, history)
     np.testing.assert_allclose(
         chain.lookup(0, history), expected / expected.sum() if counts else expected
     )
-    np.testing.assert_allclose(
-        chain.lookup(0, history, weighted=False),
-        (expected > 0) / max(1, (expected > 0).sum()),
-    )
 
 
 @given(plans, st.integers(0, 4), histories, st.integers(1, 3))
@@ -73,8 +69,6 @@ def test_mixing_counts_the_estimate_below_as_further_calls():
     node = chain.path(0, [0])[1]
     expected = (np.array([0, 2, 1, 0, 0]) + 6 * below) / 9
     np.testing.assert_allclose(chain.mix(node, below, 6.0), expected)
-    unweighted = (np.array([0, 1, 1, 0, 0]) + 6 * below) / 8
-    np.testing.assert_allclose(chain.mix(node, below, 6.0, weighted=False), unweighted)
 
 
 @given(plans, st.integers(0, 3), histories)

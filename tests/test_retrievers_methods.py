@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr import Tool, load
 from dtdr.data.calls import END
 from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
 from dtdr.rankers.descriptions import description, document, name_words
 from dtdr.rankers.kmeans import Clusters
-from dtdr.rankers.linear import MAX_CALLS, history_sentence, history_tokens
-from dtdr.rankers.similarity import convolution, transitions
+from dtdr.rankers.linear import MAX_CALLS
+from dtdr.rankers.similarity import convolution
+from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from tests import small_data
 
 SET = small_data.dataset(24)
@@ -29,18 +30,6 @@ def fit(name, **parameters):
 
 def in_vocabulary_order(retriever, ranking):
     return np.array([ranking.probability(tool) for tool in retriever.vocabulary])
-
-
-def mean_reciprocal_rank(retriever, demonstrations):
-    steps = [(item.query, step) for item in demonstrations for step in item.plan.steps()]
-    rankings = retriever.rank_batch(
-        [query for query, _ in steps], [step.history for _, step in steps]
-    )
-    found = []
-    for ranking, (_, step) in zip(rankings, steps, strict=True):
-        ranks = [rank for rank, tool in enumerate(ranking.tools, 1) if tool in step.acceptable]
-        found.append(1 / ranks[0] if ranks else 0.0)
-    return np.mean(found)
 
 
 # -- descriptions ----------------------------------------------------------------------------------
@@ -138,19 +127,10 @@ def test_the_tool_graph_is_convolved_as_the_matrix_formula_says():
     np.testing.assert_allclose(convolution(graph), degree @ linked @ degree, rtol=1e-5)
 
 
-def test_the_tool_graph_holds_first_order_transitions():
-    found = transitions([[0, 1], [0, 1, 0]], 3)
-    np.testing.assert_allclose(found, np.array([[0, 4, 2], [3, 0, 3], [0, 0, 0]]) / 6)
-
-
 def test_tgr_draws_tools_called_together_to_each_other():
-    calls = (ToolCall("1", "alpha"), ToolCall("2", "beta"))
-    tools = [
-        Tool("alpha", "open a door"),
-        Tool("beta", "paint walls"),
-        Tool("gamma", "count sheep"),
-    ]
-    demonstrations = [Demonstration("1", "open a door", Plan(calls))] * 3
+    texts = {"alpha": "open a door", "beta": "paint walls", "gamma": "count sheep"}
+    tools = [Tool(*pair) for pair in texts.items()]
+    demonstrations = [("open a door", ["alpha", "beta"])] * 3
     graph = create("tgr").fit(demonstrations, tools).rank("open a door")
     plain = create("qts").fit(demonstrations, tools).rank("open a door")
     assert graph.probability("beta") > graph.probability("gamma")
@@ -190,21 +170,6 @@ def test_less_is_more_without_an_llm_says_what_to_give(tmp_path):
 def test_an_llm_that_answers_no_text_is_an_error():
     with pytest.raises(DtdrError, match="NoneType"):
         fit("less-is-more", llm=lambda prompt: None).rank(QUERY)
-
-
-def test_an_llm_that_fails_is_asked_again():
-    answers = iter([RuntimeError("busy"), "Send a text message to a phone number"])
-
-    def llm(prompt):
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    retriever = fit("less-is-more", llm=llm)
-    with pytest.raises(RuntimeError, match="busy"):
-        retriever.rank(QUERY)
-    assert retriever.rank(QUERY).best == "send_text"
 
 
 # -- dr and dtdr-c ---------------------------------------------------------------------------------
@@ -266,19 +231,6 @@ def test_the_papers_dtdr_c_gives_up_on_unseen_histories_and_the_default_backs_of
     assert default.rank(QUERY, history).best in {"send_mail", "send_text"}
 
 
-def test_unweighted_chains_rank_what_followed_alike():
-    plans = [("a", "b"), ("a", "b"), ("a", "c")]
-    demonstrations = [
-        Demonstration(str(n), "q", Plan(tuple(ToolCall(str(i), t) for i, t in enumerate(plan))))
-        for n, plan in enumerate(plans)
-    ]
-    for name, more in (("dr", {}), ("dtdr-c", {"recipe": "paper", "order": 1})):
-        ranking = create(name, weighted=False, **more).fit(demonstrations).rank("q", ["a"])
-        assert ranking.probability("b") == ranking.probability("c") == 0.5
-        ranking = create(name, weighted=True, **more).fit(demonstrations).rank("q", ["a"])
-        assert ranking.probability("b") == pytest.approx(2 / 3)
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -332,23 +284,8 @@ def test_dtdr_l_looks_at_the_last_calls_of_a_long_history():
     assert dict(long) == dict(retriever.rank(QUERY, tail))
 
 
-def test_a_history_is_written_with_its_last_call_and_counts():
-    assert history_tokens(["a.b", "c", "c"]).split() == [
-        *["did_a_b"] * 2, *["did_c"] * 4, "did_a_b_1", "did_c_2", *["last_c"] * 3,
-    ]  # fmt: skip
-    assert "last_start" in history_tokens([])
-    assert history_sentence(["open_file", "sendMail"]) == (
-        "Done so far: open file, then send mail. Last call: send mail."
-    )
-    assert history_sentence([]) == "Done so far: none. Last call: none."
-
-
 def test_the_papers_dtdr_c_shows_what_followed_and_all_tools_where_nothing_did(tmp_path):
-    plans = [["a", "b"], ["a", "c"], ["d"]]
-    demonstrations = [
-        Demonstration(str(n), QUERY, Plan(tuple(ToolCall(name, name) for name in names)))
-        for n, names in enumerate(plans)
-    ]
+    demonstrations = [(QUERY, plan) for plan in (["a", "b"], ["a", "c"], ["d"])]
     retriever = create("dtdr-c", recipe="paper", order=1, clusters=1).fit(demonstrations)
     retriever.save(tmp_path / "model")
     for model in (retriever, load(tmp_path / "model"), retriever.clone().fit(demonstrations)):

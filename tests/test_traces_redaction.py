@@ -95,7 +95,8 @@ def test_no_planted_secret_is_ever_written(rendering, secrets, seed, tmp_path_fa
         [Call("find", {"q": planted(), "list": [planted()], planted(): 1}, {"id": planted()})],
         [Call("send", {"to": planted(), "text": f"{planted()} {planted()}"}, planted())],
     ]
-    turns = number([Turn(planted(), calls)])
+    later = [[Call("use", {"id": planted()}, f"{planted()} and more " * 100)]]
+    turns = number([Turn(planted(), calls, planted()), Turn(f"go on {planted()}", later)])
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
     if rendering == "dtdr":
         written = [
@@ -111,7 +112,7 @@ def test_no_planted_secret_is_ever_written(rendering, secrets, seed, tmp_path_fa
     text = "".join(
         json.dumps(found.to_dict(), ensure_ascii=False) for found in importer.demonstrations()
     )
-    assert '"calls"' in text
+    assert '"before"' in text or rendering in ("mcp", "dtdr")
     for secret in secrets:
         assert json.dumps(secret, ensure_ascii=False)[1:-1] not in text
 
@@ -141,28 +142,6 @@ def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(
         "t": "key [api-key]",
     }
     assert found.plan.calls[0].output == {"mail": "[email]", "part": "[api-key]"}
-
-
-@pytest.mark.parametrize("rendering", RENDERINGS)
-def test_outputs_and_what_came_before_are_scrubbed(rendering, tmp_path):
-    secret = {"ann@corp.example": {"id": "usr_8841"}, "key": "sk-abcdefgh123456"}
-    turns = number(
-        [
-            Turn("I am ann@corp.example", [[Call("find", {}, secret)]], "Hello bob@corp.example"),
-            Turn("go on", [[Call("use", {"id": "usr_8841"}, "it was sk-abcdefgh123456 " * 300)]]),
-        ]
-    )
-    path = write_lines(tmp_path / "log.jsonl", RENDERINGS[rendering](turns))
-    fmt = find_format(format_of(rendering))
-    found = list(Importer(fmt, [path], redactor=Redactor()).demonstrations())
-    written = json.dumps([item.to_dict() for item in found])
-    assert len(found) == 2
-    assert "usr_8841" in written
-    assert "corp.example" not in written
-    assert "sk-abc" not in written
-    if rendering != "mcp":  # each query is a session of its own there
-        assert found[1].plan.calls[0].arguments == {"id": {"$ref": "1"}}
-        assert found[1].to_dict()["before"][0] == {"role": "user", "content": "I am [email]"}
 
 
 def test_descriptions_of_tools_are_scrubbed(tmp_path):

@@ -58,13 +58,10 @@ def test_values_that_anything_could_hold_are_no_references(value):
     assert second_arguments({"a": value}, {"x": value}) == {"x": value}
 
 
-def test_an_output_inside_a_longer_text_becomes_a_join():
+def test_an_output_inside_a_longer_text_becomes_a_join_but_no_part_of_a_word():
     assert second_arguments({"id": "usr_8841"}, {"x": "Owner: usr_8841, thanks"}) == {
         "x": {"$join": ["Owner: ", {"$ref": "1", "path": "/id"}, ", thanks"]}
     }
-
-
-def test_a_part_of_a_word_is_no_output_inside_a_text():
     assert second_arguments({"id": "usr_8841"}, {"x": "see usr_88412"}) == {"x": "see usr_88412"}
 
 
@@ -86,16 +83,11 @@ def test_the_earliest_output_that_holds_a_value_is_its_source():
     assert list(plan_of(*calls).edges()) == [(0, 1), (0, 2)]
 
 
-def test_an_output_that_came_after_the_call_began_is_no_source():
-    early = TracedCall("a", {}, 0, 10, output="rec-123456")
+@pytest.mark.parametrize(("ended", "failed"), [(10, False), (1, True)])
+def test_a_call_that_failed_or_ended_after_another_began_is_no_source(ended, failed):
+    early = TracedCall("a", {}, 0, ended, output="rec-123456", failed=failed)
     late = TracedCall("b", {"id": "rec-123456"}, 5, 6)
     assert list(plan_of(early, late).edges()) == []
-
-
-def test_a_failed_call_is_no_source():
-    failed = TracedCall("a", {}, 0, 1, output="rec-123456", failed=True)
-    late = TracedCall("b", {"id": "rec-123456"}, 5, 6)
-    assert list(plan_of(failed, late).edges()) == []
 
 
 def test_references_can_be_left_out_and_their_length_chosen():

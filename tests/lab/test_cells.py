@@ -17,7 +17,7 @@ def test_a_key_depends_on_every_part_of_the_description():
         ("seed", 1),
         ("split", "group"),
         ("retriever", "lr"),
-        ("parameters", {"weighted": False}),
+        ("parameters", {"threshold": 0.25}),
         ("history", 2),
         ("demonstrations", 10),
         ("encoder", "minilm"),

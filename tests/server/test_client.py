@@ -1,7 +1,6 @@
 """The clients, against real servers."""
 
 import asyncio
-import inspect
 import json
 import subprocess
 import sys
@@ -215,11 +214,3 @@ def test_a_transport_of_the_users_own_gets_a_selection_or_its_bounds():
             client.rank(QUERY, top_k=0)
     body = {"query": "half \ud800", "history": [], "top_k": 1, "fallback": False}
     assert seen == [("POST", "/v1/rank", body)] * 2
-
-
-def test_help_shows_arguments_results_and_what_they_mean(client):
-    for rank in (client.rank, dtdr.Client.rank, dtdr.AsyncClient.rank):
-        signature = inspect.signature(rank)
-        assert {"query", "history", "model", "selection", "bounds"} <= set(signature.parameters)
-        assert signature.return_annotation == "RemoteRanking"
-        assert "the calls so far, oldest first" in str(rank.__doc__)

@@ -6,69 +6,28 @@ import json
 import secrets
 import signal
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from dtdr.text.encoders.endpoint import EndpointEncoder
+from tests.embeddings_server import EmbeddingsServer, embeddings_server
 from tests.server import serving
 from tests.server.serving import QUERY
-
-
-class EmbeddingsServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
-        self.works = threading.Event()
-        self.works.set()
-        self.asked = 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: EmbeddingsServer
-
-    def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # the other side gave up
-            super().handle()
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        self.server.asked += 1
-        self.server.works.wait(60)
-        data = [{"embedding": [float(len(text)), 1.0, 2.0]} for text in texts]
-        content = json.dumps({"data": data}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
 
 
 @pytest.fixture
 def embeddings(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingsServer]:
     monkeypatch.setenv("DTDR_ALLOW_ENDPOINT", "127.0.0.1")
-    with EmbeddingsServer() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with embeddings_server() as server:
         yield server
-        server.works.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def models(fitted: Path, tmp_path: Path, embeddings: EmbeddingsServer) -> dict[str, Path]:
-    encoder = EndpointEncoder(url=embeddings.url, model="m", dimension=3)
+    encoder = EndpointEncoder(url=embeddings.url, model="m", dimension=4)
     remote = serving.fit(tmp_path / "remote", retriever="qts", encoder=encoder)
     return {"mail": fitted, "remote": remote}
 
@@ -89,9 +48,9 @@ def test_a_hung_encoder_is_given_up_and_keeps_no_other_model_waiting(models, emb
     ):
         assert ask(served, "remote").status_code == 200
         embeddings.works.clear()
-        embeddings.asked = 0
+        embeddings.requests.clear()
         pending = [pool.submit(ask, served, "remote") for _ in range(60)]
-        serving.wait_until(lambda: embeddings.asked)
+        serving.wait_until(lambda: embeddings.requests)
         assert ask(served, "mail").status_code == 200
         assert not any(item.done() and item.result().status_code == 200 for item in pending)
         answers = [item.result() for item in pending]
@@ -126,7 +85,7 @@ def test_a_server_with_a_hung_encoder_stops_when_told_to(models, embeddings):
             head = "POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             if number == 11:  # the others are sent as it stops
-                serving.wait_until(lambda: embeddings.asked >= 8)
+                serving.wait_until(lambda: len(embeddings.requests) >= 8)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 0
         answers = [connection.recv(65_536) for connection in connections]

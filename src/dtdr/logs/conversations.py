@@ -68,8 +68,8 @@ class ConversationFormat(TraceFormat):
     request_key: ClassVar[str]
     response_key: ClassVar[str]
 
-    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
-        super().__init__(window, idle_gap=idle_gap)
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         window.on_leave = self._forget
         self._last: dict[int, str] = {}
         self._inner: set[int] = set()

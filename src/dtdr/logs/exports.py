@@ -123,10 +123,8 @@ class Langfuse(SpanFormat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it is an observation, or has a list of them."""
-        if not isinstance(record, dict):
-            return False
         is_one = bool(first_of(record, "traceId", "trace_id")) and "type" in record
-        return is_one or isinstance(record.get("observations"), list)
+        return is_one or isinstance(first_of(record, "observations"), list)
 
     def spans(self, record: Any) -> Iterator[Span]:
         """An observation, or those of a trace; see ``SpanFormat.spans``."""

@@ -53,7 +53,8 @@ class Importer:
         options = options or CutOptions()
         self.reader = paths if isinstance(paths, LogReader) else LogReader(paths)
         self.window = Window(options.window_bytes)
-        self.format = fmt(self.window, idle_gap=options.idle_gap)
+        self.format = fmt(self.window)
+        self.format.idle_gap = options.idle_gap
         options = replace(options, query=options.query or fmt.default_query)
         self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor
@@ -110,14 +111,11 @@ class Importer:
 
     def tools(self) -> list[Tool]:
         """Definitions read so far, sorted by name, scrubbed."""
-        table = sorted(self.format.tools.by_name.values(), key=lambda tool: tool.name)
-        if self.redactor is None:
-            return table
-        text = self.redactor.text
+        text = self.cutter.scrubber.text
         scrubbed = []
-        for tool in table:
+        for name, tool in sorted(self.format.tools.by_name.items()):
             parameters = (replace(p, description=text(p.description)) for p in tool.parameters)
-            scrubbed.append(Tool(tool.name, text(tool.description), tuple(parameters)))
+            scrubbed.append(Tool(name, text(tool.description), tuple(parameters)))
         return scrubbed
 
     def summary(self) -> dict[str, Any]:

@@ -186,15 +186,16 @@ class TraceFormat(ABC):
         name: what users type.
         title: what it is.
         default_query: the query of a run if the format records no user.
+        idle_gap: seconds of pause that end a run if the format records no user.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     default_query: ClassVar[str] = ""
+    idle_gap = 300.0
 
-    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
+    def __init__(self, window: Window) -> None:
         self.window = window
-        self.idle_gap = idle_gap
         self.tools = ToolTable()
         self.counts: Counter[str] = Counter()
 
@@ -205,7 +206,7 @@ class TraceFormat(ABC):
     @classmethod
     @abstractmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether a decoded record looks like one of this format."""
+        """Whether a decoded record looks like one of this format; may raise if it is another."""
 
     @abstractmethod
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:

@@ -62,8 +62,8 @@ class MCP(TraceFormat):
         """Whether it is, or contains, a JSON-RPC message."""
         return _open_envelope(record)[0] is not None
 
-    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
-        super().__init__(window, idle_gap=idle_gap)
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         window.on_leave = self._leave
         self._runs: dict[str, _OpenRun] = {}
         self._listed: dict[str, dict[str, set[str]]] = {}  # by session and server

@@ -259,23 +259,14 @@ def _read_mark(record: Mapping[str, Any], *, can_mark: bool) -> bool | None:
 
 
 def _requested_calls(message: Mapping[str, Any]) -> Iterator[ToolCallRequest]:
-    calls = message.get("tool_calls")
-    if not calls:
-        calls = first_of(message.get("additional_kwargs"), "tool_calls")
+    calls = message.get("tool_calls") or first_of(message.get("additional_kwargs"), "tool_calls")
     for call in as_list(calls):
-        if not isinstance(call, dict):
-            continue
-        if "tool_call" in call:  # of OpenInference
-            call = as_mapping(call["tool_call"])
-        inner = call.get("function", call.get("custom"))
-        if isinstance(inner, str):
-            inner = {**call, "name": inner}
-        elif not isinstance(inner, dict):
-            inner = call
-        arguments = inner.get("arguments", inner.get("args", inner.get("input")))
-        yield ToolCallRequest(as_text(call.get("id")), as_text(inner.get("name")), arguments)
+        if isinstance(call, dict):
+            call = as_mapping(call.get("tool_call", call))  # of OpenInference
+            inner = call.get("function", call.get("custom"))
+            if not isinstance(inner, dict):
+                inner = {**call, "name": inner} if isinstance(inner, str) else call
+            yield _requested_call({**inner, "id": call.get("id")})
     legacy = message.get("function_call")
-    if name := message.get("function_call_name"):  # of OpenInference
-        legacy = {"name": name, "arguments": message.get("function_call_arguments_json")}
     if not calls and isinstance(legacy, dict):
-        yield ToolCallRequest("", as_text(legacy.get("name")), legacy.get("arguments"))
+        yield _requested_call({**legacy, "id": ""})

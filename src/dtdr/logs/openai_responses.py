@@ -34,8 +34,8 @@ class OpenAIResponses(ConversationFormat):
         kinds = (str(first_of(item, "type")) for item in items)
         return any(kind.endswith(("_call", "_call_output")) for kind in kinds)
 
-    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
-        super().__init__(window, idle_gap=idle_gap)
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         self._heads: dict[str, tuple[str, int]] = {}
         self._responses: dict[str, list[str]] = {}
         window.on_leave = self._leave

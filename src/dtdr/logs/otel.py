@@ -32,7 +32,7 @@ class OpenTelemetry(SpanFormat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it has spans."""
-        return any(span.trace for span, _ in _try_spans(record))
+        return any(span.trace for span, _ in _open_spans(record))
 
     def spans(self, record: Any) -> Iterator[Span]:
         """The spans of an export batch, or one span; see ``SpanFormat.spans``."""
@@ -111,7 +111,7 @@ class OpenInference(SpanFormat):
         """Whether one of its spans names its kind as OpenInference does."""
         return any(
             _at(_unflatten(attributes), "openinference", "span", "kind")
-            for _, attributes in _try_spans(record)
+            for _, attributes in _open_spans(record)
         )
 
     def spans(self, record: Any) -> Iterator[Span]:
@@ -182,14 +182,6 @@ def _open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
         yield _read_span(record)
     elif record.keys().isdisjoint(_OTHERS):
         raise InputError("not a span: it has none of 'resourceSpans', 'spanId', 'context'")
-
-
-def _try_spans(record: Any) -> list[tuple[Span, dict[str, Any]]]:
-    """As ``_open_spans``; empty for anything else."""
-    try:
-        return list(_open_spans(record))
-    except (InputError, TypeError, AttributeError, ValueError):
-        return []
 
 
 def _read_span(record: Mapping[str, Any]) -> tuple[Span, dict[str, Any]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -19,6 +18,7 @@ from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.data.outputs import iter_leaves, to_pointer
 from dtdr.logs.log_format import TracedCall, decode_json
+from dtdr.logs.scrubbing import Scrubber
 
 COMMON_WORDS = frozenset(
     """
@@ -64,16 +64,14 @@ class ReferenceFinder:
     Args:
         find: False leaves every argument as it is.
         min_length: characters of a text that is a whole argument.
-        scrub: removes secrets from a text; a pointer with a secret in it is left out.
+        scrubber: removes secrets from arguments; a pointer with a secret in it is left out.
     """
 
-    def __init__(
-        self, find: bool = True, min_length: int = 4, scrub: Callable[[str], str] | None = None
-    ) -> None:
+    def __init__(self, find: bool, min_length: int, scrubber: Scrubber) -> None:
         self.find = find
         self._min_length = min_length
         self._min_embedded = max(min_length, _MIN_EMBEDDED)
-        self._scrub = scrub
+        self._scrubber = scrubber
         self._given: list[str] = []
         self._own: set[str] = set()
         # Outputs since the last call, and those that are indexed, in the order of time. Values and
@@ -89,23 +87,15 @@ class ReferenceFinder:
         if text:
             self._given.append(text.casefold())
 
-    def resolve(
-        self,
-        call: TracedCall,
-        arguments: dict[str, Any],
-        scrub: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    ) -> dict[str, Any]:
-        """The arguments with references in place of earlier outputs.
+    def resolve(self, call: TracedCall, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call with references in place of earlier outputs.
 
-        Args:
-            call: whose arguments they are.
-            arguments: without references.
-            scrub: removes secrets, between the two searches: a whole argument that is a secret may
-                become a reference, which does not contain it; inside a longer text secrets go
-                first, since a reference to a part of one would leave the rest.
+        Secrets go between the two searches: a whole argument that is a secret may become a
+        reference, which does not contain it; inside a longer text secrets go first, since a
+        reference to a part of one would leave the rest.
         """
         if not self.find:
-            return arguments if scrub is None else scrub(arguments)
+            return self._scrubber.arguments(arguments)
         for output in sorted(self._waiting, key=attrgetter("ended")):
             self._index(output)
             bisect.insort(self._outputs, output, key=attrgetter("ended"))
@@ -114,8 +104,7 @@ class ReferenceFinder:
         if has_sources:
             arguments = {k: self._whole(value, call.started) for k, value in arguments.items()}
         self._remember(arguments)
-        if scrub is not None:
-            arguments = scrub(arguments)
+        arguments = self._scrubber.arguments(arguments)
         if has_sources:
             arguments = {k: self._embedded(value, call.started) for k, value in arguments.items()}
         return arguments
@@ -258,8 +247,7 @@ class ReferenceFinder:
                 self._own.add(_key(leaf))
 
     def _reference(self, output: _Output, place: _Place) -> dict[str, str]:
-        scrub = self._scrub
-        if place and (scrub is None or all(scrub(str(key)) == str(key) for key in place)):
+        if place and all(self._scrubber.text(str(key)) == str(key) for key in place):
             return {"$ref": output.id, "path": to_pointer(place)}
         return {"$ref": output.id}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -73,8 +74,13 @@ class Scrubber:
         output, length = self.output(call.output)
         if output is not None and call.output_length is not None:
             length = call.output_length
-        arguments = call.arguments if self.redactor is None else self.redactor.value(call.arguments)
+        arguments = self.arguments(call.arguments)
         return replace(call, arguments=arguments, output=output, output_length=length)
+
+    def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """A call's arguments without secrets."""
+        scrubbed = arguments if self.redactor is None else self.redactor.value(arguments)
+        return dict(scrubbed)
 
     def text(self, text: str) -> str:
         """A text without secrets, in full."""

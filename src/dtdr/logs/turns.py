@@ -174,9 +174,8 @@ class _Conversation:
 
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
         self.scrubber = cutter.scrubber
-        redactor = self.scrubber.redactor
-        options, scrub = cutter.options, None if redactor is None else redactor.text
-        self.finder = ReferenceFinder(options.references, options.reference_length, scrub)
+        find, length = cutter.options.references, cutter.options.reference_length
+        self.finder = ReferenceFinder(find, length, self.scrubber)
         for text in trace.given:
             self.finder.give(text)
         self.calls: dict[int, ToolCall] = {}
@@ -219,13 +218,10 @@ class _Conversation:
         return tuple(self._before)
 
     def _call(self, call: TracedCall, identifier: str) -> ToolCall:
-        redactor = self.scrubber.redactor
         check_text(call.tool, "the tool name")
         if isinstance(call.output, str) and len(call.output) <= MAX_DECODED:
             call.output = decode_json(call.output.strip())
-        arguments = escape(arguments_of(call.arguments))
-        scrub = None if redactor is None else redactor.value
-        arguments = self.finder.resolve(call, arguments, scrub)
+        arguments = self.finder.resolve(call, escape(arguments_of(call.arguments)))
         self.finder.add_output(call, identifier)
         status = status_of(call.output, failed=call.failed, ended=call.ended is not None)
         output, length = self.scrubber.output(call.output)

@@ -26,9 +26,15 @@ from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
 from dtdr.rankers import model_folder
-from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
+from dtdr.rankers.base import (
+    Arrays,
+    HeldOutFold,
+    Ranker,
+    StepState,
+    SupportsToolChanges,
+    SupportsUpdates,
+)
 from dtdr.rankers.folds import assign_folds
-from dtdr.rankers.protocols import SupportsToolChanges, SupportsUpdates
 from dtdr.rankers.training import TrainingData, select_training_data
 
 logger = logging.getLogger("dtdr")

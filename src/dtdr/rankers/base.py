@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,27 @@ class HeldOutFold:
 
     positions: Sequence[int]
     start: Callable[[int], StepState]
+
+
+@runtime_checkable
+class SupportsUpdates(Protocol):
+    """A ranker that learns from further demonstrations after ``fit``."""
+
+    def update(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Learn from further ones, of tools in the vocabulary; replaces attributes as ``fit``."""
+
+
+@runtime_checkable
+class SupportsToolChanges(Protocol):
+    """A ranker whose vocabulary can change after ``fit``."""
+
+    def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
+        """Take another vocabulary.
+
+        Args:
+            tools: the new one, as ``fit`` takes it.
+            names: today's names of the tools of the old one, in its order.
+        """
 
 
 class Ranker(ABC):
@@ -201,8 +222,7 @@ class Ranker(ABC):
 
     def get_params(self) -> dict[str, Any]:
         """The constructor's keywords and their values."""
-        signature = inspect.signature(type(self)).parameters
-        return {name: item.default for name, item in signature.items()} | dict(self._given)
+        return Ranker.default_params(self) | dict(self._given)
 
     def default_params(self) -> dict[str, Any]:
         """The values that ``repr`` leaves out."""

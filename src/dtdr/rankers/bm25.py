@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError, check_at_least
-from dtdr.rankers.array_checks import require
+from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import document
 from dtdr.rankers.name_ranker import StaticRanker
@@ -88,13 +86,9 @@ class BM25Retriever(StaticRanker):
     def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
         return [self._words.scores(query) for query in queries]
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
-        # The folder's list of tools is all there is to know: indexing hundreds takes milliseconds.
-        return {}
-
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        require(state, set())
-        self._fit(())
+    def _restore(self, state: Arrays) -> None:
+        super()._restore(state)
+        self._fit(())  # indexing hundreds of tools takes milliseconds
 
 
 def _terms(text: str) -> list[str]:

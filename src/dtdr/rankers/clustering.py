@@ -22,7 +22,7 @@ from dtdr.rankers.name_ranker import Recipe, check_recipe
 from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
 from dtdr.rankers.vectors import fit_encoder, rows
 from dtdr.text import encoders
-from dtdr.text.encoders.base import Encoder, Vectors
+from dtdr.text.encoders.base import Encoder
 
 MAX_ORDER = 20
 """Longest history a chain can look at: a model grows with it, and the paper measured little gain
@@ -77,7 +77,6 @@ class DTDRClustering(DistanceRanker):
         order: N, the longest history looked at.
         clusters: K; None for a tenth of the demonstrations (paper, Appendix C;
             a fifth gains .008 and a twentieth loses .009 on T-Eval, neither changes TinyAgent).
-        weighted: rank the tools that followed by how often they did; otherwise all alike.
         threshold: the paper's α, used by ``Ranking.select()``; None is 0 for the paper's recipe.
         nearest: clusters mixed together; not used by the paper's recipe.
         strength: greater than 0; not used by the paper's recipe.
@@ -101,7 +100,6 @@ class DTDRClustering(DistanceRanker):
         encoder: str | Encoder = encoders.DEFAULT,
         order: int = 3,
         clusters: int | None = None,
-        weighted: bool = True,
         threshold: float | None = None,
         nearest: int = NEAREST,
         strength: float = STRENGTH,
@@ -117,7 +115,6 @@ class DTDRClustering(DistanceRanker):
         self.encoder = self._choose_encoder(encoder)
         self.order = order
         self.clusters = clusters
-        self.weighted = weighted
         self.threshold = threshold
         self.nearest = nearest
         self.strength = strength
@@ -127,7 +124,8 @@ class DTDRClustering(DistanceRanker):
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, queries)
         vectors = self.encoder.encode(queries)
-        self.clusters_, labels = self._cluster(vectors)
+        clusters = self.clusters or max(1, len(queries) // 10)
+        self.clusters_, labels = Clusters.fit(vectors, clusters, seed=self.seed)
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
         tools = len(self.tools_)
         self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
@@ -142,10 +140,6 @@ class DTDRClustering(DistanceRanker):
     def cut(self) -> float | None:
         """See ``Ranker.cut``."""
         return 0.0 if self.threshold is None and self.recipe == "paper" else self.threshold
-
-    def _cluster(self, vectors: Vectors) -> tuple[Clusters, npt.NDArray[np.int64]]:
-        clusters = self.clusters or max(1, vectors.shape[0] // 10)
-        return Clusters.fit(vectors, clusters, seed=self.seed)
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
         count = 1 if self.recipe == "paper" else self.nearest
@@ -164,7 +158,7 @@ class DTDRClustering(DistanceRanker):
         )
 
     def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
-        return self.cluster_chains_.lookup(clusters[0], history, weighted=self.weighted)
+        return self.cluster_chains_.lookup(clusters[0], history)
 
     def _mixture(self, clusters: Sequence[int], history: History) -> Floats:
         paths = [(self.global_chain_, self.global_chain_.path(0, history))]
@@ -174,7 +168,7 @@ class DTDRClustering(DistanceRanker):
         for length in range(self.order + 1):
             for chains, path in paths:
                 if length < len(path):
-                    row = chains.mix(path[length], row, self.strength, weighted=self.weighted)
+                    row = chains.mix(path[length], row, self.strength)
         return row
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:

@@ -12,21 +12,116 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
-from dtdr.rankers.array_checks import require
+from dtdr.rankers.array_checks import require, require_shape
 from dtdr.rankers.base import UNKNOWN, History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.linear_base import PAPER, LinearRetriever, training_steps
-from dtdr.rankers.linear_layer import Optimisation
-from dtdr.rankers.name_ranker import StaticRanker
+from dtdr.rankers.linear_layer import LinearLayer, Loss, Optimisation
+from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe
 from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
-from dtdr.rankers.vectors import fit_encoder, rows
+from dtdr.rankers.vectors import fit_encoder, rows, softmax
+from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
 MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public
 sets has more than a quarter of it."""
+
+
+PAPER = Optimisation(
+    loss="bce", epochs=10, learning_rate=1e-3, decay=0.9, weight_decay=1e-5, batch_size=32
+)
+"""Settings of Appendix C, "Classifier optimization"; the batch size is not given there."""
+
+
+class LinearRetriever(NameRanker):
+    """A linear layer with a recipe.
+
+    Args:
+        recipe: ``"default"`` or ``"paper"``; each keyword below that is not None overrides it.
+        encoder: its name, or the encoder.
+        loss: ``"softmax"`` or ``"bce"``, see ``Optimisation``.
+        epochs: passes over the training steps.
+        learning_rate: of Adam, in the first epoch.
+        decay: factor on the learning rate after each epoch.
+        weight_decay: factor on the weights that is added to their gradient.
+        batch_size: training steps a step of Adam.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        seed: order of the training steps.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    uses_encoder = True
+    RECIPES: ClassVar[dict[str, Optimisation]]
+
+    encoder: Encoder
+    layer_: LinearLayer
+
+    def __init__(
+        self,
+        *,
+        recipe: Recipe = "default",
+        encoder: str | Encoder = encoders.DEFAULT,
+        loss: Loss | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        decay: float | None = None,
+        weight_decay: float | None = None,
+        batch_size: int | None = None,
+        threshold: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_recipe(recipe)
+        given = {
+            "loss": loss,
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "decay": decay,
+            "weight_decay": weight_decay,
+            "batch_size": batch_size,
+        }
+        changed: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
+        self.recipe = recipe
+        self._optimisation = replace(self.RECIPES[recipe], **changed)
+        # The values of a recipe are parameters one by one: a saved model does not change its
+        # meaning when a later version measures better settings.
+        vars(self).update(vars(self._optimisation))
+        self.threshold = threshold
+        self.seed = seed
+        self.encoder = self._choose_encoder(encoder)
+
+    def default_params(self) -> dict[str, Any]:
+        """Those of the recipe."""
+        return super().default_params() | vars(self.RECIPES[self.recipe])
+
+    def _train(self, texts: Sequence[str], targets: csr_array) -> None:
+        vectors = self.encoder.encode(texts)
+        self.layer_ = LinearLayer.train(vectors, targets, self._optimisation, seed=self.seed)
+
+    def _predict(self, texts: Sequence[str]) -> list[Floats]:
+        """For each text, probabilities of shape (tools,).
+
+        Both losses end in a softmax, as in the paper: for ``bce`` it gives each tool's share of
+        the odds of its sigmoid.
+        """
+        return [softmax(self.layer_.logits(row)) for row in rows(self.encoder.encode(texts))]
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        return {"weights": self.layer_.weights, "bias": self.layer_.bias}
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, {"weights", "bias"})
+        tools = len(self.tools_)
+        self.layer_ = LinearLayer(
+            require_shape(state, "weights", (self.encoder.dimension, tools)).astype(np.float32),
+            require_shape(state, "bias", (tools,)).astype(np.float32),
+        )
 
 
 class LearnedRetriever(LinearRetriever, StaticRanker):
@@ -49,14 +144,16 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, queries)
-        steps = training_steps(demonstrations, self._index)
-        places = (steps.demonstration, range(len(steps.demonstration)))
-        owner = csr_array((np.ones(len(steps.demonstration), np.float32), places))
         if self.recipe == "paper":
-            targets = ((owner @ steps.following) > 0).astype(np.float32)
+            plans = [{*item.plan.tools, END} for item in demonstrations]
+            used = [sorted(self._index[name] for name in plan) for plan in plans]
+            targets = indicators(used, len(self.tools_))
         else:
-            targets = owner @ steps.acceptable
-        self._train(queries, csr_array(targets))
+            steps = training_steps(demonstrations, self._index)
+            places = (steps.demonstration, range(len(steps.demonstration)))
+            owner = csr_array((np.ones(len(steps.demonstration), np.float32), places))
+            targets = csr_array(owner @ steps.acceptable)
+        self._train(queries, targets)
 
     def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
         return self._predict(queries)
@@ -169,3 +266,41 @@ def history_tokens(names: Sequence[str]) -> str:
     often = [f"did_{word}_{count}" for word, count in Counter(words).items()]
     last = f"last_{words[-1]}" if words else "last_start"
     return " ".join([*called, *often, last, last, last])
+
+
+@dataclass(frozen=True)
+class TrainingSteps:
+    """The teacher-forced steps of demonstrations, in their order.
+
+    Attributes:
+        demonstration: shape (steps,): position of the demonstration a step is from.
+        histories: tool indices called before each step.
+        acceptable: shape (steps, tools): 1 for each acceptable next tool.
+    """
+
+    demonstration: list[int]
+    histories: list[tuple[int, ...]]
+    acceptable: csr_array
+
+
+def training_steps(
+    demonstrations: Sequence[Demonstration], index: Mapping[str, int]
+) -> TrainingSteps:
+    """Steps of demonstrations whose tools all have an index, the end of plan included."""
+    owners: list[int] = []
+    histories: list[tuple[int, ...]] = []
+    accepted: list[list[int]] = []
+    for position, demonstration in enumerate(demonstrations):
+        calls = tuple(index[name] for name in demonstration.plan.tools)
+        for count, step in enumerate(demonstration.plan.steps()):
+            owners.append(position)
+            histories.append(calls[:count])
+            accepted.append(sorted(index[name] for name in step.targets))
+    return TrainingSteps(owners, histories, indicators(accepted, len(index)))
+
+
+def indicators(columns: Sequence[Sequence[int]], width: int) -> csr_array:
+    """Shape (rows, width): 1 in the given columns of each row."""
+    starts = np.cumsum([0, *map(len, columns)])
+    flat = np.fromiter((column for row in columns for column in row), np.int64, starts[-1])
+    return csr_array((np.ones(len(flat), np.float32), flat, starts), shape=(len(columns), width))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.data.progress import progress_bar
-from dtdr.errors import InputError, ModelError, check_at_least, unknown_choice
+from dtdr.errors import InputError, check_at_least, unknown_choice
 from dtdr.rankers import nn
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.nn import Matrix
@@ -110,25 +108,3 @@ class LinearLayer:
         """Shape (tools,) for one vector."""
         result: Floats = (product(row, self.weights) + self.bias).astype(np.float64)
         return result
-
-    # -- saving --------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save: weights, shape (dimension, tools), and bias, shape (tools,)."""
-        return {"weights": self.weights, "bias": self.bias}
-
-    @classmethod
-    def restore(cls, state: Mapping[str, npt.NDArray[Any]], *, dimension: int, tools: int) -> Self:
-        """The layer that ``state`` gave.
-
-        Raises:
-            KeyError: an array is missing.
-            ModelError: the shapes are not those of the encoder and the tools.
-        """
-        weights, bias = state["weights"], state["bias"]
-        if weights.shape != (dimension, tools) or bias.shape != (tools,):
-            raise ModelError(
-                f"the linear layer has shapes {weights.shape} and {bias.shape}, expected "
-                f"{(dimension, tools)} and {(tools,)} for its encoder and tools; fit it again"
-            )
-        return cls(weights.astype(np.float32), bias.astype(np.float32))

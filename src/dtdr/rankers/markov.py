@@ -156,13 +156,12 @@ class MarkovChains:
             total=int(self.totals[node]),
         )
 
-    def lookup(self, group: int, history: Sequence[int], *, weighted: bool = True) -> Floats:
+    def lookup(self, group: int, history: Sequence[int]) -> Floats:
         """What followed exactly the last N calls (paper, Algorithm 4); zeros if unseen.
 
         Args:
             group: the chain.
             history: indices of the calls, oldest first; a negative one was never seen.
-            weighted: shares of the counts, or 1 for every tool that followed.
 
         Returns:
             Shape (tools,).
@@ -171,11 +170,11 @@ class MarkovChains:
         nodes = self.path(group, history)
         if len(nodes) == self.order + 1:
             part = slice(self.offsets[nodes[-1]], self.offsets[nodes[-1] + 1])
-            row[self.next_tools[part]] = self.counts[part] if weighted else 1.0
+            row[self.next_tools[part]] = self.counts[part]
             row /= row.sum()
         return row
 
-    def mix(self, node: int, below: Floats, strength: float, *, weighted: bool = True) -> Floats:
+    def mix(self, node: int, below: Floats, strength: float) -> Floats:
         """What followed a node, with ``below`` counted as ``strength`` further calls.
 
         This is interpolation with a Dirichlet prior (MacKay and Peto, 1995): a node with few
@@ -185,12 +184,11 @@ class MarkovChains:
             node: from ``path``.
             below: shape (tools,), summing to 1: the estimate from shorter histories.
             strength: greater than 0.
-            weighted: whether a tool that followed twice counts twice.
         """
         part = slice(self.offsets[node], self.offsets[node + 1])
-        total = float(self.totals[node] if weighted else part.stop - part.start) + strength
+        total = float(self.totals[node]) + strength
         row: Floats = below * (strength / total)
-        row[self.next_tools[part]] += (self.counts[part] if weighted else 1.0) / total
+        row[self.next_tools[part]] += self.counts[part] / total
         return row
 
     def smooth(self, node: int, below: Floats) -> Floats:
@@ -300,7 +298,6 @@ class DependencyRetriever(ChainRanker):
     tools are equal.
 
     Args:
-        weighted: rank the tools that followed by how often they did; otherwise all alike.
         threshold: the paper's α, used by ``Ranking.select()``.
         seed: not used; every retriever has one.
     """
@@ -308,15 +305,12 @@ class DependencyRetriever(ChainRanker):
     name = "dr"
     order = 1
 
-    def __init__(
-        self, *, weighted: bool = True, threshold: float | None = None, seed: int = 0
-    ) -> None:
-        self.weighted = weighted
+    def __init__(self, *, threshold: float | None = None, seed: int = 0) -> None:
         self.threshold = threshold
         self.seed = seed
 
     def _row(self, history: History) -> Floats:
-        return self.chain_.lookup(0, history, weighted=self.weighted)
+        return self.chain_.lookup(0, history)
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what followed the last call."""

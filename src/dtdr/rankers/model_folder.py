@@ -203,13 +203,9 @@ def check_target(folder: str | Path, *, force: bool) -> None:
         raise OutputError(f"{folder} exists; pass --force (force=True) to replace it")
 
 
+@cache  # reading them takes 3 ms, and a lab asks for each of its runs
 def versions() -> dict[str, str]:
     """Versions of what a result depends on."""
-    return dict(_installed_versions())
-
-
-@cache  # reading them takes 3 ms, and a lab asks for each of its runs
-def _installed_versions() -> dict[str, str]:
     installed = {"python": platform.python_version()}
     for package in ("dtdr", "numpy", "scipy", "scikit-learn"):
         try:

@@ -14,6 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import check_choice
+from dtdr.rankers.array_checks import require
 from dtdr.rankers.base import UNKNOWN, Arrays, History, Ranker
 from dtdr.rankers.calibration import Floats
 from dtdr.text import encoders
@@ -27,7 +28,8 @@ class NameRanker(Ranker):
     """Base of the rankers here: they know tools by position, and runs by names of their calls.
 
     Each constructor keyword is kept in an attribute of the same name. A subclass implements
-    ``_fit``, ``_prepare``, ``_probabilities``, ``_state`` and ``_restore``.
+    ``_fit``, ``_prepare`` and ``_probabilities``, and ``_state`` and
+    ``_restore`` if it learns more than which tools there are.
     """
 
     uses_calls = False
@@ -110,13 +112,13 @@ class NameRanker(Ranker):
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         """Shape (steps, tools): scores that are at least 0; the model normalises rows."""
 
-    @abstractmethod
     def _state(self) -> dict[str, npt.NDArray[Any]]:
-        """What was learned, as named arrays."""
+        """What was learned, as named arrays; here only which tools there are."""
+        return {}
 
-    @abstractmethod
     def _restore(self, state: Arrays) -> None:
         """Take back what ``_state`` gave; ``tools_`` and the encoder are set."""
+        require(state, set())
 
 
 class StaticRanker(NameRanker):

@@ -34,15 +34,9 @@ class RowGradient:
 
     def dense(self, rows: int) -> Matrix:
         """The whole gradient; shape (rows, columns)."""
-        whole = np.empty((rows, self.values.shape[1]), self.values.dtype)
-        self.write(0, whole)
+        whole = np.zeros((rows, self.values.shape[1]), self.values.dtype)
+        whole[self.rows] = self.values
         return whole
-
-    def write(self, start: int, out: Matrix) -> None:
-        """Write the rows from ``start`` on, as many as ``out`` has."""
-        out.fill(0)
-        first, last = np.searchsorted(self.rows, (start, start + len(out)))
-        out[self.rows[first:last] - start] = self.values[first:last]
 
 
 Gradients: TypeAlias = Mapping[str, Matrix | RowGradient]
@@ -149,10 +143,6 @@ def cosine(rate: float, done: float, least: float = 0.05) -> float:
     return rate * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def no_progress() -> None:
-    """Progress that is shown nowhere."""
-
-
 def train(
     parameters: Mapping[str, Matrix],
     gradients: Callable[[Indices], Gradients],
@@ -165,7 +155,7 @@ def train(
     weight_decay: float = 0.01,
     decoupled: bool = True,
     averaged: float = 0.0,
-    advance: Callable[[], None] = no_progress,
+    advance: Callable[[], None] = lambda: None,
 ) -> None:
     """Train parameters in place on batches in random order.
 
@@ -181,7 +171,7 @@ def train(
         decoupled: see ``Adam``.
         averaged: the parameters end as their mean over this share of the steps, the last ones
             (stochastic weight averaging, Izmailov et al., 2018); 0: as they are after the last.
-        advance: called once an epoch.
+        advance: called once an epoch, to show progress.
     """
     optimiser = Adam(parameters, weight_decay, decoupled=decoupled)
     batches = -(-examples // batch_size)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.rankers.array_checks import require
 from dtdr.rankers.base import History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.name_ranker import NameRanker
@@ -37,9 +35,3 @@ class RandomRetriever(NameRanker):
             key = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
             row[:] = np.random.default_rng(key).random(len(row))
         return rows
-
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
-        return {}
-
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        require(state, set())

@@ -10,8 +10,7 @@ import numpy as np
 
 from dtdr.data.calls import END
 from dtdr.errors import InputError
-from dtdr.rankers.calibration import NO_CALIBRATION, Calibration
-from dtdr.rankers.calibration import Floats as Floats
+from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.selection import Bounds, Positions, Selection
 
@@ -45,12 +44,12 @@ class Ranking:
     __slots__ = (
         "_order",
         "_probabilities",
-        "_vocabulary",
         "calibration",
         "explainer",
         "familiarity",
         "scores",
         "threshold",
+        "vocabulary",
     )
 
     def __init__(
@@ -62,7 +61,7 @@ class Ranking:
         calibration: Calibration = NO_CALIBRATION,
         familiarity: float | None = None,
     ) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._probabilities = probabilities
         self._order: Positions | None = None
         self.threshold = threshold
@@ -73,11 +72,6 @@ class Ranking:
         self.scores = probabilities
         # Of a tool and its rival: goes back to the retriever and the step that were ranked.
         self.explainer: Callable[[str, str | None], Explanation] | None = None
-
-    @property
-    def vocabulary(self) -> Sequence[str]:
-        """The n known tools in the retriever's order, end of plan included."""
-        return self._vocabulary
 
     @property
     def order(self) -> Positions:
@@ -100,7 +94,7 @@ class Ranking:
     @property
     def tools(self) -> tuple[str, ...]:
         """Every known tool, best first."""
-        return tuple(self._vocabulary[index] for index in self.order)
+        return tuple(self.vocabulary[index] for index in self.order)
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -115,7 +109,7 @@ class Ranking:
     @property
     def best(self) -> str:
         """The most probable next tool."""
-        return self._vocabulary[int(self._probabilities.argmax())]
+        return self.vocabulary[int(self._probabilities.argmax())]
 
     @property
     def confidence(self) -> float:
@@ -145,14 +139,14 @@ class Ranking:
         return not (is_added or self.is_familiar) and self.confidence < 0.5
 
     def __len__(self) -> int:
-        return len(self._vocabulary)
+        return len(self.vocabulary)
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         for index in self.order:
-            yield self._vocabulary[index], float(self._probabilities[index])
+            yield self.vocabulary[index], float(self._probabilities[index])
 
     def __contains__(self, tool: object) -> bool:
-        return tool in self._vocabulary
+        return tool in self.vocabulary
 
     @overload
     def __getitem__(self, rank: int) -> tuple[str, float]: ...
@@ -170,14 +164,14 @@ class Ranking:
     def _pairs(self, positions: Positions) -> list[tuple[str, float]]:
         values = self._probabilities[positions].tolist()
         return [
-            (self._vocabulary[index], value)
+            (self.vocabulary[index], value)
             for index, value in zip(positions.tolist(), values, strict=True)
         ]
 
     def probability(self, tool: str) -> float:
         """Probability of a tool; 0 for one that the retriever does not know."""
         try:
-            return float(self._probabilities[self._vocabulary.index(tool)])
+            return float(self._probabilities[self.vocabulary.index(tool)])
         except ValueError:
             return 0.0
 
@@ -207,7 +201,7 @@ class Ranking:
         """
         if offered is None:
             return self
-        names = enumerate(self._vocabulary)
+        names = enumerate(self.vocabulary)
         positions = [index for index, name in names if name in offered or name == END]
         if len(positions) == len(self):
             return self
@@ -222,7 +216,7 @@ class Ranking:
         chosen = self._probabilities[positions]
         total = chosen.sum()
         part = Ranking(
-            [self._vocabulary[index] for index in positions],
+            [self.vocabulary[index] for index in positions],
             chosen / total if total > 0 else np.full(len(positions), 1 / len(positions)),
             threshold=self.threshold,
             calibration=self.calibration.of(positions),

@@ -111,12 +111,8 @@ class Selection:
     @property
     def bounds(self) -> dict[str, Any]:
         """The bounds that are set, by name."""
-        given = {
-            "top_k": self.top_k,
-            "threshold": self.threshold,
-            "coverage": self.coverage,
-            "token_budget": self.token_budget,
-        }
+        names = ("top_k", "threshold", "coverage", "token_budget")
+        given = {name: getattr(self, name) for name in names}
         return {name: value for name, value in given.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class QueryToolSimilarity(StaticRanker):
         texts = [description(tool) for tool in self.tools_]
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, [*texts, *queries])
-        self._set_vectors(self._adapt(dense(self.encoder.encode(texts)), demonstrations))
+        vectors = self._adapt(dense(self.encoder.encode(texts)), demonstrations)
+        self._set_vectors(unit(vectors))
 
     def _adapt(
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]
@@ -94,8 +95,8 @@ class QueryToolSimilarity(StaticRanker):
         return vectors
 
     def _set_vectors(self, vectors: npt.NDArray[np.float32]) -> None:
-        self.tool_vectors_ = unit(vectors)
-        self._columns = np.ascontiguousarray(self.tool_vectors_.T)
+        self.tool_vectors_ = vectors
+        self._columns = np.ascontiguousarray(vectors.T)
 
     def _texts(self, queries: Sequence[str]) -> Sequence[str]:
         """What is encoded for each query; here the query."""
@@ -119,8 +120,7 @@ class QueryToolSimilarity(StaticRanker):
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         require(state, {"tool_vectors"})
         shape = (len(self.tools_), self.encoder.dimension)
-        self.tool_vectors_ = require_shape(state, "tool_vectors", shape)
-        self._columns = np.ascontiguousarray(self.tool_vectors_.T)
+        self._set_vectors(require_shape(state, "tool_vectors", shape))
 
 
 class LessIsMore(QueryToolSimilarity):
@@ -193,14 +193,10 @@ class ToolGraphRetriever(QueryToolSimilarity):
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]
     ) -> npt.NDArray[np.float32]:
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
-        mixed: npt.NDArray[np.float32] = convolution(transitions(plans, len(self.tools_))) @ vectors
+        chain = MarkovChains.build(plans, 1, len(self.tools_))
+        graph = np.stack([chain.lookup(0, [tool]) for tool in range(len(self.tools_))])
+        mixed: npt.NDArray[np.float32] = convolution(graph) @ vectors
         return mixed
-
-
-def transitions(plans: Sequence[Sequence[int]], tools: int) -> Floats:
-    """Shape (tools, tools): how often, of all calls of a row's tool, the column's came next."""
-    chain = MarkovChains.build(plans, 1, tools)
-    return np.stack([chain.lookup(0, [tool]) for tool in range(tools)])
 
 
 def convolution(graph: Floats) -> npt.NDArray[np.float32]:

@@ -12,7 +12,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.rankers.base import Ranker
-from dtdr.rankers.ranking import Floats
+from dtdr.rankers.calibration import Floats
 
 NAME = "dtdr.evaluate.lab.oracle:Oracle"
 """Its name in suites."""

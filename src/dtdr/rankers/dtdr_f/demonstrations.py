@@ -48,7 +48,6 @@ _PLAN = {
     "group": np.uint32,
 }
 _RUN = {
-    "turns": np.int32,
     "before": np.int32,
     "said": np.int32,
     "said_weights": np.float16,
@@ -61,7 +60,6 @@ _RUN = {
 }
 """What is known in addition to names."""
 _PER_CALL = ("parallel", "status", "left", "word_counts", "fact_counts")
-_SINGLE = ("group", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +247,14 @@ class EncodedDemonstrations:
     def contexts(self) -> list[Context]:
         """What came before each query."""
         columns, contexts = self.columns, []
-        for row, turns in enumerate(columns["turns"].values.tolist()):
+        for row in range(len(self)):
             words = columns["said"][row]
             calls = tuple(
                 EarlierCall(*pair) for pair in columns["before"][row].reshape(-1, 2).tolist()
             )
             weights = columns["said_weights"][row].astype(np.float32)
-            is_known = turns or calls or len(words)
-            contexts.append(Context(turns, calls, words, weights) if is_known else NO_CONTEXT)
+            is_known = calls or len(words)
+            contexts.append(Context(calls, words, weights) if is_known else NO_CONTEXT)
         return contexts
 
     @cached_property
@@ -320,7 +318,7 @@ class EncodedDemonstrations:
             KeyError: an array is missing.
             ModelError: the arrays do not fit together or the vocabulary.
         """
-        names = [*_TEXT, *_PLAN, *(_RUN if "data.turns" in arrays else ())]
+        names = [*_TEXT, *_PLAN, *(_RUN if "data.status" in arrays else ())]
         columns = {name: Ragged.restore(arrays, f"data.{name}") for name in names}
         columns = {**_no_runs(columns["calls"]), **columns}
         if not _fits(columns, tools):
@@ -359,7 +357,6 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "later": [later for later, _ in edges],
         "earlier": [earlier for _, earlier in edges],
         "group": [hash_word(item.group) if item.group else 0],
-        "turns": [context.turns],
         "before": [part for call in context.calls for part in (call.tool, call.status)],
         "said": context.words,
         "said_weights": context.weights,
@@ -386,7 +383,7 @@ def _no_runs(calls: Ragged) -> dict[str, Ragged]:
     """The columns of runs of which names alone are known."""
     rows, columns = len(calls), {}
     for name, dtype in _RUN.items():
-        sizes = calls.sizes if name in _PER_CALL else np.full(rows, int(name in _SINGLE))
+        sizes = calls.sizes if name in _PER_CALL else np.zeros(rows, np.int64)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         columns[name] = Ragged(np.zeros(starts[-1], dtype), starts)
     return columns
@@ -407,7 +404,7 @@ def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
         and all(column.starts[-1] == len(column.values) for column in columns.values())
         and all((size >= 0).all() for size in sizes.values())
         and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
-        and all((sizes[name] == 1).all() for name in _SINGLE)
+        and (sizes["group"] == 1).all()
         and len(set(sizes["surface"].tolist())) <= 1
         and not (sizes["before"] % 2).any()
         and columns["word_counts"].values.sum() == len(columns["output_words"].values)

@@ -36,13 +36,8 @@ def combine(first: Hashes, second: Hashes) -> Hashes:
     return first * _FIRST + second * _SECOND
 
 
-def phrase_hashes(text: str) -> Hashes:
-    """Hashes of the pairs and triples of neighbouring words of a query."""
-    return _runs(_hash_words(text))[0]
-
-
 def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
-    """What ``phrase_hashes`` gives of many queries, one after the other, in another order.
+    """Hashes of the pairs and triples of neighbouring words of queries, one after the other.
 
     Args:
         words: shape (words of all,): CRC-32 of each word.

@@ -160,11 +160,11 @@ class HeldOut:
         steps = Steps.of(np.stack([step.features for step in self.steps]), right)
         half = np.array([step.half for step in self.steps])
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
-        prior, mix = LAYOUT.prior, (1.0, 1.0)
+        mix = (1.0, 1.0)
         checks: list[CandidateRanker | None] = [None, None]
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
-            fits = [self._fit(steps.part(usable & (half == number)), prior) for number in (0, 1)]
+            fits = [self._fit(steps.part(usable & (half == number))) for number in (0, 1)]
             others = [steps.part(usable & (half != number)) for number in (0, 1)]
             mix = ranker.choose_mix(fits, others)
             del others  # as large as what follows
@@ -178,11 +178,11 @@ class HeldOut:
                 ],
                 [right[part] for part in unseen],
             )
-        whole = self._fit(steps.part(usable), prior).mix(*mix)
+        whole = self._fit(steps.part(usable)).mix(*mix)
         return LearnedRanker(whole, checks, new_tools, calibration)
 
-    def _fit(self, steps: Steps, prior: Matrix) -> RankerFit:
-        return RankerFit.of(steps, prior, tools=self._tools, seed=self._seed)
+    def _fit(self, steps: Steps) -> RankerFit:
+        return RankerFit.of(steps, LAYOUT.prior, tools=self._tools, seed=self._seed)
 
     def _new_tools(self, share: float) -> NewToolScorer | None:
         """What the steps say about tools as if they had no demonstrations; None without any."""

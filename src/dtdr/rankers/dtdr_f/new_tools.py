@@ -49,8 +49,8 @@ class NewToolScorer:
         rows: Matrix,
         right: Matrix,
         weights: Matrix,
-        varies: npt.NDArray[np.bool_] | None = None,
-        similar: npt.NDArray[np.bool_] | None = None,
+        varies: npt.NDArray[np.bool_],
+        similar: npt.NDArray[np.bool_],
     ) -> NewToolScorer:
         """Weighted logistic loss.
 
@@ -59,16 +59,15 @@ class NewToolScorer:
             right: shape (pairs,): 1 where the tool was acceptable.
             weights: shape (pairs,).
             varies: shape (features,): which differ between the tools of a step; what is the same
-                for all of them is left to the gate. None: all.
+                for all of them is left to the gate.
             similar: shape (features,): which say how similar the text of a tool is to the query; a
                 tool is never less likely for that. On the trials of ``ADDED`` the bound costs
-                nothing. None: none.
+                nothing.
         """
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
         away = ((rows - mean) / scale).clip(-_FARTHEST, _FARTHEST)
         inputs = np.append(away, np.ones((len(rows), 1)), axis=1)
-        if varies is not None:
-            inputs[:, :-1][:, ~varies] = 0
+        inputs[:, :-1][:, ~varies] = 0
         share = float(np.average(right, weights=weights).clip(1e-4, 1 - 1e-4))
         start = np.append(np.zeros(rows.shape[1]), np.log(share / (1 - share)))
         learned = _fit_logistic(inputs, right, weights / weights.mean(), start, _DECAY, similar)

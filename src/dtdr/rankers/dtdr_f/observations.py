@@ -93,13 +93,11 @@ class Context:
     """What came before a query.
 
     Attributes:
-        turns: how many messages of the user.
         calls: oldest first.
         words: hashes of the words of messages, sorted.
         weights: shape (words,): how much each counts.
     """
 
-    turns: int
     calls: tuple[EarlierCall, ...]
     words: Hashes
     weights: npt.NDArray[np.float32]
@@ -107,7 +105,7 @@ class Context:
 
 NO_WORDS = np.empty(0, np.int32)
 NO_OUTCOME = Outcome(0, NO_WORDS, NO_WORDS)
-NO_CONTEXT = Context(0, (), NO_WORDS, np.empty(0, np.float32))
+NO_CONTEXT = Context((), NO_WORDS, np.empty(0, np.float32))
 
 
 class RunReader:
@@ -281,8 +279,6 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
         before: oldest first.
         index: positions of the known tools.
     """
-    if not before:
-        return NO_CONTEXT
     calls = [item for item in before if isinstance(item, ToolCall)][-_MOST_CALLS:]
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")
@@ -293,9 +289,10 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
     words = list(_words(agent[-OUTPUT_LENGTH:], _MOST_SAID))
     _add(weights, _AGENT, words, _AGENT_WEIGHT)
     _add(weights, _AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT)
+    if not calls and not weights:
+        return NO_CONTEXT
     columns = sorted(weights)
     return Context(
-        len(user),
         tuple(
             EarlierCall(index.get(call.tool, REMOVED), _status(call, _read(call.output)[0]))
             for call in calls

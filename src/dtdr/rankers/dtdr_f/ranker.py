@@ -134,10 +134,6 @@ class Steps:
         """Some of the steps, standardised as all are."""
         return replace(self, features=self.features[rows], right=self.right[rows])
 
-    def likelihood(self, scores: Matrix, temperature: float) -> float:
-        """Mean log probability of what is right; scores of shape (steps, k)."""
-        return -marginal_cross_entropy(scores / np.float32(temperature), self.right)[0]
-
 
 def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
     """The weights of a linear ranker; shape (features,).
@@ -279,8 +275,11 @@ def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[floa
     for fit, other in zip(fits, others, strict=True):
         linear, network = fit.scores(other)
         for number, share in enumerate(_SHARES):
-            scores = linear + np.float32(share) * (network - linear)
-            likelihoods[number] += [other.likelihood(scores, each) for each in _TEMPERATURES]
+            scores: Matrix = linear + np.float32(share) * (network - linear)
+            likelihoods[number] -= [
+                marginal_cross_entropy(scores / np.float32(temperature), other.right)[0]
+                for temperature in _TEMPERATURES
+            ]
     best, at = divmod(int(likelihoods.argmax()), len(_TEMPERATURES))
     return _SHARES[best], _TEMPERATURES[at]
 

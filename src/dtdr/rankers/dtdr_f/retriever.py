@@ -52,12 +52,7 @@ class DTDRFactored(Ranker):
     _folds: Sequence[fitting.FittedFold]
     """Between learning and ``held_out`` of one fit."""
 
-    def __init__(
-        self,
-        *,
-        encoder: str | Encoder = "lexical",
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *, encoder: str | Encoder = "lexical", seed: int = 0) -> None:
         chosen = encoders.create(encoder) if isinstance(encoder, str) else encoder
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen

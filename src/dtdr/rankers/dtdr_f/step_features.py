@@ -49,16 +49,7 @@ class StepFeatures:
         calls: how many were made.
     """
 
-    __slots__ = (
-        "_called",
-        "_calls",
-        "_end",
-        "_places",
-        "_writes",
-        "calls",
-        "query",
-        "table",
-    )
+    __slots__ = ("_called", "_calls", "_end", "_places", "_writes", "calls", "query", "table")
 
     def __init__(self, query: PreparedQuery) -> None:
         self.query = query

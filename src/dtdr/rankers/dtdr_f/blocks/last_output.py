@@ -30,15 +30,12 @@ _MAX_WORK = 1e10
 """Values of rows times outputs times epochs."""
 _UNSEEN = -12.0
 """Log probability of a tool without demonstrations."""
-_MOST_COUNTED = 7
-"""More turns, calls and steps count as this many."""
 _MOST_IN_A_ROW = 5
 # Weights of parts of a row; the rest has weight 1.
 _QUERY_WEIGHT, _EARLIER_WEIGHT, _LEFT_WEIGHT, _FACT_WEIGHT = 2.0, 0.3, 2.0, 2.0
 # The kind of a key. 24 bits of a key are a tool's slot, 32 bits its other content.
-_TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _QUERY = range(5)
-_STEPS, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(5, 12)
-_SAID, _WORD, _FACT, _PAIR = range(12, 16)
+_EARLIER_TOOL, _EARLIER_LAST, _QUERY, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(9)
+_SAID, _WORD, _FACT, _PAIR = range(9, 13)
 _COUNTED_ONCE = _SAID
 """Keys from here on count only if ``_LEAST_RUNS`` demonstrations contain them."""
 
@@ -70,8 +67,6 @@ def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entrie
     """What is known before the first call."""
     entries = _Entries()
     entries.add_all(_QUERY, -1, query[0], _QUERY_WEIGHT * query[1])
-    entries.add(_TURNS, -1, min(context.turns, _MOST_COUNTED))
-    entries.add(_EARLIER, -1, min(len(context.calls), _MOST_COUNTED))
     for call in context.calls:
         entries.add(_EARLIER_TOOL, slots[call.tool], value=_EARLIER_WEIGHT)
     for call in context.calls[-1:]:
@@ -88,7 +83,6 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
         last_step: the first call of the last step: of those the agent has not answered yet.
     """
     entries = _Entries()
-    entries.add(_STEPS, -1, min(last_step + 1, _MOST_COUNTED))
     for slot, _ in calls:
         entries.add(_CALLED, slot)
     second = calls[last_step - 1][0] if last_step else -2

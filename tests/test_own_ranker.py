@@ -1,5 +1,6 @@
 """A ranker of somebody else's, with three methods, does what the rankers of the package do."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.lab.fitting import make_retriever
 from dtdr.predict import create
 from dtdr.predict.model import Model
+from dtdr.rankers.similarity import QueryToolSimilarity
 from tests import small_data
 from tests.command_line import invoke
 from tests.lab.own_retrievers import Frequent
@@ -54,6 +56,18 @@ def test_it_has_parameters_whatever_its_attributes_are_called(model):
     assert create(NAME, again=1.0).get_params()["again"] == 1.0
     with pytest.raises(InputError, match="other"):
         create(NAME, other=1)
+
+
+def test_a_constructor_that_is_inherited_or_missing_gives_the_parameters():
+    class Heir(QueryToolSimilarity):
+        pass
+
+    class Bare(Frequent):
+        __init__ = object.__init__  # as where a class writes none
+
+    assert Heir(threshold=0.5).get_params()["threshold"] == 0.5
+    assert inspect.signature(Heir) == inspect.signature(QueryToolSimilarity)
+    assert Bare().get_params() == {}
 
 
 def test_it_is_saved_and_loaded_by_its_name(model, tmp_path):

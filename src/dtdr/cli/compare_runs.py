@@ -12,7 +12,7 @@ from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
 from dtdr.cli.output import note, print_json, print_table, shorten
 from dtdr.data.jsonl import BadRecords
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 from dtdr.evaluate.drift import MEASURES, Change, Drift, Kind
 from dtdr.evaluate.drift import compare_runs as compare
 from dtdr.evaluate.tables import Cell, p_value
@@ -84,8 +84,7 @@ class _Limit:
             self.amount = -1.0
         if not 0 <= self.amount < float("inf"):
             raise InputError(f"--limit {text!r} is not MEASURE=X or MEASURE=X%, such as calls=10%")
-        if self.measure not in measures:
-            raise unknown_choice("measure", self.measure, measures)
+        check_choice("measure", self.measure, measures)
 
     def is_exceeded(self, change: Change, alpha: float) -> bool:
         if change.adjusted is not None and change.adjusted >= alpha and alpha < 1:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_choice
 
 T = TypeVar("T")
 
@@ -24,8 +24,7 @@ class Registry(Generic[T]):
 
     def find(self, name: str) -> type[T]:
         """The class of that name; InputError if there is none."""
-        if name not in self._entries:
-            raise unknown_choice(self.kind, name, self.names)
+        check_choice(self.kind, name, self.names)
         module, attribute = self._entries[name]
         chosen: type[T] = getattr(import_module(module), attribute)
         return chosen

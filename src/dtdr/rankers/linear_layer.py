@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dtdr.data.progress import progress_bar
-from dtdr.errors import InputError, check_at_least, unknown_choice
+from dtdr.errors import InputError, check_at_least, check_choice
 from dtdr.rankers import nn
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.nn import Matrix
@@ -45,8 +45,7 @@ class Optimisation:
     batch_size: int
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise unknown_choice("loss", str(self.loss), LOSSES)
+        check_choice("loss", self.loss, LOSSES)
         check_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         for name in ("learning_rate", "decay"):
             if not getattr(self, name) > 0:

@@ -97,7 +97,7 @@ def load(
 
 
 def find_own(name: str) -> Callable[..., Any] | None:
-    """The function of another package that gives a set; None for a set of dtdr, or of nobody.
+    """The function of another package that gives a set; None if there is none, or dtdr has the set.
 
     Raises:
         InputError: the name is of another package's, which cannot be imported.

@@ -59,7 +59,7 @@ class Snapshot:
         return self._prepare(query)(history)
 
     def is_quick(self, size: int) -> bool:
-        """Whether a step of so many characters is ranked sooner than a thread begins.
+        """Whether a step of this many characters is ranked sooner than a thread begins.
 
         A ranker from outside may do anything, and a fixed encoder may ask a network.
         """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dtdr.errors import DtdrError, InputError, unknown_choice
+from dtdr.errors import DtdrError, InputError, check_choice
 from dtdr.evaluate.lab.report import llm, rankings
 from dtdr.evaluate.lab.report.advice import build_advice, build_runs
 from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
@@ -47,8 +47,8 @@ def build_report(
     labs = store.labs()
     if not labs:
         raise InputError(f"{store.folder} has no lab; run one with: dtdr lab run SUITE")
-    if lab is not None and lab not in labs:
-        raise unknown_choice("lab", lab, labs)
+    if lab is not None:
+        check_choice("lab", lab, labs)
     results = Results(store, lab or labs[0])
     order = {name: place for place, name in enumerate(names())}
     suites = sorted(results.manifests, key=lambda name: (order.get(name, len(order)), name))

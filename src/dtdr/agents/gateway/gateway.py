@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.subscriptions import ToolsListChanged
 
-from dtdr.agents.gateway.catalog import Catalog
+from dtdr.agents.gateway.catalog import Catalog, Names
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
@@ -76,8 +76,8 @@ class Gateway:
         names = [spec.name for spec in specs]
         # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
-        self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
-        self._definitions: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        known = Names(names, reserved, self.pins.iter_tools())
+        self.catalog = Catalog(self.ranker.knows, known)
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
@@ -105,8 +105,8 @@ class Gateway:
                 tasks.start_soon(self._clean_up)
                 await self._wait_for_servers(START_SECONDS)
                 self._has_started = True
-                await self._register_tools()
                 self._report()
+                await self._register_tools()
                 yield
             finally:
                 await self.close()
@@ -133,11 +133,11 @@ class Gateway:
             self._disconnected.set()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
-        """As ``Catalog.owner``, but waits for servers that are still starting."""
-        owner = self.catalog.owner(name)
+        """As ``Names.owner``, but waits for servers that are still starting."""
+        owner = self.catalog.names.owner(name)
         if owner is None:
             await self._wait_for_servers(CONNECT_SECONDS)
-        return owner or self.catalog.owner(name)
+        return owner or self.catalog.names.owner(name)
 
     async def _wait_for_servers(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -196,7 +196,7 @@ class Gateway:
             lasts = whole_run or (state.step is not None and state.step[0] == state.query)
             state.kept_before = state.kept if lasts else ()
             state.step = step
-        names, kept = self.catalog.model_names(), state.kept_before
+        names, kept = tuple(self.catalog.by_model_name), state.kept_before
         if whole_run:
             # What was called or found is listed in any case, and may be the next tool as well.
             listed = (*state.called, *state.searched)
@@ -207,7 +207,7 @@ class Gateway:
         selected = await self.ranker.select(state, offered, kept)
         if selected is None:
             return tuple(self.catalog)
-        return [name for item in selected for name in self.catalog.of_model_name(item)]
+        return [name for item in selected for name in self.catalog.by_model_name.get(item, ())]
 
     def schedule_refresh(self, state: ClientState) -> None:
         """Bring a client's list up to date in the background and tell the client of changes."""
@@ -242,9 +242,7 @@ class Gateway:
             if state.notified is not None and state.notified != shown:
                 state.notified = shown
                 state.awaited = anyio.Event()
-                await state.bus.publish(ToolsListChanged())
-                if state.wire is not None and not state.is_modern:
-                    await state.wire.send_tool_list_changed()
+                await state.notify(types.ToolListChangedNotification())
         except Exception:
             logger.exception("could not bring a client's list of tools up to date")
 
@@ -279,7 +277,6 @@ class Gateway:
             self.prefetcher.end(state)
         if calls and self._recorder is not None:
             self._recorder.add(texts, calls)
-            self._schedule(self._recorder.work)
 
     async def _clean_up(self) -> None:
         while True:
@@ -293,7 +290,7 @@ class Gateway:
     # -- the tools of upstreams --------------------------------------------------------------------
 
     async def _tools_changed(self, upstream: Upstream) -> None:
-        self._definitions[upstream.name] = self.pins.accept(upstream.name, upstream.tools)
+        upstream.tools = self.pins.accept(upstream.name, upstream.tools)
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
@@ -304,8 +301,8 @@ class Gateway:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        up = [item.name for item in self.upstreams.values() if item.is_up]
-        self.catalog.rebuild(self._definitions, up)
+        offers = {name: upstream.tools for name, upstream in self.upstreams.items()}
+        self.catalog.rebuild(offers, [name for name in offers if self.upstreams[name].is_up])
         self._version += 1
         for state in self.clients:
             self.schedule_refresh(state)
@@ -314,7 +311,7 @@ class Gateway:
         logger.info(
             "%d of %d servers are connected; %d tools, of which %d have no demonstration",
             sum(item.is_up for item in self.upstreams.values()), len(self.upstreams),
-            len(self.catalog), len(self.catalog.unknown()) + self.ranker.registered,
+            len(self.catalog), len(self.catalog.unknown()),
         )  # fmt: skip
         for name in self.options.policy.always_include:
             if name not in self.catalog:

@@ -43,7 +43,6 @@ class Ranker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
     Attributes:
-        registered: how many tools were registered by their descriptions.
         reads_calls: whether the model ranks by the arguments and outputs of calls.
         fills: whether it learned arguments, for ``predict``.
     """
@@ -58,7 +57,6 @@ class Ranker:
         self._refused: set[str] = set()
         self.reads_calls = retriever.uses_calls
         self.fills = retriever.arguments_ is not None
-        self.registered = 0
 
     def knows(self, tool: str) -> bool:
         """Whether the model has a tool of that name."""
@@ -137,7 +135,6 @@ class Ranker:
                     self._refused.update(new)
                 logger.warning("the model does not register %d new tools: %s", len(new), error)
                 return False
-            self.registered += len(new)
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
 

@@ -124,7 +124,7 @@ class GatewayServer(Server[Any]):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         if refusal := gateway.pins.refusal(*owner):
             return _problem(refusal)
-        call = self._begin(state, gateway.catalog.name_of(*owner), params)
+        call = self._begin(state, gateway.catalog.names.name_of(*owner), params)
         state.running += 1
         try:
             result = await self._forward(context, state, owner)

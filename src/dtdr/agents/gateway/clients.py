@@ -103,7 +103,7 @@ class ClientState:
     ranked_for: object = None
     awaited: anyio.Event | None = None
     lists_again: bool = True
-    _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
+    _read: dict[tuple[int, float | None], ToolCall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.listen = ListenHandler(self.bus)
@@ -139,19 +139,13 @@ class ClientState:
         calls = tuple(self.calls)  # others may be made meanwhile
         result: list[ToolCall] = []
         for call, step in zip(calls, number_steps(calls), strict=True):
-            known, read = self._read.get(call.id, (None, None))
-            if read is None or known is not call:
-                has_ended = call.ended is not None
-                read = bound_call(read_call(call, call.id, step))
-                if has_ended:
-                    self._read[call.id] = call, read
+            # A call that was answered with questions ends once more.
+            key = id(call), call.ended
+            read = self._read.get(key) or bound_call(read_call(call, call.id, step))
+            if call.ended is not None:
+                self._read[key] = read
             result.append(read)
         return result
-
-    def resume(self, call: TracedCall) -> None:
-        """Continue a call that was answered with questions."""
-        call.ended = None
-        self._read.pop(call.id, None)
 
     async def notify(self, note: types.ServerNotification) -> None:
         """Tell the client of a change, in the way of its protocol."""
@@ -192,7 +186,6 @@ class Clients:
         """The state of the client with that key."""
         state = self._states.pop(key, None)
         if state is None:
-            self.forget_idle()
             while len(self._states) >= MAX_CLIENTS:
                 self.forget(next(iter(self._states)))
             state = ClientState(key)

@@ -171,7 +171,7 @@ class Gateway:
             basis = (*run, state.searched, tuple(state.called), self._version)
             if basis == state.ranked_for:
                 return
-            ranked = await self._rank(state)
+            ranked = await self.ranker.select(state, self.catalog)
             # What was there before keeps its place.
             always = self.options.policy.always_include
             wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
@@ -183,31 +183,6 @@ class Gateway:
     def shown_tools(self, state: ClientState) -> list[Mapping[str, Any]]:
         """Definitions of the tools that a client sees."""
         return [tool.definition for tool in map(self.catalog.get, state.shown) if tool]
-
-    async def _rank(self, state: ClientState) -> Sequence[str]:
-        """Names to show by the ranking; all of them if ranking failed or there are few."""
-        few, whole_run = self.options.policy.top_k, self.options.whole_run
-        if few is not None and len(self.catalog) <= few:
-            return tuple(self.catalog)
-        # A step is ranked again when a server comes or goes, and continues from what was kept
-        # before it. Another query begins another set, unless the set is for the whole run.
-        step = state.query, state.history
-        if step != state.step:
-            lasts = whole_run or (state.step is not None and state.step[0] == state.query)
-            state.kept_before = state.kept if lasts else ()
-            state.step = step
-        names, kept = tuple(self.catalog.by_model_name), state.kept_before
-        if whole_run:
-            # What was called or found is listed in any case, and may be the next tool as well.
-            listed = (*state.called, *state.searched)
-            kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
-        # Only a user's request can ask for no tool. A list for a whole run is there in any case: of
-        # 12 requests in other words, it has .34 of the wanted tools, and .23 if 5 have none.
-        offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
-        selected = await self.ranker.select(state, offered, kept)
-        if selected is None:
-            return tuple(self.catalog)
-        return [name for item in selected for name in self.catalog.by_model_name.get(item, ())]
 
     def schedule_refresh(self, state: ClientState) -> None:
         """Bring a client's list up to date in the background and tell the client of changes."""

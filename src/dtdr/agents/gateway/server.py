@@ -185,7 +185,7 @@ class GatewayServer(Server[Any]):
         if params.input_responses is not None or params.request_state is not None:
             for call in reversed(state.calls):
                 if call.tool == tool:
-                    state.resume(call)
+                    call.ended = None
                     return call
         if state.has_paused or state.is_full:
             gateway.end_run(state)

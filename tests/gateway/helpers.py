@@ -18,7 +18,7 @@ import anyio
 from mcp import Client
 from mcp.shared.memory import create_client_server_memory_streams
 
-from dtdr.agents.gateway import Gateway, GatewayOptions, GatewayServer, UpstreamSpec
+from dtdr.agents.gateway import Gateway, GatewayServer, UpstreamSpec
 from dtdr.agents.policy import ToolPolicy
 
 SERVER = Path(__file__).with_name("server.py")
@@ -100,8 +100,7 @@ async def gateway_client(
     **client: Any,
 ) -> AsyncIterator[tuple[Any, Any]]:
     """A gateway in this process before servers in theirs, and a client of it."""
-    chosen = GatewayOptions(policy=policy or few(), **(options or {}))
-    gateway = Gateway(model, specs, chosen)
+    gateway = Gateway(model, specs, policy or few(), **(options or {}))
     async with gateway.run(), client_of(gateway, mode=mode, **client) as connected:
         yield connected, gateway
 

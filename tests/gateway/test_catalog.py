@@ -163,7 +163,7 @@ async def test_a_client_is_told_of_a_changed_definition(model):
 async def test_a_pinned_tool_that_changes_is_neither_listed_nor_called(model, tmp_path):
     path = tmp_path / "pins.json"
     specs = [stdio("a", special=True)]
-    options = {"pin": path}
+    options = {"pins": Pins(path)}
     async with gateway_client(model, specs, policy=few(20), options=options) as (client, gateway):
         assert "ask" in await names(client)
         await client.call_tool("grow", {"describe": "ask"})

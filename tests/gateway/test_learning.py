@@ -17,6 +17,10 @@ def call(tool, *, at, output=None, failed=False, **arguments):
     return TracedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
 
 
+def recording(path):
+    return {"recorder": Recorder(path)}
+
+
 def test_a_run_becomes_a_demonstration_with_references_and_failures(tmp_path):
     recorder = Recorder(tmp_path / "d.jsonl")
     found = call("find_user", at=1, name="Ann", output={"mail": "account-7788"})
@@ -77,11 +81,17 @@ async def test_runs_are_recorded_when_they_end_by_their_intent_or_searches_and_o
     async with gateway_client(model, [served["known"]]) as (client, _):
         await client.call_tool("open_file", {"id": "9"})
     assert list(tmp_path.iterdir()) == []
-    async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
+    async with gateway_client(model, [served["known"]], options=recording(path)) as (
+        client,
+        _,
+    ):
         for tool in ("open_file", "summarize_file"):
             await client.call_tool(tool, {"id": "9"}, meta={"dtdr/intent": "Shorten q3.pdf"})
         assert path.read_text() == ""
-    async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
+    async with gateway_client(model, [served["known"]], options=recording(path)) as (
+        client,
+        _,
+    ):
         await client.call_tool("search_tools", {"query": "shorten a text"})
         await client.call_tool("summarize_file", {})
 
@@ -108,7 +118,10 @@ async def test_a_long_run_is_cut_where_its_texts_take_too_much(
     path = tmp_path / "d.jsonl"
     rows = ["x" * 1_000] * 200
     monkeypatch.setattr("dtdr.agents.gateway.clients.MAX_RUN_CHARACTERS", 300_000)
-    async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
+    async with gateway_client(model, [served["known"]], options=recording(path)) as (
+        client,
+        _,
+    ):
         for _ in range(24):
             await client.call_tool("open_file", {"id": "1", "rows": rows})
 
@@ -128,7 +141,7 @@ async def test_calls_are_passed_on_while_a_run_is_recorded_and_late_runs_are_cou
 
     monkeypatch.setattr(Recorder, "record", wait)
     monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
-    options = {"learn": tmp_path / "d.jsonl"}
+    options = recording(tmp_path / "d.jsonl")
     async with gateway_client(model, [served["known"]], options=options) as (client, _):
         await client.call_tool("open_file", {"id": "1"}, meta={"dtdr/intent": "first"})
         meta = {"dtdr/intent": "second"}  # ends the first run, which is recorded meanwhile

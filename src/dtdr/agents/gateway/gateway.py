@@ -13,12 +13,14 @@ from anyio.abc import TaskGroup
 
 from dtdr.agents.gateway.catalog import Catalog, Names
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
-from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
+from dtdr.agents.gateway.config import UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
+from dtdr.agents.policy import ToolPolicy
+from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError
@@ -49,7 +51,14 @@ class Gateway:
         retriever: a fitted model. If it can change its tools, it registers the servers' tools that
             it does not know, in memory.
         specs: the servers behind the gateway.
-        options: how it chooses, and what it records.
+        policy: how many ranked tools are shown and when they may change. ``always_include`` are
+            names as clients see them, of unknown tools too.
+        whole_run: choose the list for the next calls of the run, not only for the next one, and
+            change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
+            the policy's ``sticky``. Answers wait until the client has listed again.
+        recorder: records the calls; None records nothing.
+        prefetch: make predicted calls of read-only tools early; None makes none.
+        pins: refuse changed definitions; None accepts them.
 
     Attributes:
         keeps_calls: whether arguments and outputs are kept while a run lasts.
@@ -57,21 +66,22 @@ class Gateway:
     Raises:
         InputError: there is no server, two share a name, or the model is not calibrated or not
             fitted with arguments, which an option needs.
-        OutputError: the file to record into cannot be written.
     """
 
     def __init__(
         self,
         retriever: Model,
         specs: Sequence[UpstreamSpec],
-        options: GatewayOptions | None = None,
+        policy: ToolPolicy,
+        *,
+        whole_run: bool = False,
+        recorder: Recorder | None = None,
+        prefetch: PrefetchBounds | None = None,
+        pins: Pins | None = None,
     ) -> None:
-        self.options = options = options or GatewayOptions()
-        self._recorder: Recorder | None = None
-        if options.learn is not None:
-            self._recorder = Recorder(options.learn, redact=options.redact, outputs=options.outputs)
-        self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
-        self.pins = Pins(options.pin)
+        self.policy, self._whole_run, self._recorder = policy, whole_run, recorder
+        self.ranker = Ranker(retriever, policy, whole_run=whole_run)
+        self.pins = pins or Pins()
         require_distinct(specs)
         names = [spec.name for spec in specs]
         # A tool named like the end of a plan would be the end of a plan to the model.
@@ -84,13 +94,11 @@ class Gateway:
             spec.name: Upstream(spec, self.clients, self._tools_changed) for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
-        if options.prefetch is not None:
+        if prefetch is not None:
             if not self.ranker.fills:
                 raise InputError(NO_ARGUMENTS)
-            self.prefetcher = Prefetcher(
-                self.ranker, self.catalog, self.upstreams, options.prefetch
-            )
-        self.keeps_calls = bool(self._recorder or self.prefetcher or self.ranker.reads_calls)
+            self.prefetcher = Prefetcher(self.ranker, self.catalog, self.upstreams, prefetch)
+        self.keeps_calls = bool(recorder or prefetch or self.ranker.reads_calls)
         self._version = 0
         self._tasks: TaskGroup | None = None
 
@@ -173,7 +181,7 @@ class Gateway:
                 return
             ranked = await self.ranker.select(state, self.catalog)
             # What was there before keeps its place.
-            always = self.options.policy.always_include
+            always = self.policy.always_include
             wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
             former = [name for name in state.shown if name in wanted]
             shown = dict.fromkeys([*former, *wanted])
@@ -202,7 +210,7 @@ class Gateway:
 
         The client asks its LLM as soon as it is answered, with the list that it has then.
         """
-        if not self.options.whole_run:
+        if not self._whole_run:
             return
         await self._refresh_and_notify(state)
         if state.awaited is not None and state.lists_again:
@@ -229,10 +237,10 @@ class Gateway:
         if not intent.strip() or intent == state.intent:
             return
         # Until it has called a tool, the client's LLM may not have read the list.
-        kept = state.kept if self.options.whole_run and state.calls else ()
+        kept = state.kept if self._whole_run and state.calls else ()
         if state.intent:
             self.end_run(state)
-        if self.options.whole_run:
+        if self._whole_run:
             state.kept = kept
         state.intent = intent
         self.schedule_prefetch(state)
@@ -288,6 +296,6 @@ class Gateway:
             sum(item.is_up for item in self.upstreams.values()), len(self.upstreams),
             len(self.catalog), len(self.catalog.unknown()),
         )  # fmt: skip
-        for name in self.options.policy.always_include:
+        for name in self.policy.always_include:
             if name not in self.catalog:
                 logger.warning("no server has the tool %r that is always to be shown", name)

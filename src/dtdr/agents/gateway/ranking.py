@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from dtdr.agents.policy import ToolPolicy, ToolSelector
 from dtdr.agents.search import SEARCH_TOOL, described_tool
 from dtdr.data.calls import END
 from dtdr.data.run import CallLike, as_run
-from dtdr.errors import DtdrError, EncoderError
+from dtdr.errors import DtdrError, EncoderError, InputError
 from dtdr.net.http_requests import bound_requests
 from dtdr.net.workers import Workers
 from dtdr.predict.arguments.prediction import CallPrediction
@@ -24,6 +25,12 @@ from dtdr.predict.model import Model
 from dtdr.rankers.ranking import Ranking
 
 T = TypeVar("T")
+
+LOST_CACHE = 0.5
+"""Share of the next calls that a new list for the whole run must add. A missing tool is searched
+for and then listed, so it costs the prompt cache too, and the search: with probability p,
+p × (cache + search) against the cache now. A search is a request that reads the prompt, and seconds
+of the user's time. If it costs as much as a lost cache, a new list pays from .5 on."""
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -48,6 +55,10 @@ class Ranker:
     """
 
     def __init__(self, retriever: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
+        if whole_run:
+            if policy.coverage is not None:
+                raise InputError("a list for the whole run has no coverage; give --top instead")
+            policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
         policy.check(retriever.calibration_)
         self._whole_run = whole_run
         self._retriever = retriever

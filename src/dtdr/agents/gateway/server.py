@@ -104,7 +104,7 @@ class GatewayServer(Server[Any]):
         if state.awaited is not None:
             state.awaited.set()
             state.lists_again = True
-        most = gateway.options.policy.top_k
+        most = gateway.policy.top_k
         # If ranking failed, all tools are listed, and clients need not load them all.
         if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
             tools = [{**tool, "_meta": {**tool.get("_meta", {}), **ALWAYS_LOAD}} for tool in tools]

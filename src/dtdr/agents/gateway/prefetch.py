@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from dtdr.agents.gateway.catalog import Catalog
@@ -50,12 +50,8 @@ class Prefetcher:
         listed = self._upstreams[tool.upstream].spec.prefetch
         if listed is not None:
             return tool.raw_name in listed
-        hints = tool.definition.get("annotations")
-        return (
-            isinstance(hints, Mapping)
-            and hints.get("readOnlyHint") is True
-            and hints.get("destructiveHint") is not True
-        )
+        hints = tool.definition.get("annotations", {})
+        return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
     async def start(self, state: ClientState) -> None:
         """Predict the next calls of a client, and make those that are probable and safe."""
@@ -103,15 +99,11 @@ class Prefetcher:
         before the answer is handed over: whoever has it may expect later reads to see the change.
         """
         name = self._catalog.names.name_of(*owner)
-        arguments = params.get("arguments") or {}
-        if (run := self._runs.get(state)) is not None:
-            if params.keys() <= {"name", "arguments"} and isinstance(arguments, Mapping):
-                is_made, result = await run.take(name, arguments)
-                if is_made:
-                    made: RawResult = result
-                    return made
-            else:
-                run.discard()
+        run = self._runs.get(state)
+        if run is not None and params.keys() <= {"name", "arguments"}:
+            is_made, result = await run.take(name, params.get("arguments") or {})
+            if is_made:
+                return cast(RawResult, result)
         try:
             return await send()
         finally:

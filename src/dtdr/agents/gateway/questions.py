@@ -31,7 +31,7 @@ MAX_OPEN_CALLS = 1_000
 ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 """Requests that 2026-07-28 lets a server answer with questions."""
 
-_OWN_META = ("io.modelcontextprotocol/", "dtdr/")
+_OWN_META = ("io.modelcontextprotocol/", "dtdr/", "progressToken")
 
 _QUESTION = "question"
 """The key of the one question that a client is asked at a time."""
@@ -120,8 +120,7 @@ class OpenCall:
         self._timer.cancel()
         if self._asked is not None and not self._asked[1].done():  # or the server took it back
             request, answered = self._asked
-            responses = sent.get("inputResponses")
-            answer = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
+            answer = (sent.get("inputResponses") or {}).get(_QUESTION)
             try:
                 answered.set_result(_answer_type(request).model_validate(answer))
             except ValidationError:
@@ -174,10 +173,6 @@ def refuse(reason: str, code: int = types.INVALID_REQUEST) -> types.ErrorData:
 def select_params(context: Context) -> dict[str, Any]:
     """A request's parameters without what is between the client and the gateway."""
     params = dict(context.params or {})
-    meta = params.pop("_meta", None)
-    kept = {
-        key: value
-        for key, value in (meta.items() if isinstance(meta, Mapping) else ())
-        if not (key.startswith(_OWN_META) or key == "progressToken")
-    }
+    meta = params.pop("_meta", None) or {}
+    kept = {key: value for key, value in meta.items() if not key.startswith(_OWN_META)}
     return {**params, "_meta": kept} if kept else params

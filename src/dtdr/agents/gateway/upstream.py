@@ -328,7 +328,7 @@ class Upstream:
                 page = tools.model_dump(by_alias=True, mode="json", exclude_none=True)
             else:
                 page = await self._send(connection, method, {"cursor": cursor} if cursor else {})
-            items += (item for item in page.get(key, ()) if isinstance(item, dict))
+            items += page[key]
             cursor = page.get("nextCursor")
             if not cursor:
                 break
@@ -454,7 +454,6 @@ class _WatchedStream(ObjectReceiveStream[Any]):
             raise
 
     async def aclose(self) -> None:
-        self._closed.set()
         await self._stream.aclose()
 
 

@@ -137,7 +137,7 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
         serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 1)
         assert served.metric('dtdr_failing{task="model mail"}', headers=headers) == 1
         revoke_key(keys, revoked.id)
-        serving.wait_until(lambda: len(served.service.keys.keys) == 1)
+        serving.wait_until(lambda: len(served.service.keys) == 1)
         serving.fit(other, retriever="dr")
         serving.wait_until(
             lambda: served.get("/v1/models/other", headers=headers).json().get("retriever") == "dr"

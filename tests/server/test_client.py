@@ -41,11 +41,6 @@ def test_a_remote_ranking_reads_like_a_local_one(query, client, fitted):
 def test_bounds_and_batches_are_passed_on(client):
     assert len(client.rank(QUERY, top_k=2)) == 2
     assert len(client.rank(QUERY, threshold=0.999)) == 1
-    batch = client.rank_batch([QUERY, "Read the notes"], [["read_file"], []], top_k=1)
-    assert batch == [
-        client.rank(QUERY, ["read_file"], top_k=1),
-        client.rank("Read the notes", top_k=1),
-    ]
     with pytest.raises(InputError, match="2 queries but 1 histories"):
         client.rank_batch(["a", "b"], [[]])
 

@@ -182,8 +182,8 @@ MISUSE = {
         "model --limit tools=many": "expected a whole number",
     },
     "data": {
-        "stats moon": "unknown dataset 'moon'",
-        "convert moon -o x": "unknown dataset 'moon'; choose one of",
+        "stats moon": "moon is neither a file nor a set; 'dtdr data list' shows the sets",
+        "convert moon -o x": "moon is neither a file nor a set",
         "download bundled": "use it without a download",
         "download ultratool": "on no hub; get it from https://github.com",
         "download moon": "unknown dataset 'moon'",

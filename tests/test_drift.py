@@ -12,7 +12,7 @@ from dtdr.cli import run
 from dtdr.errors import InputError
 from dtdr.evaluate.drift import compare_runs
 from synthetic_runs import generate
-from tests.command_line import dtdr, is_one_sentence
+from tests.command_line import dtdr
 
 
 def runs(seed, count=120):
@@ -168,19 +168,3 @@ def test_tools_that_only_one_side_calls_come_first():
     assert found[:2] == [("refund", 6 / 30, 0), ("void", 0, pytest.approx(1 / 30))]
     assert found[2][0] == "look"
     assert [one.p_value is None for one in drift.of_kind("tool")] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--limit", "calls"], "is not MEASURE=X"),
-        (["--limit", "calls=-1"], "is not MEASURE=X"),
-        (["--limit", "speed=1"], "unknown measure 'speed'"),
-        (["--alpha", "0"], "--alpha is 0.0"),
-    ],
-)
-def test_misuse_is_one_sentence(files, options, said, capsys):
-    assert run(["compare-runs", *files[:2], *options]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert is_one_sentence(error)

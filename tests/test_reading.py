@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.data import json_codec
-from dtdr.data.demonstration_files import convert_record, record_id
+from dtdr.data.demonstration_files import convert_record
 from dtdr.errors import InputError
 from tests.strategies import demonstrations, runs
 
@@ -95,25 +95,6 @@ def test_times_are_kept_in_utc():
     for wrong in (1732267800, "yesterday", "2026-11-22", ["2026"], "0001-01-01T00:00:00+09:00"):
         with pytest.raises(InputError, match=r"write it as 2026-11-22T09:30:00Z"):
             Demonstration.from_dict({**record, "time": wrong})
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (b'{"query": "q", "id": "7", "x": "\\ud800"}', "7"),
-        (b'{"id": 7}', "7"),
-        ({"id": 7}, "7"),
-        (b'{"x": 1}', None),
-        (b"[1]", None),
-        (b"{", None),
-    ],
-)
-def test_the_id_of_a_record_is_found_without_reading_the_rest(record, expected):
-    if expected is not None:
-        assert record_id(record) == expected
-        return
-    with pytest.raises(InputError):
-        record_id(record)
 
 
 def test_calls_and_demonstrations_change_as_dataclasses_do():

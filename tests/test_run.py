@@ -87,11 +87,9 @@ def test_an_output_is_kept_as_in_a_demonstration():
     [
         ({"tool": ""}, "has no 'tool'"),
         ({"tool": "end"}, "name of a tool"),
-        ({"tool": None}, "has no 'tool'"),
         ({"tool": "a", "arguments": ["x"]}, "must be a JSON object"),
         ({"tool": "a", "status": "fine"}, "choose one of ok, error"),
         ({"tool": "a", "output": object()}, "cannot be written as JSON"),
-        ({"tool": "a", "output": {"a"}}, "cannot be written as JSON"),
         ({"tool": "a", "output": [b"x"]}, "cannot be written as JSON"),
         ({"tool": "\ud800"}, "surrogate"),
     ],
@@ -125,7 +123,6 @@ def test_a_run_is_read_from_the_keys_of_a_demonstration():
     [
         ([], "must be a JSON object, not list"),
         ({}, "no 'query'"),
-        ({"query": 3}, "no 'query'"),
         ({"query": "  "}, "no 'query'"),
         ({"query": "x", "calls": {}}, "must be a list, not dict"),
         ({"query": "x", "calls": [7]}, "names of tools, calls and their JSON objects, not int"),

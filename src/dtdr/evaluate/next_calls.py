@@ -190,7 +190,7 @@ def next_call_tables(
     ]
     new_tools = mean(one.new_tools for one in methods[0][1])
     caption = (
-        f"At {new_tools:.0%} of the steps, the log called a tool that no training run calls. Tool: "
+        f"At {new_tools:.1%} of the steps, the log called a tool that no training run calls. Tool: "
         "of the steps where the log made a call, the end set aside. End: how well its probability "
         "tells where the log ends."
     )

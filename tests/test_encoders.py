@@ -212,12 +212,6 @@ def test_unknown_names_and_options_are_refused():
         encoders.create("lexical", colour="red")
 
 
-def test_create_caches_pretrained_encoders_only(library):
-    assert encoders.create("sentence-transformers").cache is not None
-    assert encoders.create("sentence-transformers", cache=False).cache is None
-    assert encoders.create("lexical").cache is None
-
-
 # -- minilm
 
 

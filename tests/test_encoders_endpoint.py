@@ -225,14 +225,6 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(url):
     assert KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 0}, {"dimension": 0}, {"timeout": 0}, {"retries": -1}]
-)
-def test_options_out_of_range_are_refused(options):
-    with pytest.raises(InputError):
-        EndpointEncoder(url="http://localhost/v1", model="m", **options)
-
-
 def test_create_says_what_it_needs():
     for name in ("endpoint", "endpoint:", "endpoint:small", "endpoint:@http://x"):
         with pytest.raises(InputError, match="endpoint:MODEL@URL"):

@@ -102,22 +102,6 @@ def test_a_call_that_is_not_one_is_refused_and_changes_nothing(call, words):
     assert run.call("a").id == "1"
 
 
-def test_a_run_is_read_from_the_keys_of_a_demonstration():
-    run = Run.from_dict(
-        {
-            "query": "Mail it to her.",
-            "before": [
-                {"role": "user", "content": "Who is Ann?"},
-                {"role": "call", "id": "e1", "tool": "find_user", "output": {"mail": "a@x.org"}},
-            ],
-            "calls": [{"tool": "open_file", "arguments": {"from": {"$ref": "unseen"}}}],
-        }
-    )
-    assert run.history == ("open_file",)
-    assert run.calls[0].id == "1"
-    assert run.earlier[0].output == {"mail": "a@x.org"}
-
-
 @pytest.mark.parametrize(
     ("record", "words"),
     [

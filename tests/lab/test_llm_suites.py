@@ -32,15 +32,9 @@ def lab(tmp_path_factory):
     return store, found, again
 
 
-def test_llm_suites_run_and_are_kept(lab):
-    _, found, again = lab
-    assert found.failed == []
-    assert found.computed == found.runs
-    assert again.computed == 0
-
-
-def test_their_tables_have_shares_with_intervals(lab):
-    store, _, _ = lab
+def test_llm_suites_run_and_are_kept_and_their_tables_have_intervals(lab):
+    store, found, again = lab
+    assert (found.failed, found.computed, again.computed) == ([], found.runs, 0)
     text = to_markdown(build_report(store, "llm")[0])
     assert "Wilson's 95 %" in text
     assert "| openai:m | dtdr-c |" in text

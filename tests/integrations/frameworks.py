@@ -186,9 +186,9 @@ def openai_agents_model(script):
         if calls:
             return [
                 ResponseFunctionToolCall(
-                    type="function_call", call_id=identifier, name=name, arguments="{}"
+                    type="function_call", call_id=id_, name=name, arguments=json.dumps(arguments)
                 )
-                for identifier, name, _ in calls
+                for id_, name, arguments in calls
             ]
         text = ResponseOutputText(type="output_text", text="There you are.", annotations=[])
         return [

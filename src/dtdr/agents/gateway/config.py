@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -99,7 +99,7 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON, which has no comments: {error}") from error
     servers = value.get("mcpServers", value.get("servers")) if isinstance(value, dict) else None

@@ -91,7 +91,8 @@ class Gateway:
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
-            spec.name: Upstream(spec, self.clients, self._tools_changed) for spec in specs
+            spec.name: Upstream(spec, self.pins, self.clients, self._tools_changed)
+            for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
         if prefetch is not None:
@@ -269,8 +270,7 @@ class Gateway:
 
     # -- the tools of upstreams --------------------------------------------------------------------
 
-    async def _tools_changed(self, upstream: Upstream) -> None:
-        upstream.tools = self.pins.accept(upstream.name, upstream.tools)
+    async def _tools_changed(self) -> None:
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
         if self._has_started:

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dtdr.data.files import explain_os_errors, lock_file, replace_file
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 
 Role = Literal["rank", "admin"]
 """``rank`` may rank and use sessions; ``admin`` may also update, save and reload models."""
@@ -65,9 +65,7 @@ def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
         return msgspec.json.decode(Path(path).read_bytes(), type=_Record).keys
     except OSError as error:
         remedy = "" if Path(path).exists() else f"; make it with: dtdr keys create {path}"
-        raise InputError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}{remedy}"
-        ) from error
+        raise cannot_read(path, error, remedy) from error
     except ValueError as error:
         raise InputError(
             f"{path} is not a key file of version 1, or damaged ({error}); "

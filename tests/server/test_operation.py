@@ -160,7 +160,7 @@ def test_a_request_under_way_is_answered_before_the_server_stops(fitted):
             "POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
         )
-        with socket.create_connection((url.host, url.port), timeout=30) as slow:
+        with served.connect() as slow:
             slow.sendall(head.encode())
             # The server says so once it waits for the body.
             assert slow.recv(4_096).startswith(b"HTTP/1.1 100")

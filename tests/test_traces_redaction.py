@@ -115,23 +115,9 @@ def test_no_planted_secret_is_ever_written(rendering, secrets, seed, tmp_path_fa
 
 
 def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(tmp_path):
-    turns = number(
-        [
-            Turn(
-                "mail ann",
-                [
-                    [
-                        Call(
-                            "find",
-                            {"n": "ann"},
-                            {"mail": "ann@corp.example", "part": "sk-abcd1efgh2"},
-                        )
-                    ],
-                    [Call("send", {"to": "ann@corp.example", "t": "key sk-abcd1efgh23456"})],
-                ],
-            )
-        ]
-    )
+    find = Call("find", {"n": "ann"}, {"mail": "ann@corp.example", "part": "sk-abcd1efgh2"})
+    send = Call("send", {"to": "ann@corp.example", "t": "key sk-abcd1efgh23456"})
+    turns = number([Turn("mail ann", [[find], [send]])])
     path = write_lines(tmp_path / "log.jsonl", RENDERINGS["openai-chat"](turns))
     (found,) = Importer(find_format("openai-chat"), [path], redactor=Redactor()).demonstrations()
     assert found.plan.calls[1].arguments == {

@@ -23,8 +23,8 @@ MAX_TOKENS = 768
 METHODS = ("both", "learned", "llm", "none")
 
 MIN_PROBABILITY = 0.5
-"""Of a learned value that ``both`` takes without asking. On TinyAgent, such values are right in 39 %
-of the cases below this, and in 88 % above (a fifth of the training side held out)."""
+"""Of a learned value that ``both`` takes without asking. On TinyAgent, 39 % of the values below this
+are right, and 88 % of those above (a fifth of the training side held out)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,8 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
     named = rng.random((PARTS + 1, 6, 2)).astype(np.float32)
     state = _PositionState(named, likely, np.arange(2), first, moves, np.zeros((15, 2), np.float32))
-    state.call(CallEvent(1, 1, 1))
-    state.call(CallEvent(0, 0, 1))
+    state.call(CallEvent(1, 1))
+    state.call(CallEvent(0, 1))
     ways = np.zeros(PARTS + 1)
     for one, two in itertools.product(range(PARTS + 1), repeat=2):
         chance = first[one] * likely[one, 1] * moves[one, two] * likely[two, 0]

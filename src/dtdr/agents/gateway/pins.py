@@ -59,7 +59,7 @@ class Pins:
         known = self._digests.setdefault(upstream, {})
         accepted: list[dict[str, Any]] = []
         for definition in definitions:
-            tool = upstream, str(definition.get("name", ""))
+            tool = upstream, definition["name"]
             digest = _digest(definition)
             if known.setdefault(tool[1], digest) == digest:
                 self._refused.discard(tool)

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -45,25 +45,14 @@ class _Record(msgspec.Struct):
     keys: tuple[ApiKey, ...]
 
 
-class KeyFile:
-    """The keys of a server.
-
-    Raises:
-        InputError: the file cannot be read, or is not a key file.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.keys = read_keys(path)
-
-    def find(self, presented: str) -> ApiKey | None:
-        """The key that was presented, or None, in constant time."""
-        digest = _hash(presented)
-        match = None
-        for key in self.keys:
-            if hmac.compare_digest(key.sha256, digest):
-                match = key
-        return match
+def find_key(keys: Iterable[ApiKey], presented: str) -> ApiKey | None:
+    """The key that was presented, or None, in constant time."""
+    digest = _hash(presented)
+    match = None
+    for key in keys:
+        if hmac.compare_digest(key.sha256, digest):
+            match = key
+    return match
 
 
 def read_keys(path: str | Path) -> tuple[ApiKey, ...]:

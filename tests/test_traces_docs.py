@@ -26,7 +26,7 @@ def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path)
     options = CutOptions(query="Mail Ann")
     assert detect_format(LogReader([log])).name == name
     (found,) = read_traces(name, [log], options)
-    assert found.query in ("Mail Ann", "(the log holds no query)")
+    assert found.query in ("Mail Ann", "(no query in the log)")
     assert [(call.tool, call.arguments) for call in found.plan.calls] == [
         ("find_user", {"name": "Ann"})
     ]

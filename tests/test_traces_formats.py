@@ -312,7 +312,7 @@ def test_claude_desktop_logs_are_read_past_what_servers_print(tmp_path):
     )
     importer = Importer(find_format("mcp"), [path])
     found = list(importer.demonstrations())
-    assert shape(found) == [("(the log holds no query)", ["read_file"])]
+    assert shape(found) == [("(no query in the log)", ["read_file"])]
     assert found[0].plan.calls[0].status == "error"
     assert [tool.name for tool in importer.tools()] == ["read_file"]
 

@@ -9,7 +9,7 @@ from dtdr.agents.gateway import UpstreamSpec
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
-from tests.gateway.helpers import NAMES, free_port, http_server
+from tests.gateway.helpers import NAMES, free_port, http_server, open_stdio
 
 STRANGE = {
     "water_garden": "Waters the flowers in the garden.",
@@ -26,6 +26,11 @@ WORK = {
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _servers_of_this_process(monkeypatch):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.stdio_client", open_stdio)
 
 
 @pytest.fixture(autouse=True)

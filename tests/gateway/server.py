@@ -1,8 +1,5 @@
 """A small MCP server for the tests: ``python server.py '{"tools": 100, …}'``.
 
-``python server.py --fork FD`` becomes such a server for each ``launcher.py`` that connects to the
-socket FD, as long as standard input is open.
-
 Keys of the JSON object on its command line:
     tools: how many tools named ``<prefix>tool_0`` …; each answers with its name and arguments.
     prefix: begins their names.
@@ -22,13 +19,9 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
-import socket
 import sys
-import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -249,8 +242,8 @@ async def serve_http(port: int, mounts: list[dict[str, Any]]) -> None:
     await uvicorn.Server(config).serve()
 
 
-async def serve(options: dict[str, Any]) -> None:
-    """Serve until the client leaves."""
+async def serve(options: dict[str, Any], streams: Any = None) -> None:
+    """Serve until the client leaves: over streams, or standard input and output, or HTTP."""
     if "pid" in options:
         Path(options["pid"]).write_text(str(os.getpid()))
     await anyio.sleep(options.get("late", 0))
@@ -260,49 +253,12 @@ async def serve(options: dict[str, Any]) -> None:
     server = build(options)
     changes = NotificationOptions(True, True, True)
     initial = server.create_initialization_options(changes)
-    async with stdio_server() as (read, write):
+    async with nullcontext(streams) if streams else stdio_server() as (read, write):
         if options.get("handshake", False):
             await serve_loop(server, read, write, lifespan_state={}, init_options=initial)
         else:
             await server.run(read, write, initial)
 
 
-def fork_servers(number: int) -> dict[str, Any] | None:
-    """Give back a launcher's options in a process of its own; None where none comes any more."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the servers
-    with socket.socket(fileno=number) as listener:
-        while select.select([listener, sys.stdin], [], [])[0] == [listener]:
-            launcher, _ = listener.accept()
-            if os.fork() == 0:
-                break
-            launcher.close()
-        else:
-            path = Path(listener.getsockname())
-            path.unlink()
-            path.parent.rmdir()
-            return None
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    message, streams, _, _ = socket.recv_fds(launcher, 1 << 16, 3)
-    for place, stream in enumerate(streams):
-        os.dup2(stream, place)
-        os.close(stream)
-
-    def end_together() -> None:
-        launcher.recv(1)
-        os._exit(1)
-
-    threading.Thread(target=end_together, daemon=True).start()
-    options: dict[str, Any] = json.loads(message)
-    return options
-
-
-def main(arguments: list[str]) -> None:
-    """Serve as the arguments say."""
-    forked = arguments[:1] == ["--fork"]
-    options = fork_servers(int(arguments[1])) if forked else json.loads(arguments[0])
-    if options is not None:
-        anyio.run(serve, options)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    anyio.run(serve, json.loads(sys.argv[1]))

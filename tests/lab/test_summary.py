@@ -3,7 +3,7 @@ from hypothesis import given
 
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.summary import against_best, mean_of, plan_means, summarize
-from dtdr.evaluate.metrics import Mean, mean_score
+from dtdr.evaluate.metrics import mean_score
 from dtdr.evaluate.statistics import Interval, holm, over_splits, paired_p_value
 from tests.runs import logs, make_log, make_step
 
@@ -24,18 +24,6 @@ def test_a_plan_that_is_held_out_twice_counts_with_its_mean():
     first = make_log([make_step([0, 1, 2, 3, 4], ["alpha"], plan="a")])
     second = make_log([make_step([1, 0, 2, 3, 4], ["alpha"], plan=name) for name in "ab"])
     assert plan_means([summarize(first), summarize(second)], "mrr") == {"a": 0.75, "b": 0.5}
-
-
-def test_top1_is_counted_by_plan_length():
-    steps = [
-        make_step([0, 1, 2, 3, 4], ["alpha"], plan="a", plan_length=1),
-        make_step([1, 0, 2, 3, 4], ["alpha"], plan="b", plan_length=2),
-        make_step([1, 0, 2, 3, 4], ["beta"], plan="b", step=1, plan_length=2),
-    ]
-    assert summarize(make_log(steps)).top1_by_length == {
-        1: Mean(1.0, 1),
-        2: Mean(0.5, 2),
-    }
 
 
 def test_a_mean_over_splits_has_students_interval():

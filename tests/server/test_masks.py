@@ -11,7 +11,7 @@ from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.masks import MaskPolicy
 from tests import small_data
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, refused
 
 OPENAI = {
     "messages": [
@@ -94,10 +94,10 @@ def test_what_a_policy_leaves_out_is_as_in_the_library():
 
 
 def test_more_tools_or_messages_than_the_limit_are_refused(fitted):
+    long = {"messages": [{"role": "user", "content": "a"}] * 5, "tools": []}
     with serving.serve(serving.settings(fitted, tools=5, history=1)) as served:
-        refused = served.post("/v1/mask/openai", {"request": OPENAI})
-        assert refused.status_code == 422
-        assert refused.json()["error"]["message"] == "6 tools were sent; the limit is 5"
-        body = {"messages": [{"role": "user", "content": "a"}] * 5, "tools": []}
-        refused = served.post("/v1/mask/anthropic", {"request": body})
-        assert refused.json()["error"]["message"] == "5 messages were sent; the limit is 4"
+        for path, body, said in (
+            ("openai", OPENAI, "6 tools were sent; the limit is 5"),
+            ("anthropic", long, "5 messages were sent; the limit is 4"),
+        ):
+            assert refused(served.post(f"/v1/mask/{path}", {"request": body}), 422) == said

@@ -2,25 +2,13 @@
 
 import string
 
-import httpx2
 import pytest
 
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, refused
 
 JSON = {"content-type": "application/json"}
 POSTS = ["/v1/rank", "/v1/rank/batch", "/v1/sessions", "/v1/mask/openai", "/v1/feedback"]
-
-
-def refused(answer: httpx2.Response, *statuses: int) -> str:
-    """The reason of a refusal, which must have one of the statuses."""
-    assert answer.status_code in statuses, answer.text
-    error = answer.json()["error"]
-    assert error["request_id"] == answer.headers["x-request-id"]
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert "Traceback" not in answer.text
-    assert error["message"]
-    return error["message"]
 
 
 @pytest.mark.parametrize("body", [b" " * 10_000_000, [b" " * 100_000] * 100])

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
-VIEWS = ("runs", "run", "misses", "tools", "map", "why")
+MARKS = {
+    "runs": ".runs-table tbody tr",
+    "run": ".ranking li",
+    "misses": "section[aria-label='Confused tools'] tbody tr",
+    "tools": ".panel tbody tr",
+    "map": ".drawing a.node",
+    "why": ".panel table",
+}
+"""What each view shows when it is there."""
 
 
 class Browser:
@@ -23,8 +31,11 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def open(self, view: str, **parameters: Any) -> None:
-        """Load the page anew at a view; parameters that are not text are written as JSON."""
+    def open(self, view: str, mark: str = "", **parameters: Any) -> None:
+        """Load the page anew at a view, and wait for what it shows, or for another mark.
+
+        Parameters that are not text are written as JSON.
+        """
         texts = {
             name: value if isinstance(value, str) else json.dumps(value)
             for name, value in parameters.items()
@@ -32,9 +43,8 @@ class Browser:
         self.driver.get("about:blank")
         query = urlencode(texts, quote_via=quote)
         self.driver.get(f"{self.url}/studio#/{view}" + (f"?{query}" if query else ""))
-        self.wait(
-            lambda: self.run("return document.querySelector('main h1, main .empty') !== null")
-        )
+        # Misses of 2,000 tools rank thousands of steps first, and say how far that is.
+        self.wait(lambda: self.count(mark or MARKS[view]), seconds=180)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -12,7 +12,7 @@ from typing import IO
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors, lock_file
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError, OutputError, cannot_read
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
 
 logger = logging.getLogger("dtdr.feedback")
@@ -133,8 +133,7 @@ class FileLog(FeedbackLog):
             if start:
                 raise InputError(f"{self.path}, which was read before, is not there") from None
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(f"cannot read {self.path}: {reason}") from error
+            raise cannot_read(self.path, error) from error
         return entries
 
 

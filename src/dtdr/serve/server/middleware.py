@@ -26,7 +26,7 @@ from dtdr.net.origins import refuse_page
 from dtdr.net.server_logs import log, log_failure
 from dtdr.serve.feedback import DuplicateError
 from dtdr.serve.server.endpoints import error_body
-from dtdr.serve.server.keys import ApiKey
+from dtdr.serve.server.keys import ApiKey, find_key
 from dtdr.serve.server.service import Call, Service
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -97,7 +97,7 @@ class RequestMiddleware:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
             presented = token.strip()
-        key = keys.find(presented.decode("latin-1"))
+        key = find_key(keys, presented.decode("latin-1"))
         if key is None:
             # A key cannot be guessed, so no client is locked out.
             self._service.metrics.refused_keys.inc()

@@ -28,7 +28,7 @@ from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact
 from dtdr.predict.arguments.texts import tokenize
-from dtdr.predict.arguments.values import canonical, convert, read_date
+from dtdr.predict.arguments.values import canonical, convert, read_date, read_output
 from tests.helpers import change_config
 from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS, demonstrations
 
@@ -502,6 +502,35 @@ def test_outputs_that_are_not_json(model, output):
     run.calls.append(ToolCall("1", "find_user", {"name": "Wanda"}, output))
     prediction = model.fill("send_mail", run)
     assert set(prediction.arguments) | set(prediction.unknown) <= {"to", "subject", "folder"}
+
+
+@pytest.mark.parametrize(
+    ("output", "read"),
+    [
+        ('[{"id": 7, "ok": true}, {"id": 8, "na', [{"id": 7, "ok": True}, {"id": 8}]),
+        (
+            "{'a': ['it\\'s', \"x's\", None], 'b': 1, 'c': 3.1...",
+            {"a": ["it's", "x's", None], "b": 1},
+        ),
+        ("{'a': True, 'b': '[1, 2", {"a": True}),
+        *(
+            (text, text)
+            for text in ("[1] is short", "[]]", "{broken", "{'a': b'x', 'b", "[1+2j, 'x")
+        ),
+    ],
+)
+def test_an_output_that_a_log_cut_is_read_up_to_its_last_whole_part(output, read):
+    assert read_output(output) == read
+    deep = read_output("[" * 9_000)
+    assert len(json.dumps(deep)) <= 200
+
+
+def test_a_part_of_an_output_that_a_log_cut_is_an_argument(model):
+    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
+    run.call("find_user", {"name": "Wanda"}, output="{'id': 77, 'mail': 'wanda@y.org', 'not...")
+    call = model.fill("send_mail", run)
+    assert call.arguments["to"] == "wanda@y.org"
+    assert call.sources["to"][0].path == "/mail"
 
 
 def test_references_that_are_cyclic_or_lead_nowhere(model):

@@ -55,17 +55,10 @@ def test_the_log_has_the_rankings_of_the_fitted_retriever(log, dataset):
 def test_header_says_what_was_run_on_what(log):
     header = log.header
     assert (header.dataset, header.synthetic, header.retriever) == ("small", True, "random")
-    assert (header.split["name"], header.split["train"], header.split["test"]) == (
-        "last-third",
-        8,
-        4,
-    )
-    assert header.encoder is None
-    assert header.parameters == {"seed": 0}
+    assert [header.split[name] for name in ("name", "train", "test")] == ["last-third", 8, 4]
+    assert (header.encoder, header.parameters, header.tools[-1]) == (None, {"seed": 0}, "end")
     assert header.training_data["demonstrations"] == 8
-    assert header.tools[-1] == "end"
-    assert header.fit_seconds > 0
-    assert header.rank_microseconds_median > 0
+    assert min(header.fit_seconds, header.rank_microseconds_median) > 0
     assert set(header.versions) >= {"python", "dtdr", "numpy"}
 
 

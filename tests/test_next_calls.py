@@ -50,6 +50,7 @@ def test_each_miss_has_one_cause():
     assert find_causes(make_log([later, other])) == ["comes_later", "other"]
     new = {**later, "is_new": True}
     assert find_causes(make_log([new, other])) == ["never_called", "other"]
+    assert score_next_calls(make_log([new, other])).new_tools == 0.5
     assert next(iter(CAUSES)) == "right"
 
 

@@ -13,20 +13,13 @@ from dtdr.data.demonstrations import as_demonstrations, count_orders
 from dtdr.data.plan import Plan
 
 NAMES = ["refund", "close_refund"]
-FORMS: dict[str, Any] = {
-    "a pair": ("handle case 7", NAMES),
-    "names": {"id": "0", "query": "handle case 7", "calls": NAMES},
-    "objects of names": {
-        "id": "0",
-        "query": "handle case 7",
-        "calls": [{"tool": name} for name in NAMES],
-    },
-    "objects with ids": {
-        "id": "0",
-        "query": "handle case 7",
-        "calls": [{"id": name, "tool": name} for name in NAMES],
-    },
+CALLS: dict[str, Any] = {
+    "names": NAMES,
+    "objects of names": [{"tool": name} for name in NAMES],
+    "objects with ids": [{"id": name, "tool": name} for name in NAMES],
 }
+FORMS: dict[str, Any] = {"a pair": ("handle case 7", NAMES)}
+FORMS |= {form: {"id": "0", "query": "handle case 7", "calls": CALLS[form]} for form in CALLS}
 
 
 @pytest.mark.parametrize("form", FORMS)

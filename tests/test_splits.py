@@ -101,11 +101,6 @@ def test_paper_split_keeps_the_share_of_every_tool(data_dir):
     assert len(split.test) / len(demonstrations) == pytest.approx(0.3, abs=0.02)
 
 
-def test_group_split_of_equal_groups_tests_on_the_wanted_share():
-    demonstrations = [demonstration(index, "a", f"group {index // 5}") for index in range(500)]
-    assert len(group_split(demonstrations, 3, 0.3).test) == pytest.approx(150, abs=5)
-
-
 @pytest.mark.parametrize("draw", [paper_split, group_split])
 def test_what_cannot_be_split_is_refused(draw):
     for test in (0, 1, -0.3):

@@ -97,7 +97,8 @@ def test_rows_are_in_the_order_of_the_papers_tables(nothing_here):
     options = Options(quick=True, encoders=["lexical"], datasets=["bundled"], plans=30)
     store = Store(nothing_here / "lab")
     with in_this_process():
-        run_lab(["paper-retrieval"], options, lab="p", store=store, command="x")
+        suites = ["paper-retrieval", "paper-plan-length"]
+        run_lab(suites, options, lab="p", store=store, command="x")
     _, results = build_report(store, "p")
     (methods,) = results.by_place("paper-retrieval").values()
     names = [name.split(" ")[0] for name in methods]

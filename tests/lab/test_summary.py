@@ -31,9 +31,6 @@ def test_a_mean_over_splits_has_students_interval():
     # t(.975, 2) = 4.3027, standard deviation .1
     assert found.value == pytest.approx(0.6)
     assert found.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, abs=1e-4)
-
-
-def test_two_splits_have_no_students_interval():
     assert over_splits([0.5, 0.5]) == Interval(0.5)
 
 

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, number, openai_chat, write_lines
 
 from dtdr import fit as fit_retriever
 from dtdr import load
@@ -11,7 +12,6 @@ from dtdr.cli.options import parse_settings
 from dtdr.cli.output import quote
 from tests import small_data
 from tests.command_line import is_one_sentence, start
-from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@ import gzip
 import json
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, number, openai_chat, write_lines
 from typer.testing import CliRunner
 
 from dtdr.cli import import_
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
-from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
 app = CommandGroup()
 app.command("import")(import_.import_traces)

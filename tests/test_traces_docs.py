@@ -2,11 +2,11 @@ import json
 import re
 
 import pytest
+from examples.hotel.log_formats import write_lines
 
 from dtdr import Demonstration
 from dtdr.logs import FORMATS, CutOptions, LogReader, detect_format, read_traces
 from tests.conftest import PROJECT
-from tests.trace_logs import write_lines
 
 PAGE = PROJECT / "docs" / "traces.md"
 FORMATS_PAGE = PAGE.with_name("formats.md")

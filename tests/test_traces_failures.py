@@ -4,13 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, flat, number, write_lines
 
 import dtdr
 from dtdr.cli import run
 from dtdr.data.calls import END
 from dtdr.logs import CutOptions, Importer, find_format, read_traces
 from tests import ci_assistant
-from tests.trace_logs import RENDERINGS, Call, Turn, flat, format_of, number, write_lines
+from tests.trace_logs import RENDERINGS, format_of
 
 RED = {"id": "pipeline-77", "status": "failed", "jobs": [{"name": "test", "status": "error"}]}
 MARKING = ("anthropic", "otel", "openinference", "langsmith", "langfuse", "mcp", "claude-code")

@@ -5,7 +5,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from examples.hotel.log_formats import START
+from examples.hotel.log_formats import (
+    START,
+    TOOLS,
+    Call,
+    Turn,
+    expected,
+    flat,
+    iso,
+    number,
+    otel,
+    otlp_span,
+    write_lines,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,22 +27,7 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
 from dtdr.logs import FORMATS, CutOptions, Importer, LogReader, Redactor, detect_format, find_format
 from tests.crafted import change
-from tests.trace_logs import (
-    RENDERINGS,
-    TIMED,
-    TOOLS,
-    Call,
-    Turn,
-    conversations,
-    expected,
-    flat,
-    format_of,
-    iso,
-    number,
-    otel,
-    otlp_span,
-    write_lines,
-)
+from tests.trace_logs import RENDERINGS, TIMED, conversations, format_of
 
 PLAIN = CutOptions(references=False)
 

@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
@@ -12,7 +13,6 @@ from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
 from dtdr.logs import CutOptions, Redactor, read_traces
 from tests.helpers import collected_spans
-from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 
 def read(tmp_path, name, records, **options):

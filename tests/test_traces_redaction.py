@@ -4,6 +4,7 @@ import time
 from typing import ClassVar
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, number, write_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from dtdr.logs import Importer, Redactor, find_format, read_rules
 from dtdr.logs.redaction import MAX_TEXT
 from dtdr.logs.redaction_rules import BUILT_IN, Rule
 from tests.secret_samples import FORMATS, HARMLESS, SHAPES, ordinary_values
-from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number, write_lines
+from tests.trace_logs import RENDERINGS, format_of
 
 SECRETS = {
     "email": "ann.lee+x@mail.example.org ¦ jürgen@müller.de ¦ o'hara@x.io",

@@ -58,10 +58,7 @@ class _SessionEndpoints:
 
     @endpoint
     async def rank(
-        self,
-        *,
-        offered: Collection[str] | None = None,
-        **bounds: Unpack[Bounds],
+        self, *, offered: Collection[str] | None = None, **bounds: Unpack[Bounds]
     ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
         fields = _selected(bounds, offered)
@@ -337,7 +334,7 @@ class Client(_ClientEndpoints[RemoteSession], Blocking):
     Args:
         url: the server's address.
         key: an API key; ``$DTDR_API_KEY`` by default.
-        model: the default model of all calls.
+        model: the model of all calls; None if the server has one only.
         timeout: seconds for one try, from connecting to the last byte.
         retries: how often a request is sent again if the server is busy or does not answer. A
             request that changes something on the server is sent again only if no connection was

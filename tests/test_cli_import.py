@@ -19,16 +19,9 @@ def call(*arguments):
 
 @pytest.fixture
 def log(tmp_path):
-    turns = [
-        Turn(
-            "Mail ann@corp.example the report",
-            [
-                [Call("find_report", {"about": "sales"}, {"id": "rep-99120"})],
-                [Call("send_mail", {"to": "ann@corp.example", "file": "rep-99120"}, "sent")],
-            ],
-        ),
-        Turn("Thanks"),
-    ]
+    find = Call("find_report", {"about": "sales"}, {"id": "rep-99120"})
+    send = Call("send_mail", {"to": "ann@corp.example", "file": "rep-99120"}, "sent")
+    turns = [Turn("Mail ann@corp.example the report", [[find], [send]]), Turn("Thanks")]
     return write_lines(tmp_path / "log.jsonl", openai_chat(number(turns)))
 
 

@@ -86,20 +86,10 @@ def test_a_message_of_langchain_fails_by_its_status_alone(tmp_path):
 @pytest.mark.parametrize("is_wrapped", [True, False])
 def test_a_tools_message_in_a_span_says_that_it_failed(is_wrapped, tmp_path):
     message = {"type": "tool", "tool_call_id": "c1", "content": "no luck", "status": "error"}
-    runs = [
-        {"id": "r", "run_type": "chain", "inputs": {"input": "go"}, "trace_id": "t"},
-        {
-            "id": "s",
-            "parent_run_id": "r",
-            "trace_id": "t",
-            "run_type": "tool",
-            "name": "look",
-            "inputs": {},
-            "error": None,
-            "outputs": {"output": message} if is_wrapped else message,
-        },
-    ]
-    (found,) = read(tmp_path, "langsmith", runs)
+    chain = {"id": "r", "run_type": "chain", "inputs": {"input": "go"}, "trace_id": "t"}
+    tool = {"id": "s", "parent_run_id": "r", "trace_id": "t", "run_type": "tool", "name": "look",
+            "inputs": {}, "outputs": {"output": message} if is_wrapped else message}  # fmt: skip
+    (found,) = read(tmp_path, "langsmith", [chain, tool])
     assert (found.plan.calls[0].status, found.plan.calls[0].output) == ("error", "no luck")
 
 

@@ -47,23 +47,12 @@ def shape(found):
 
 
 def sample():
-    return number(
-        [
-            Turn(
-                "Mail the boss of Ann",
-                [
-                    [Call("find_user", {"name": "Ann"}, {"id": "usr_8841", "boss": "usr_1177"})],
-                    [
-                        Call("get_mail", {"user": "usr_1177"}, "boss@corp.example"),
-                        Call("get_time", {}, "12:00"),
-                    ],
-                    [Call("send_mail", {"to": "boss@corp.example"}, "sent")],
-                ],
-            ),
-            Turn("Thanks", []),
-            Turn("Now book a room", [[Call("book_room", {"size": 4}, "room 7")]]),
-        ]
-    )
+    find = Call("find_user", {"name": "Ann"}, {"id": "usr_8841", "boss": "usr_1177"})
+    address = Call("get_mail", {"user": "usr_1177"}, "boss@corp.example")
+    send = Call("send_mail", {"to": "boss@corp.example"}, "sent")
+    mail = Turn("Mail the boss of Ann", [[find], [address, Call("get_time", {}, "12:00")], [send]])
+    book = Turn("Now book a room", [[Call("book_room", {"size": 4}, "room 7")]])
+    return number([mail, Turn("Thanks", []), book])
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)

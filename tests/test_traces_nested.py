@@ -11,6 +11,7 @@ from dtdr.cli import run
 from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
 from dtdr.logs import CutOptions, Redactor, read_traces
+from tests.helpers import collected_spans
 from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 
@@ -316,18 +317,6 @@ def test_agents_of_the_openai_sdk_as_tools_and_by_handoff(tmp_path):
         ("Book me a hotel", "ask agent:payer pay", None),
         ("Which hotel?", "search open", "ask"),
     ]
-
-
-def collected_spans():
-    """What gives the spans that were finished, and the provider to make them with."""
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return exporter.get_finished_spans, provider
 
 
 @pytest.mark.slow

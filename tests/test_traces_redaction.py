@@ -15,24 +15,20 @@ from tests.secret_samples import FORMATS, HARMLESS, SHAPES, ordinary_values
 from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number, write_lines
 
 SECRETS = {
-    "email": ["ann.lee+x@mail.example.org", "jürgen@müller.de", "o'hara@x.io"],
-    "phone": ["+49 151 2345678", "(415) 555-0123", "+14155550123", "0049 30 901820"],
-    "api-key": [
-        "sk-proj-abcDEF123456",
-        "ghp_0123456789abcdefghij",
-        "AKIAIOSFODNN7EXAMPLE",
-        "xoxb-1234567890-abcdef",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
-    ],
-    "card": ["4111 1111 1111 1111", "5500-0000-0000-0004", "378282246310005"],
-    "iban": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432", "NO9386011117947"],
-    "ip": ["10.0.0.17", "2001:db8::ff00:42:8329"],
-    "private-key": ["-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----"],
+    "email": "ann.lee+x@mail.example.org ¦ jürgen@müller.de ¦ o'hara@x.io",
+    "phone": "+49 151 2345678 ¦ (415) 555-0123 ¦ +14155550123 ¦ 0049 30 901820",
+    "api-key": "sk-proj-abcDEF123456 ¦ ghp_0123456789abcdefghij ¦ AKIAIOSFODNN7EXAMPLE ¦ "
+    "xoxb-1234567890-abcdef ¦ eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "card": "4111 1111 1111 1111 ¦ 5500-0000-0000-0004 ¦ 378282246310005",
+    "iban": "DE89 3704 0044 0532 0130 00 ¦ GB82WEST12345698765432 ¦ NO9386011117947",
+    "ip": "10.0.0.17 ¦ 2001:db8::ff00:42:8329",
+    "private-key": "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----",
 }
-ALL = [secret for kind in SECRETS.values() for secret in kind]
+KINDS = [(kind, secret) for kind, row in SECRETS.items() for secret in row.split(" ¦ ")]
+ALL = [secret for _, secret in KINDS]
 
 
-@pytest.mark.parametrize(("rule", "secret"), [(k, s) for k, many in SECRETS.items() for s in many])
+@pytest.mark.parametrize(("rule", "secret"), KINDS)
 def test_each_kind_of_secret_is_replaced_by_its_name(rule, secret):
     redactor = Redactor()
     for text in (secret, f"use {secret} now", f"it is ({secret}), OK", f"value:{secret};"):
@@ -119,23 +115,9 @@ def test_no_planted_secret_is_ever_written(rendering, secrets, seed, tmp_path_fa
 
 
 def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(tmp_path):
-    turns = number(
-        [
-            Turn(
-                "mail ann",
-                [
-                    [
-                        Call(
-                            "find",
-                            {"n": "ann"},
-                            {"mail": "ann@corp.example", "part": "sk-abcd1efgh2"},
-                        )
-                    ],
-                    [Call("send", {"to": "ann@corp.example", "t": "key sk-abcd1efgh23456"})],
-                ],
-            )
-        ]
-    )
+    find = Call("find", {"n": "ann"}, {"mail": "ann@corp.example", "part": "sk-abcd1efgh2"})
+    send = Call("send", {"to": "ann@corp.example", "t": "key sk-abcd1efgh23456"})
+    turns = number([Turn("mail ann", [[find], [send]])])
     path = write_lines(tmp_path / "log.jsonl", RENDERINGS["openai-chat"](turns))
     (found,) = Importer(find_format("openai-chat"), [path], redactor=Redactor()).demonstrations()
     assert found.plan.calls[1].arguments == {

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -143,34 +144,28 @@ def test_a_pin_file_of_another_shape_is_an_error(tmp_path, content):
 
 
 @pytest.mark.anyio
-async def test_a_client_is_told_of_a_changed_definition(model):
+@pytest.mark.parametrize("is_pinned", [False, True])
+async def test_a_changed_definition_is_told_or_if_it_is_pinned_neither_listed_nor_called(
+    model, tmp_path, is_pinned
+):
     told = []
 
     async def handle(message):
         told.append(message)
 
+    path = tmp_path / "pins.json"
+    chosen: Any = {"policy": few(20), "options": {"pins": Pins(path if is_pinned else None)}}
     specs = [stdio("a", special=True)]
-    async with gateway_client(model, specs, policy=few(20), message_handler=handle) as (client, _):
-        await names(client)
+    async with gateway_client(model, specs, **chosen, message_handler=handle) as (client, _):
+        assert "ask" in await names(client)
         await client.call_tool("grow", {"describe": "ask"})
         await until(lambda: any(isinstance(m, types.ToolListChangedNotification) for m in told))
         listed = {item.name: item.description for item in (await client.list_tools()).tools}
+        if is_pinned:
+            result = await client.call_tool("ask", {})
 
-    assert listed["ask"] == "A tool that came later."
-
-
-@pytest.mark.anyio
-async def test_a_pinned_tool_that_changes_is_neither_listed_nor_called(model, tmp_path):
-    path = tmp_path / "pins.json"
-    specs = [stdio("a", special=True)]
-    options = {"pins": Pins(path)}
-    async with gateway_client(model, specs, policy=few(20), options=options) as (client, gateway):
-        assert "ask" in await names(client)
-        await client.call_tool("grow", {"describe": "ask"})
-        await until(lambda: "ask" not in gateway.catalog)
-        result = await client.call_tool("ask", {})
-        assert "ask" not in await names(client)
-
-    assert result.is_error
-    assert "changed the definition" in text(result)
-    assert "ask" in json.loads(path.read_text())["a"]
+    assert listed.get("ask") == (None if is_pinned else "A tool that came later.")
+    if is_pinned:
+        assert result.is_error
+        assert "changed the definition" in text(result)
+        assert "ask" in json.loads(path.read_text())["a"]

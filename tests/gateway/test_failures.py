@@ -57,6 +57,18 @@ async def test_a_dead_server_takes_only_its_own_tools_away_and_comes_back(model,
     assert not back.is_error
 
 
+async def test_an_http_server_that_dies_unasked_takes_its_tools_away(model, monkeypatch):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.PROBE_SECONDS", 0.2)
+    port = free_port()
+    with http_server(port, tools=2) as server:
+        specs = [UpstreamSpec("a", url=f"http://127.0.0.1:{port}/0/mcp")]
+        async with gateway_client(model, specs) as (_, gateway):
+            await anyio.sleep(0.5)
+            assert len(gateway.catalog) == 2
+            server.kill()
+            await until(lambda: not gateway.catalog)
+
+
 async def test_servers_that_are_late_or_cannot_be_started_keep_only_their_own_callers_waiting(
     model, served, monkeypatch
 ):

@@ -44,6 +44,11 @@ class Served:
     def get(self, path: str, **options: Any) -> httpx2.Response:
         return self.http.get(path, **options)
 
+    def connect(self) -> socket.socket:
+        """A connection, to send anything."""
+        url = httpx2.URL(self.url)
+        return socket.create_connection((url.host, int(url.port or 0)), timeout=60)
+
     def open_session(self, **given: Any) -> str:
         """The path of a new session."""
         answer = self.post("/v1/sessions", {"query": QUERY, **given})

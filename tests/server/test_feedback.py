@@ -69,17 +69,11 @@ def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_
     assert "the time 'noon' is not one" in refused.text
 
 
+SECRETS = {"place": "sk-proj-abcDEF123456", "password": "hunter2"}
 SECRET_FEEDBACK = {
     "id": "ann.lee@mail.example.org",
     "query": "Mail ann.lee@mail.example.org the weather",
-    "calls": [
-        {
-            "id": "1",
-            "tool": "weather",
-            "arguments": {"place": "sk-proj-abcDEF123456", "password": "hunter2"},
-            "output": "token ab12cd34ef",
-        }
-    ],
+    "calls": [{"id": "1", "tool": "weather", "arguments": SECRETS, "output": "token ab12cd34ef"}],
     "before": [{"role": "user", "content": "my key is ghp_0123456789abcdefghij"}],
 }
 
@@ -227,13 +221,9 @@ def test_lines_are_read_once_they_are_kept(tmp_path, monkeypatch):
 
 
 def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
+    body = {"demonstrations": [DEMONSTRATION]}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        answers = list(
-            pool.map(
-                lambda _: learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}),
-                range(16),
-            )
-        )
+        answers = list(pool.map(lambda _: learning.post("/v1/feedback", body), range(16)))
     assert {answer.status_code for answer in answers} == {200}
     model = learning.service.models["mail"]
     assert model.current.retriever.training_.demonstrations == 6 + 16

@@ -13,39 +13,24 @@ from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY, refused
 
+USER = {"role": "user", "content": QUERY}
+FUNCTION = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+ANSWER = {"role": "tool", "tool_call_id": "1", "content": "…"}
+DESCRIBED = [{"name": tool.name, "description": tool.description} for tool in small_data.TOOLS]
 OPENAI = {
-    "messages": [
-        {"role": "user", "content": QUERY},
-        {
-            "role": "assistant",
-            "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-            ],
-        },
-        {"role": "tool", "tool_call_id": "1", "content": "…"},
-    ],
-    "tools": [
-        {"type": "function", "function": {"name": tool.name, "description": tool.description}}
-        for tool in small_data.TOOLS
-    ],
+    "messages": [USER, {"role": "assistant", "tool_calls": [FUNCTION]}, ANSWER],
+    "tools": [{"type": "function", "function": tool} for tool in DESCRIBED],
     "temperature": 0.5,
 }
+USE = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "1", "content": "…"}
 ANTHROPIC = {
     "messages": [
-        {"role": "user", "content": QUERY},
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "1", "name": "weather", "input": {}}],
-        },
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "1", "content": "…"}],
-        },
+        USER,
+        {"role": "assistant", "content": [USE]},
+        {"role": "user", "content": [RESULT]},
     ],
-    "tools": [
-        {"name": tool.name, "description": tool.description, "input_schema": {"type": "object"}}
-        for tool in small_data.TOOLS
-    ],
+    "tools": [{**tool, "input_schema": {"type": "object"}} for tool in DESCRIBED],
     "max_tokens": 10,
 }
 

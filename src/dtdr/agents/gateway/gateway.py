@@ -91,7 +91,8 @@ class Gateway:
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
-            spec.name: Upstream(spec, self.clients, self._tools_changed) for spec in specs
+            spec.name: Upstream(spec, self.pins, self.clients, self._tools_changed)
+            for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
         if prefetch is not None:
@@ -192,9 +193,20 @@ class Gateway:
         """Definitions of the tools that a client sees."""
         return [tool.definition for tool in map(self.catalog.get, state.shown) if tool]
 
-    def schedule_refresh(self, state: ClientState) -> None:
-        """Bring a client's list up to date in the background and tell the client of changes."""
-        self._schedule(self._refresh_and_notify, state)
+    async def update(self, state: ClientState) -> None:
+        """Bring a client's list up to date after a change, and tell the client if it differs.
+
+        In the background, unless the list is for the whole run. Then this waits until the client
+        has listed again: it asks its LLM as soon as it is answered, with the list that it has.
+        """
+        if not self._whole_run:
+            self._schedule(self._refresh_and_notify, state)
+            return
+        await self._refresh_and_notify(state)
+        if state.awaited is not None and state.lists_again:
+            with anyio.move_on_after(LISTING_SECONDS) as scope:
+                await state.awaited.wait()
+            state.lists_again = not scope.cancelled_caught
 
     def schedule_prefetch(self, state: ClientState) -> None:
         """Make a client's next calls early, in the background, if that is an option."""
@@ -204,19 +216,6 @@ class Gateway:
     def _schedule(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
         if self._tasks is not None:
             self._tasks.start_soon(work, *arguments)
-
-    async def await_listing(self, state: ClientState) -> None:
-        """Wait until a client has the new list, if it is one for the whole run.
-
-        The client asks its LLM as soon as it is answered, with the list that it has then.
-        """
-        if not self._whole_run:
-            return
-        await self._refresh_and_notify(state)
-        if state.awaited is not None and state.lists_again:
-            with anyio.move_on_after(LISTING_SECONDS) as scope:
-                await state.awaited.wait()
-            state.lists_again = not scope.cancelled_caught
 
     async def _refresh_and_notify(self, state: ClientState) -> None:
         try:
@@ -249,8 +248,7 @@ class Gateway:
         """Set what the user wrote, from the hook of the one client over pipes."""
         for state in tuple(self.clients) or (self.clients.at(STDIO),):
             self.take_intent(state, text)
-            self.schedule_refresh(state)
-            await self.await_listing(state)
+            await self.update(state)
 
     def end_run(self, state: ClientState) -> None:
         """Begin another run for a client, and record the one that ended."""
@@ -267,13 +265,12 @@ class Gateway:
             for state in self.clients:
                 if state.has_paused:
                     self.end_run(state)
-                    self.schedule_refresh(state)
+                    self._schedule(self._refresh_and_notify, state)
             self.clients.forget_idle()
 
     # -- the tools of upstreams --------------------------------------------------------------------
 
-    async def _tools_changed(self, upstream: Upstream) -> None:
-        upstream.tools = self.pins.accept(upstream.name, upstream.tools)
+    async def _tools_changed(self) -> None:
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
@@ -288,7 +285,7 @@ class Gateway:
         self.catalog.rebuild(offers, [name for name in offers if self.upstreams[name].is_up])
         self._version += 1
         for state in self.clients:
-            self.schedule_refresh(state)
+            self._schedule(self._refresh_and_notify, state)
 
     def _report(self) -> None:
         logger.info(

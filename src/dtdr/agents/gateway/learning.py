@@ -86,8 +86,9 @@ class Recorder:
 
     async def close(self) -> None:
         """Wait for the runs that were added, for ``CLOSE_SECONDS`` at most."""
+        runs = self._waiting.copy()
         with anyio.CancelScope(shield=True):
-            late = (await anyio.to_thread.run_sync(wait, {*self._waiting}, CLOSE_SECONDS)).not_done
+            _, late = await anyio.to_thread.run_sync(wait, runs, CLOSE_SECONDS)
         self._worker.shutdown(wait=False, cancel_futures=True)
         if late:
             logger.warning("%d runs were not recorded: there was no time left", len(late))

@@ -139,9 +139,8 @@ class GatewayServer(Server[Any]):
         finally:
             call.ended = state.last_call = time.monotonic()
             state.running -= 1
-            gateway.schedule_refresh(state)
             gateway.schedule_prefetch(state)
-        await gateway.await_listing(state)
+            await gateway.update(state)
         return result
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -210,8 +209,7 @@ class GatewayServer(Server[Any]):
         names = gateway.catalog.search(text, limit, *(rankings or ()))
         # Only the latest of all searches stay listed.
         state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: max(limit, search.LIMIT)]
-        gateway.schedule_refresh(state)
-        await gateway.await_listing(state)
+        await gateway.update(state)
         shown = [
             {
                 "name": tool.name,

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dtdr.agents.gateway.clients import Clients, ClientState, Context
 from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.questions import (
     ASKING,
     OpenCall,
@@ -102,6 +103,7 @@ class Upstream:
 
     Args:
         spec: which server.
+        pins: accept the server's tools.
         clients: receive what the server sends on its own.
         tools_changed: called when the server's tools changed, or it connected or disconnected.
 
@@ -114,10 +116,12 @@ class Upstream:
     def __init__(
         self,
         spec: UpstreamSpec,
+        pins: Pins,
         clients: Clients,
-        tools_changed: Callable[[Upstream], Awaitable[None]],
+        tools_changed: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec = spec
+        self._pins = pins
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
         self.tried = anyio.Event()
@@ -178,7 +182,7 @@ class Upstream:
             try:
                 async with client:
                     connection = _Connection(client.session, closed)
-                    self.tools = await self._list(connection, "tools/list", "tools")
+                    await self._list_tools(connection)
                     scope.deadline = float("inf")
                     try:
                         await self._serve(connection)
@@ -217,7 +221,7 @@ class Upstream:
         self._connection = connection
         self._changed.set()
         self._changed = anyio.Event()
-        await self._tools_changed(self)
+        await self._tools_changed()
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -353,11 +357,15 @@ class Upstream:
             return
         async with self._listing:
             try:
-                self.tools = await self._list(connection, "tools/list", "tools")
+                await self._list_tools(connection)
             except MCPError as error:
                 logger.warning("upstream %r: cannot list its tools (%s)", self.name, error)
                 return
-        await self._tools_changed(self)
+        await self._tools_changed()
+
+    async def _list_tools(self, connection: _Connection) -> None:
+        listed = await self._list(connection, "tools/list", "tools")
+        self.tools = self._pins.accept(self.name, listed)
 
     def _callback(self, kind: Any) -> Any:
         """Passes the server's questions of one kind on to the client whose call it works on."""

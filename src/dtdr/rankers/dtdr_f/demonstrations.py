@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
-from dtdr.errors import ModelError
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
     NO_OUTCOME,
@@ -316,14 +315,10 @@ class EncodedDemonstrations:
 
         Raises:
             KeyError: an array is missing.
-            ModelError: the arrays do not fit together or the vocabulary.
         """
         names = [*_TEXT, *_PLAN, *(_RUN if "data.status" in arrays else ())]
         columns = {name: Ragged.restore(arrays, f"data.{name}") for name in names}
-        columns = {**_no_runs(columns["calls"]), **columns}
-        if not _fits(columns, tools):
-            raise ModelError("the demonstrations of the model do not fit together; fit it again")
-        return cls(columns, tools)
+        return cls({**_no_runs(columns["calls"]), **columns}, tools)
 
 
 def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
@@ -387,31 +382,3 @@ def _no_runs(calls: Ragged) -> dict[str, Ragged]:
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         columns[name] = Ragged(np.zeros(starts[-1], dtype), starts)
     return columns
-
-
-def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
-    """Whether columns fit together and a vocabulary."""
-    sizes = {name: column.sizes for name, column in columns.items()}
-    calls, later, earlier, before = (
-        columns[name].values for name in ("calls", "later", "earlier", "before")
-    )
-    alike = (
-        *(("calls", name) for name in _PER_CALL),
-        *(("words", "stems"), ("words", "flags"), ("later", "earlier"), ("said", "said_weights")),
-    )
-    return bool(
-        len({len(column) for column in columns.values()}) == 1
-        and all(column.starts[-1] == len(column.values) for column in columns.values())
-        and all((size >= 0).all() for size in sizes.values())
-        and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
-        and (sizes["group"] == 1).all()
-        and len(set(sizes["surface"].tolist())) <= 1
-        and not (sizes["before"] % 2).any()
-        and columns["word_counts"].values.sum() == len(columns["output_words"].values)
-        and columns["fact_counts"].values.sum() == len(columns["facts"].values)
-        and REMOVED <= calls.min(initial=0) <= calls.max(initial=0) < tools
-        and REMOVED <= before[::2].min(initial=0) <= before[::2].max(initial=0) < tools
-        and earlier.min(initial=0) >= 0
-        and (earlier < later).all()
-        and (later < np.repeat(sizes["calls"], sizes["later"])).all()
-    )

@@ -55,7 +55,9 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        call = scope["dtdr.call"] = Call(self._service, _request_id(headers), headers)
+        name = headers.get(b"x-request-id", b"").decode("latin-1")
+        name = name if _REQUEST_ID.fullmatch(name) else secrets.token_hex(8)
+        call = scope["dtdr.call"] = Call(self._service, name, headers)
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -164,8 +166,3 @@ def _reason(method: str, error: HTTPException) -> str:
         return "there is nothing at this path; see /docs"
     allowed = sorted((error.headers or {}).get("Allow", "").split(", "))
     return f"{method[:16]} does not work here; use {' or '.join(allowed)}"
-
-
-def _request_id(headers: dict[bytes, bytes]) -> str:
-    request_id = headers.get(b"x-request-id", b"").decode("latin-1")
-    return request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)

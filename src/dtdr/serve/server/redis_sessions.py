@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -57,7 +57,7 @@ class RedisSessions:
         self._limits = limits
         self._models = models
         self._milliseconds = max(1, round(1_000 * limits.session_seconds))
-        self._address = describe_address(url)
+        self._explain_errors = partial(explain_errors, "sessions", describe_address(url))
         self._client = connect(url, asynchronous=True)
         self._add_entry = self._client.register_script(_ADD)
 
@@ -137,9 +137,6 @@ class RedisSessions:
     async def shut_down(self) -> None:
         """Close all connections."""
         await self._client.aclose()
-
-    def _explain_errors(self) -> AbstractContextManager[None]:
-        return explain_errors("sessions", self._address)
 
 
 def _name(owner: str, identifier: str) -> str:

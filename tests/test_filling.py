@@ -136,6 +136,7 @@ def test_the_paper_s_prompts_stay_as_they_were_whatever_was_learned(learned):
         ({"fill": "llm"}, "fill 'llm' asks an LLM"),
         ({"fill": "guess"}, "unknown filling method 'guess'; choose one of both"),
         ({"min_probability": 2}, "between 0 and 1"),
+        ({"select": "plan"}, "fitted without whole plans"),
     ],
 )
 def test_a_method_that_lacks_what_it_needs_is_one_sentence(options, said):
@@ -143,11 +144,12 @@ def test_a_method_that_lacks_what_it_needs_is_one_sentence(options, said):
         Planner(fitted(), **options)
 
 
-def test_what_there_is_decides_who_fills(learned):
+def test_what_there_is_decides_who_fills_and_selects(learned):
     assert Planner(learned).filler.method == "learned"
     assert Planner(learned, ScriptedLLM()).filler.method == "both"
     assert Planner(fitted(), ScriptedLLM()).filler.method == "llm"
     assert Planner(fitted()).filler.method == "none"
+    assert Planner(fitted()).selector.method == "retriever"
 
 
 PARAMETERS = (
@@ -210,8 +212,9 @@ def planned():
     return create("dtdr-l").fit(whole_calls.DEMONSTRATIONS, whole_calls.TOOLS, **options)
 
 
-def test_a_plan_without_an_llm_is_the_most_probable_whole_plan(planned):
-    planner = Planner(planned)
+@pytest.mark.parametrize("options", [{}, {"llm": ScriptedLLM(), "select": "plan"}])
+def test_a_plan_by_plans_is_the_most_probable_whole_plan(planned, options):
+    planner = Planner(planned, **options)
     assert planner.selector.method == "plan"
     result = planner.plan(QUERY)
     (expected,) = planned.plans(QUERY, k=1)
@@ -221,6 +224,7 @@ def test_a_plan_without_an_llm_is_the_most_probable_whole_plan(planned):
         for id, call in zip(expected.ids, expected.calls, strict=True)
     ]
     assert [step.selected.outcome for step in result.steps] == ["plan"] * len(result.steps)
+    assert len(list(result.plan.edges())) == 2
     steps = list(planner.iter_steps(QUERY))
     assert planner.result_of(QUERY, steps).plan == result.plan
 
@@ -242,21 +246,6 @@ def test_a_plan_goes_on_after_a_run_and_by_steps_after_a_call_that_failed(
     assert result.plan.calls[0] == run.calls[0]
     assert {step.selected.outcome for step in result.steps} == {outcome}
     assert outcome == "plan" or result.steps[0].selected.tool == planned.rank(run).best
-
-
-def test_a_model_that_learned_no_plans_says_so():
-    found = create("random").fit(whole_calls.DEMONSTRATIONS, whole_calls.TOOLS)
-    with pytest.raises(InputError, match="fitted without whole plans"):
-        Planner(found, select="plan")
-    assert Planner(found).selector.method == "retriever"
-
-
-def test_a_plan_is_filled_call_by_call_with_references_to_earlier_calls(planned):
-    llm = ScriptedLLM()
-    result = Planner(planned, llm, select="plan").plan(QUERY)
-    assert [step.selected.outcome for step in result.steps] == ["plan"] * len(result.steps)
-    assert result.plan == Planner(planned).plan(QUERY).plan
-    assert len(list(result.plan.edges())) == 2
 
 
 SURE = CallPrediction("note", {"title": "A"}, {"title": ()}, 0.0, ("text",), {"title": 0.9})

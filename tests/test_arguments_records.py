@@ -59,13 +59,9 @@ def test_the_fields_of_a_call_come_from_one_record_and_the_next_call_from_the_ne
     held = booking(7003)
     run = begun(held)
     for one in held["flights"]:
-        call = flights.fill("search", run)
-        assert call.arguments == {
-            "origin": one["from"],
-            "destination": one["to"],
-            "date": one["day"],
-        }
-        run.call("search", call.arguments, output=[])
+        wanted = {"origin": one["from"], "destination": one["to"], "date": one["day"]}
+        assert flights.fill("search", run).arguments == wanted
+        run.call("search", wanted, output=[])
 
 
 def test_a_list_of_objects_takes_the_records_of_an_output_field_by_field(flights):
@@ -100,9 +96,8 @@ def test_a_record_is_found_by_what_the_query_says_of_it():
 
 def test_a_call_that_failed_is_made_again_with_parts_of_its_arguments():
     def retry(number):
-        guests = [
-            {"name": NAMES[(number + 3 * at) % 20], "age": 20 + number + at} for at in range(2)
-        ]
+        names = NAMES[number % 20], NAMES[(number + 3) % 20]
+        guests = [{"name": name, "age": 20 + number + len(name)} for name in names]
         given = {"guests": guests, "room": f"R{number}"}
         return (
             "Book a room for us",
@@ -131,11 +126,8 @@ def hotel():
 
 def test_no_value_of_another_guest_is_proposed(hotel):
     run = Run("Charge Wanda Zorn for the extra night and mail her the receipt")
-    run.call(
-        "find_guest",
-        {"name": "Wanda Zorn"},
-        output={"guest_id": "G-9901", "email": "wanda@z.example", "phone": "+1-555-7777"},
-    )
+    guest = {"guest_id": "G-9901", "email": "wanda@z.example", "phone": "+1-555-7777"}
+    run.call("find_guest", {"name": "Wanda Zorn"}, output=guest)
     mail = hotel.fill("send_email", run)
     assert mail.arguments["to"] == "wanda@z.example"
     assert "body" in mail.unknown or "Wanda" in mail.arguments["body"]
@@ -147,18 +139,11 @@ def test_no_value_of_another_guest_is_proposed(hotel):
 
 
 def test_constants_of_a_log_hold_no_names_dates_or_amounts(hotel):
-    kept = [
-        str(value)
-        for names in hotel.config()["constants"].values()
-        for item in names.values()
-        for value in item["values"]
-    ]
-    guests = {
-        call.arguments["name"]
-        for item in read_traces(None, [HOTEL])
-        for call in item.plan.calls
-        if call.tool == "find_guest" and isinstance(call.arguments.get("name"), str)
-    }
+    slots = hotel.constants.slots.values()
+    kept = [str(value) for slot in slots for _, value in slot.values]
+    calls = [call for item in read_traces(None, [HOTEL]) for call in item.plan.calls]
+    names = [call.arguments.get("name") for call in calls if call.tool == "find_guest"]
+    guests = {name for name in names if isinstance(name, str)}
     assert len(guests) > 10
     assert not [value for value in kept if any(guest in value for guest in guests)]
     assert "420" not in kept
@@ -183,9 +168,9 @@ def test_what_an_output_or_the_user_gave_is_no_constant():
 
 
 def test_a_value_that_few_of_many_runs_share_is_no_constant():
-    values = ["shared"] * 4 + [f"value of run {number}" for number in range(30)]
+    values = ["shared"] * 4 + [""] * 3 + [f"value of run {number}" for number in range(30)]
     runs = demonstrations(lambda n: ("Go", ToolCall("1", "tell", {"it": values[n]})), len(values))
-    assert Constants.fit(runs).slot("tell", "it").values == ()
+    assert Constants.fit(runs).slot("tell", "it").values == (("", ""),)  # says nothing of anybody
 
 
 # -- bounds --------------------------------------------------------------------------------------
@@ -210,9 +195,8 @@ def nested(depth):
 )
 def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, output):
     run = begun(booking(7003))
-    run.call(
-        "search", {"origin": {"$ref": "2"}, "date": {"$ref": "2", "path": "/x"}}, output=output
-    )
+    unread = {"origin": {"$ref": "2"}, "date": {"$ref": "2", "path": "/x"}}
+    run.call("search", unread, output=output)
     state = RunState.from_run(run)
     call = flights.fill("rebook", state)
     assert 0 <= call.probability <= 1

@@ -390,7 +390,8 @@ def test_a_feature_outside_of_its_range_in_training_counts_as_the_end_of_that_ra
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5, 3)).astype(np.float32)
     features[:, :, 1] *= 1e-3  # it hardly varies: a value of 2 is two thousand deviations away
-    steps = Steps.of(features, np.eye(5, dtype=np.float32)[rng.integers(5, size=60)])
+    right = np.eye(5, dtype=np.float32)[rng.integers(5, size=60)]
+    steps = Steps.of(features, right, np.zeros((60, 5), np.bool_))
     linear = np.ones(3, np.float32)
     scorer = RankerFit.of(steps, linear, tools=5, seed=0).mix(0.5, 1.0)
 

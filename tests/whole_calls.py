@@ -16,24 +16,16 @@ def demonstration(number):
     name, other = NAMES[number % 20], NAMES[(7 * number + 3) % 20]
     title = f"{ADJECTIVES[number % 9]} {NOUNS[number % 10]}"
     if number % 2:
-        calls = [
-            ToolCall(
-                "1", "find_user", {"name": name}, {"id": 900 + number, "mail": f"{name}@x.org"}
-            ),
-            ToolCall(
-                "2",
-                "send_mail",
-                {"to": {"$ref": "1", "path": "/mail"}, "subject": title, "folder": "Outbox"},
-            ),
-        ]
+        user = {"id": 900 + number, "mail": f"{name}@x.org"}
+        mail = {"to": {"$ref": "1", "path": "/mail"}, "subject": title, "folder": "Outbox"}
+        calls = [ToolCall("1", "find_user", {"name": name}, user), ToolCall("2", "send_mail", mail)]
         query = f'Look up {name} and send them a mail with the subject "{title}"'
     else:
+        event = {"title": title, "guests": [{"$ref": "1"}, {"$ref": "2"}]}
         calls = [
             ToolCall("1", "get_contact", {"name": name}),
             ToolCall("2", "get_contact", {"name": other}),
-            ToolCall(
-                "3", "create_event", {"title": title, "guests": [{"$ref": "1"}, {"$ref": "2"}]}
-            ),
+            ToolCall("3", "create_event", event),
         ]
         query = f'Create an event "{title}" with {name} and {other}'
     return Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number % 7}")

@@ -11,8 +11,7 @@ Keys of the JSON object on its command line:
     delay: seconds that every call takes.
     late: seconds before the server answers anything.
     pid: a file that the process writes its number to.
-    http: a port; serves streamable HTTP at ``/0/mcp`` instead of standard input and output.
-    mounts: a list of such objects, each served at ``/NUMBER/mcp`` of that port.
+    http: a port; serves streamable HTTP instead of standard input and output.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +33,6 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 ANY = {"type": "object", "properties": {"id": {"type": "string"}}}
 SPECIAL = {
@@ -225,32 +221,17 @@ def build(options: dict[str, Any]) -> Server[Any]:
     return server
 
 
-async def serve_http(port: int, mounts: list[dict[str, Any]]) -> None:
-    """Serve each server at ``/NUMBER/mcp``."""
-    apps = [build(options).streamable_http_app(host="127.0.0.1") for options in mounts]
-
-    @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for part in apps:
-                await stack.enter_async_context(part.router.lifespan_context(part))
-            yield
-
-    routes = [Mount(f"/{number}", app=part) for number, part in enumerate(apps)]
-    app = Starlette(routes=routes, lifespan=lifespan)
-    config = uvicorn.Config(app, port=port, log_level="error")
-    await uvicorn.Server(config).serve()
-
-
 async def serve(options: dict[str, Any], streams: Any = None) -> None:
     """Serve until the client leaves: over streams, or standard input and output, or HTTP."""
     if "pid" in options:
         Path(options["pid"]).write_text(str(os.getpid()))
     await anyio.sleep(options.get("late", 0))
-    if "http" in options:
-        await serve_http(options["http"], options.get("mounts", [options]))
-        return
     server = build(options)
+    if "http" in options:
+        app = server.streamable_http_app(host="127.0.0.1")
+        config = uvicorn.Config(app, port=options["http"], log_level="error")
+        await uvicorn.Server(config).serve()
+        return
     changes = NotificationOptions(True, True, True)
     initial = server.create_initialization_options(changes)
     async with nullcontext(streams) if streams else stdio_server() as (read, write):

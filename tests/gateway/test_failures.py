@@ -61,7 +61,7 @@ async def test_an_http_server_that_dies_unasked_takes_its_tools_away(model, monk
     monkeypatch.setattr("dtdr.agents.gateway.upstream.PROBE_SECONDS", 0.2)
     port = free_port()
     with http_server(port, tools=2) as server:
-        specs = [UpstreamSpec("a", url=f"http://127.0.0.1:{port}/0/mcp")]
+        specs = [UpstreamSpec("a", url=f"http://127.0.0.1:{port}/mcp")]
         async with gateway_client(model, specs) as (_, gateway):
             await anyio.sleep(0.5)
             assert len(gateway.catalog) == 2
@@ -142,7 +142,7 @@ async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(
     options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
     specs = [
         piped("a", prefix="a_", tools=2, journal=str(journals["a"]), delay=0.005),
-        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/0/mcp"),
+        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/mcp"),
     ]
     with http_server(port, **options) as process, ExitStack() as stack:
 

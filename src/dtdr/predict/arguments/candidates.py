@@ -35,7 +35,7 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import RunTexts, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.texts import name_stems, read_dates, telling_words
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
@@ -139,13 +139,6 @@ class Candidates:
         kinds = features([f"kind {name}" for name in self.kinds])
         crossed = Rows.of_table(kinds[:, None] ^ context, KIND_LEVELS)
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
-
-
-def _find_mention(texts: RunTexts, form: str) -> str:
-    """Whether texts say a constant ``whole``, in ``part``, or ``no``."""
-    if form in texts.said:
-        return "whole"
-    return "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
 
 
 class _Known:
@@ -276,19 +269,17 @@ class CallCandidates:
         """The candidates of a slot, with the features that no decision changes."""
         tool, texts, about = self.tool, self.state.texts, self.constants.slot(self.tool, slot)
         spans = len(texts.first) if about.has_texts else 0
-        result = Candidates(
-            slot,
-            self.state,
-            parameter_keys(tool, slot),
-            about.type,
-            spans,
-            read_dates(texts) if spans and about.type == "date" else {},
-            ["span", "message span"][: len(texts.parts)],
-            np.minimum(texts.span_part[:spans], 1),
-        )
+        dates = read_dates(texts) if spans and about.type == "date" else {}
+        names, kind = ["span", "message span"][: len(texts.parts)], texts.span_part[:spans] > 0
+        keys = parameter_keys(tool, slot)
+        result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
         if spans:
             result.blocks += texts.blocks
-        self._add_plain(result)
+        # What is no value, and what is put together part by part.
+        codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
+        options = [_PLAIN[code] for code in codes.tolist()]
+        plain = [option.form[1:] for option in options]
+        result.add(options, plain, np.arange(len(options)), _PLAIN_ROWS, codes)
         self._add_constants(result)
         if self.state.calls:
             self._add_parts(result)
@@ -296,14 +287,6 @@ class CallCandidates:
         return result.with_blocks(
             [], np.concatenate([texts.word_features, self._called, mentioned])
         )
-
-    def _add_plain(self, found: Candidates) -> None:
-        """What is no value, and what is put together part by part."""
-        about = self.constants.slot(self.tool, found.slot)
-        codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
-        options = [_PLAIN[code] for code in codes.tolist()]
-        kinds = [option.form[1:] for option in options]
-        found.add(options, kinds, np.arange(len(options)), _PLAIN_ROWS, codes)
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
@@ -315,11 +298,12 @@ class CallCandidates:
         if not items:
             return
         given = Counter(self.state.values.get((self.tool, found.slot), ()))
-        parts = []
+        texts, parts = self.state.texts, []
         for place, (form, _) in enumerate(items):
             is_own = place < len(own)
             rank = min(place if is_own else place - len(own), 4)
-            said = _find_mention(self.state.texts, form)
+            said = "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
+            said = "whole" if form in texts.said else said
             parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
         options = [Part(value, form, Source("constant")) for form, value in items]
         kinds, every = [f"constant {form}" for form, _ in items], np.arange(len(items))
@@ -397,13 +381,8 @@ class CallCandidates:
         current = [past.call.tool for past in state.calls if not past.is_earlier]
         called = sorted({past.call.tool for past in state.calls})
         unused = sorted({one.call.tool for one in state.calls if one.call.id not in state.used})
+        names = [*(f"called {name}" for name in called), *(f"unused {name}" for name in unused)]
+        last, same = current[-1] if current else "^", min(current.count(tool), 4)
         return features(
-            [
-                *(f"called {name}" for name in called),
-                *(f"unused {name}" for name in unused),
-                "always",
-                f"last {current[-1] if current else '^'}",
-                f"same {min(current.count(tool), 4)}",
-                f"calls {min(len(current), 8)}",
-            ]
+            [*names, "always", f"last {last}", f"same {same}", f"calls {min(len(current), 8)}"]
         )

@@ -29,6 +29,8 @@ MAX_CONSTANT_LENGTH = 200
 _LEAST_SHARE = 0.3
 """Of a slot's runs, those that took its constants: an enumeration, a unit or a default covers many,
 names that several runs happen to share do not."""
+_EMPTY: tuple[Any, ...] = ("", [], {}, None)
+"""Values that say nothing of anybody, whatever their share."""
 _MOST_ITEMS = 20
 """Of a list whose values are counted."""
 _MAX_DEPTH = 4
@@ -178,15 +180,9 @@ class Constants:
         """Nothing of some tools."""
         # Which tools gave a value of all slots of a name is not kept.
         shared = {(ANY_TOOL, name) for tool in tools for name in self.parameters.get(tool, ())}
-        return Constants(
-            {tool: names for tool, names in self.parameters.items() if tool not in tools},
-            {
-                key: slot
-                for key, slot in self.slots.items()
-                if key[0] not in tools and key not in shared
-            },
-            self.seen,
-        )
+        left = {tool: names for tool, names in self.parameters.items() if tool not in tools}
+        kept = [key for key in self.slots if key[0] not in tools and key not in shared]
+        return Constants(left, {key: self.slots[key] for key in kept}, self.seen)
 
     def config(self) -> dict[str, Any]:
         """A JSON object that ``restore`` reads back, without what was seen rarely."""
@@ -247,7 +243,7 @@ class _SlotCounts:
         forms = seen.most_frequent(key, values, kept)[:MAX_CONSTANTS]
         covered = sum(seen.runs(key, form) for form in forms)
         if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
-            forms = []
+            forms = [form for form in forms if values[form] in _EMPTY]
         named = [_FIELD + name for name in dict.fromkeys((*before.fields, *self.fields))]
         enough = seen.most_frequent(key, named, [_FIELD + name for name in before.fields])
         return replace(
@@ -322,11 +318,9 @@ class _Counts:
 
 def _is_said(value: Any, said: str) -> bool:
     """Whether a text may say a value; dates and numbers may be written in another way."""
-    if isinstance(value, (list, Mapping)):
-        return False
-    is_date = isinstance(value, str) and type_of(value) == "date"
-    is_free = is_date or not isinstance(value, (str, bool))
-    return is_free or says(said, str(value).strip().casefold())
+    if (isinstance(value, str) and type_of(value) != "date") or isinstance(value, bool):
+        return says(said, str(value).strip().casefold())
+    return not isinstance(value, (list, Mapping))
 
 
 class _RunContent:

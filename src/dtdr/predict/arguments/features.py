@@ -16,10 +16,7 @@ from dtdr.predict.arguments.texts import name_stems
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in np.ndindex(10, 10)])
 """Of a span, by how far it is from the span that the slot took last, times 10, and any slot."""
 USAGE = Rows.of(
-    [
-        features([f"used {(code,)}", f"used by length {(code, length)}"])
-        for code, length in np.ndindex(16, 10)
-    ]
+    [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )
 """Of a span, by whether it was used, times 10, plus its length."""
 _DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
@@ -94,39 +91,19 @@ def part_features(kind: PartKind, ago: int, is_used: bool, tool: str, slot: str)
     shares = name_stems(key) & name_stems(name)
     by_name = "same" if key == name else "part" if shares else "other"
     by_name += f" {pattern.partition(' ')[0] if called == tool and ' ' in pattern else ''}"
-    return features(
-        [
-            f"l0 {called} {pattern}",
-            f"l1 {pattern}",
-            f"l2 {by_name}",
-            f"l3 {by_name} {said}",
-            f"l4 {said}",
-            f"l5 {key} {said}",
-            f"l6 {ago}",
-            f"l7 {by_name} {ago}",
-            f"l8 {called} {pattern} {ago}",
-            f"l9 {is_used} {said}",
-            f"la {called} {pattern} {said}",
-            f"lb {key}",
-            f"lc {called} {pattern} {is_used}",
-        ]
-    )
+    where = f"{called} {pattern}"
+    names = [f"l0 {where}", f"l1 {pattern}", f"l2 {by_name}", f"l3 {by_name} {said}", f"l4 {said}"]
+    names += [f"l5 {key} {said}", f"l6 {ago}", f"l7 {by_name} {ago}", f"l8 {where} {ago}"]
+    names += [f"l9 {is_used} {said}", f"la {where} {said}", f"lb {key}", f"lc {where} {is_used}"]
+    return features(names)
 
 
 def _flag_features(code: int) -> Hashes:
     given, first, follows = bool(code & 1), bool(code & 2), bool(code & 4)
     late, every = code // 8 % 3, code // 24
-    return features(
-        [
-            f"f0 {given}",
-            f"f1 {given} {first}",
-            f"f2 {follows}",
-            f"f3 {late}",
-            f"f4 {late} {every} {given}",
-            f"f5 {given} {first} {follows}",
-            f"f6 {every} {late}",
-        ]
-    )
+    names = [f"f0 {given}", f"f1 {given} {first}", f"f2 {follows}", f"f3 {late}"]
+    names += [f"f4 {late} {every} {given}", f"f5 {given} {first} {follows}", f"f6 {every} {late}"]
+    return features(names)
 
 
 FLAGS = Rows.of([*map(_flag_features, range(8 * 9))])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, groupby, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ _QUOTATION = re.compile(
 _NEVER_LAST = frozenset(
     ["and", "or", "the", "a", "an", "of", "to", "in", "with", ",", ".", ";", ":", "!", "?", "("]
 )
+_CLAUSE_ENDS = frozenset([".", "?", "!", ";", ",", "and", "then"])
 _FUNCTION_STEMS = frozenset(
     ("the", "and", "for", "with", "that", "this", "you", "your", "are", "not")
 )
@@ -55,7 +56,7 @@ class TokenizedText:
         lower: the n tokens in lower case.
         starts, ends: first and last (exclusive) character of each token.
         rows: features of tokens as the first of a span, as the last of one, and of types of spans.
-        spans: first and last token and type of each of the m spans, rows there; shape (3, m).
+        spans: first and last token, type and clause of each of the m spans; shape (4, m).
         values: the spans as written.
         canonical: the spans as they are compared.
         is_named: whether a span is a quotation or an address, or has only names and numbers.
@@ -85,10 +86,11 @@ def tokenize(text: str) -> TokenizedText:
     ends = tuple(match.end() for match in matches)
     quotation, quotations = _quotations(text[: ends[-1] if ends else 0], tokens, starts)
     spans = list(_iter_spans(tokens, lower, quotation, quotations))
-    kinds = list(dict.fromkeys(span.kind for span in spans))
+    kinds = list(dict.fromkeys(kind for _, _, kind, _ in spans))
     row_of = {kind: row for row, kind in enumerate(kinds)}
-    columns = [(span.first, span.last, row_of[span.kind]) for span in spans]
-    values = tuple(text[starts[span.first] : ends[span.last]] for span in spans)
+    clause, clauses = _clauses(lower, quotation)
+    columns = [(first, last, row_of[kind], clause[first]) for first, last, kind, _ in spans]
+    values = tuple(text[starts[first] : ends[last]] for first, last, *_ in spans)
     first_features, last_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     of_types = features([name for kind in kinds for name in _kind_features(*kind)])
     return TokenizedText(
@@ -96,11 +98,14 @@ def tokenize(text: str) -> TokenizedText:
         lower,
         starts,
         ends,
-        tuple(map(Rows.of_table, (first_features, last_features, of_types.reshape(-1, 3)))),
-        np.array(columns, np.int64).reshape(-1, 3).T,
+        (
+            *map(Rows.of_table, (first_features, last_features, of_types.reshape(-1, 3))),
+            Rows.of(clauses),
+        ),
+        np.array(columns, np.int64).reshape(-1, 4).T,
         values,
         tuple(map(canonical, values)),
-        np.array([span.is_named for span in spans], np.bool_),
+        np.array([is_named for *_, is_named in spans], np.bool_),
         frozenset().union(*map(telling_words, tokens)),
     )
 
@@ -129,6 +134,19 @@ def telling_words(value: Any) -> frozenset[str]:
 def name_stems(name: str) -> frozenset[str]:
     """Stems of the words in a name: ``userEmail_address`` has user, email, addre."""
     return frozenset(stem(word) for word in _CAMEL.findall(name) if len(word) > 1)
+
+
+def _clauses(lower: Sequence[str], quotation: Sequence[int]) -> tuple[list[int], list[Hashes]]:
+    """The clause that each token is in, and its words outside of quotations, of each clause."""
+    words: list[dict[str, None]] = [{"^": None}]
+    clause: list[int] = []
+    for word, number in zip(lower, quotation, strict=True):
+        if number < 0 and word in _CLAUSE_ENDS and len(words[-1]) > 1:
+            words.append({"^": None})
+        elif number < 0 and word[0].isalnum():
+            words[-1][word] = None
+        clause.append(len(words) - 1)
+    return clause, [features([f"g {word}" for word in own]) for own in words]
 
 
 def _quotations(
@@ -203,21 +221,13 @@ def _token_features(
     return features(starts).reshape(count, 13), features(ends).reshape(count, 11)
 
 
-class _Span(NamedTuple):
-    """A span, and what its features say: its length, quotation, names, and what joins them."""
-
-    first: int
-    last: int
-    kind: tuple[int, bool, bool, bool, bool, str]
-    is_named: bool
-
-
 def _iter_spans(
     tokens: tuple[str, ...],
     lower: tuple[str, ...],
     quotation: list[int],
     quotations: dict[int, tuple[int, ...]],
-) -> Iterator[_Span]:
+) -> Iterator[tuple[int, int, tuple[int, bool, bool, bool, bool, str], bool]]:
+    """The first and last token of each span, what ``_kind_features`` takes, and ``is_named``."""
     count = len(tokens)
     is_name = [token[0].isupper() or token[:2].lstrip("-").isdigit() for token in tokens]
 
@@ -255,7 +265,7 @@ def _iter_spans(
             is_title = is_whole and end == whole_ends[0]
             is_named = is_title or all(map(_is_named, tokens[start : end + 1]))
             kind = (end - start + 1, quotation[start] >= 0, is_whole, all_names, is_run, joined)
-            yield _Span(start, end, kind, is_named)
+            yield start, end, kind, is_named
 
 
 @lru_cache(maxsize=1 << 12)
@@ -319,11 +329,9 @@ class RunTexts:
         """Where a span is."""
         number = int(self.span_part[place])
         text, (first, last) = self.parts[number], self.span(place)
-        start, end = (
-            text.starts[first - self.offsets[number]],
-            text.ends[last - self.offsets[number]],
-        )
-        return Source("message" if number else "query", span=(start, end))
+        offset = self.offsets[number]
+        characters = text.starts[first - offset], text.ends[last - offset]
+        return Source("message" if number else "query", span=characters)
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
@@ -386,17 +394,11 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
 def read_dates(texts: RunTexts) -> Mapping[int, str]:
     """The spans that say a date in words and nothing else, and the date."""
     dates: dict[int, str] = {}
-    for place, value in enumerate(texts.values):
+    for place in np.argsort(texts.last - texts.first, kind="stable").tolist():
+        value = texts.values[place]
         if len(value) < _LONGEST_DATE and (date := read_date(value)):
-            dates[place] = date
-
-    def contains(place: int, other: int) -> bool:
-        is_same = dates[other] == dates[place] and other != place
-        (first, last), (start, end) = texts.span(place), texts.span(other)
-        return is_same and first <= start and end <= last
-
-    return {
-        place: date
-        for place, date in dates.items()
-        if not any(contains(place, other) for other in dates)
-    }
+            first, last = texts.span(place)
+            same = (texts.span(other) for other, said in dates.items() if said == date)
+            if not any(first <= start and end <= last for start, end in same):
+                dates[place] = date
+    return dates

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
+from dtdr.data import json_codec
 from dtdr.data.calls import ToolCall, is_reference
-from dtdr.data.outputs import iter_leaves, parse_output, resolve_pointer
+from dtdr.data.outputs import READ_LENGTH, iter_leaves, parse_output, resolve_pointer
 
 MAX_LEAVES = 200
 """Parts of one output that may be an argument; longer lists rarely pass on their last items."""
@@ -38,9 +42,7 @@ def canonical(value: Any, depth: int = 0) -> str:
         return repr(value)
     if isinstance(value, str):
         text = " ".join(value.split()).casefold()
-        if text[:1].isdigit() or text[:1] in ("+", "-", "."):
-            return _number(text)
-        return text
+        return _number(text) if text[:1].isdigit() or text[:1] in ("+", "-", ".") else text
     if depth >= _MAX_DEPTH:
         return "..."
     if isinstance(value, Mapping):
@@ -80,8 +82,8 @@ def convert(value: Any, kind: str) -> Any:
         if number.is_integer() and (kind == "integer" or "." not in text):
             return int(number)
         return value if kind == "integer" else number
-    if kind == "boolean" and isinstance(value, str) and value.strip().casefold() in _TRUTH:
-        return _TRUTH[value.strip().casefold()]
+    if kind == "boolean" and isinstance(value, str):
+        return _TRUTH.get(value.strip().casefold(), value)
     if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return value
@@ -110,12 +112,10 @@ def resolve_references(value: Any, calls: Mapping[str, ToolCall], depth: int = 0
     if isinstance(value, Mapping):
         if is_reference(value):
             call = calls.get(str(value["$ref"]))
-            if call is None or "path" not in value or call.output is None:
-                return value
-            try:
-                return resolve_pointer(parse_output(call.output), value["path"])
-            except LookupError:
-                return value
+            if call is not None and "path" in value and call.output is not None:
+                with contextlib.suppress(LookupError):
+                    return resolve_pointer(read_output(call.output), value["path"])
+            return value
         return {key: resolve_references(item, calls, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [resolve_references(item, calls, depth + 1) for item in value]
@@ -124,7 +124,7 @@ def resolve_references(value: Any, calls: Mapping[str, ToolCall], depth: int = 0
 
 def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
     """``(pointer, value)`` of the parts of an output that an argument may repeat, bounded."""
-    parsed = parse_output(output)
+    parsed = read_output(output)
     if not isinstance(parsed, (Mapping, list)):
         is_short = isinstance(parsed, str) and len(parsed) <= 200
         if is_short or (isinstance(parsed, (int, float)) and not isinstance(parsed, bool)):
@@ -133,6 +133,44 @@ def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
     for pointer, value in islice(iter_leaves(parsed), MAX_LEAVES):
         if value not in (None, "") and not isinstance(value, bool):
             yield pointer, value
+
+
+_PIECE = re.compile(r"""[][{},]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|["']""", re.DOTALL)
+_CLOSING = {"{": "}", "[": "]"}
+_UNREADABLE = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+
+
+def read_output(output: Any) -> Any:
+    """An output as ``parse_output`` reads it, or one that a log cut or wrote as Python does."""
+    parsed = parse_output(output)
+    if isinstance(parsed, str) and parsed.lstrip()[:1] in _CLOSING:
+        return _read_whole_parts(parsed.lstrip()[:READ_LENGTH])
+    return parsed
+
+
+@lru_cache(maxsize=256)
+def _read_whole_parts(text: str) -> Any:
+    """The parts of a list or object that end before the text does; the text if it is neither."""
+    closing: list[str] = []
+    end, rest = 0, list[str]()
+    for match in _PIECE.finditer(text):
+        mark = match.group()
+        if mark in _CLOSING and len(closing) < _MAX_DEPTH:
+            closing.append(_CLOSING[mark])
+        elif closing and mark == closing[-1]:
+            closing.pop()
+        elif mark != ",":
+            if len(mark) == 1:
+                break  # a quotation that does not end, or a bracket too many
+            continue
+        end, rest = match.start() if mark == "," else match.end(), closing[::-1]
+        if not closing:
+            break
+    if closing or not text[end:].strip():
+        for read in (json_codec.loads, ast.literal_eval):
+            with contextlib.suppress(*_UNREADABLE):
+                return json_codec.loads(json.dumps(read(text[:end] + "".join(rest)))) or text
+    return text
 
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")

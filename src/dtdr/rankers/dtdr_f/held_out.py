@@ -38,12 +38,14 @@ class HeldOutStep:
         is_reworded: whether its query was read with unknown words.
         features: shape (k, features): of the candidates.
         right: shape (k,): 1 where a candidate is acceptable, else 0.
+        absent: shape (k,): whether the run was not offered it.
     """
 
     half: int
     is_reworded: bool
     features: Matrix
     right: Matrix
+    absent: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ class HeldOut:
             table, new = step.write(), fitted.training.new
             right = np.zeros(table.shape[1], np.float32)
             right[list(each.acceptable)] = 1
+            absent = np.zeros(len(right), np.bool_)
+            if encoded.absent is not None:
+                absent = encoded.absent[plan] & (right == 0)
             is_drawn = not is_reworded and self._rng.random() < self._new_tool_share
             if is_drawn and len(right) > 2:
                 known = np.flatnonzero(right[:-1])
@@ -135,7 +140,7 @@ class HeldOut:
                 if len(new):
                     wanted = float(right[new].sum() / max(right.sum(), 1))
                     self._wanted.append((table[np.ix_(text_rows, new)], wanted))
-            chosen, _ = ranker.shortlist(table, new)
+            chosen, _ = ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
             candidates = table if chosen is None else table[:, chosen]
             self.steps.append(
                 HeldOutStep(
@@ -143,6 +148,7 @@ class HeldOut:
                     is_reworded,
                     candidates[:-1].T.copy(),
                     right if chosen is None else right[chosen],
+                    absent if chosen is None else absent[chosen],
                 )
             )
 
@@ -156,7 +162,8 @@ class HeldOut:
         if not any(step.right.any() for step in self.steps):
             return LearnedRanker(None, [None, None], new_tools, Calibration())
         right = np.stack([step.right for step in self.steps])
-        steps = Steps.of(np.stack([step.features for step in self.steps]), right)
+        absent = np.stack([step.absent for step in self.steps])
+        steps = Steps.of(np.stack([step.features for step in self.steps]), right, absent)
         half = np.array([step.half for step in self.steps])
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)

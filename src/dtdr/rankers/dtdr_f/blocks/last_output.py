@@ -170,6 +170,7 @@ class LastOutput(Block):
             wanted,
             np.arange(steps),
             outputs,
+            absent=None if data.absent is None else data.absent[owner][:, training.seen],
             smoothing=smoothing,
             epochs=max(2, min(epochs, int(_MAX_WORK / max(inputs.nnz * outputs, 1)))),
             batch_size=_BATCH,

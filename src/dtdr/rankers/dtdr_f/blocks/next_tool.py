@@ -98,6 +98,7 @@ class NextTool(Block):
             np.array(owner, np.intp),
             outputs,
             shared=csr_array(queries),
+            absent=None if data.absent is None else data.absent[:, training.seen],
             smoothing=_SMOOTHING,
             epochs=epochs,
             batch_size=next(size for most, size in _BATCHES if plans <= most),

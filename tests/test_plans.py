@@ -343,6 +343,7 @@ def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_bette
     assert model.check.is_ahead
     behind = replace(
         model,
+        lengths=model.lengths._replace(mean=1_000.0),  # each query makes one request
         ranker=replace(model.ranker, dense=-model.ranker.dense, greedy_first=True),
         check=model.check._replace(is_ahead=False),
     )

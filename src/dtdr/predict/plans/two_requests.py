@@ -70,6 +70,8 @@ def add_plans_for_two(
         rank: the plans of another query.
     """
     chance = lengths.chance_of_two(query)
+    if plans:  # one request explains the query if its plan is probable
+        chance *= 1 - plans[0][1] ** 2
     if chance < _LEAST:
         return plans
     cuts = [(rank(first), rank(second)) for first, second in cut_in_two(query)[:_CUTS]]

@@ -6,8 +6,7 @@ from scipy.sparse import csr_array
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.errors import InputError
-from dtdr.rankers.linear import indicators, training_steps
-from dtdr.rankers.linear_layer import LinearLayer, Optimisation
+from dtdr.rankers.linear import LinearLayer, Optimisation, indicators, training_steps
 from dtdr.rankers.vectors import softmax
 
 

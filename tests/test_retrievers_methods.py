@@ -67,21 +67,15 @@ def test_a_tool_is_described_by_its_description_or_else_its_name():
 def test_bm25_scores_are_those_of_bm25s():
     import bm25s
 
-    retriever = fit("bm25", k1=1.2, b=0.6)
+    retriever = fit("bm25")
     corpus = [re.findall(r"\w+", document(tool).lower()) for tool in retriever.tools_]
-    reference = bm25s.BM25(k1=1.2, b=0.6)
+    reference = bm25s.BM25(k1=1.5, b=0.75)
     reference.index(corpus, show_progress=False)
     for query in ("Open the file and return its text", "send a message to a phone", "text text"):
         known = [word for word in query.lower().split() if word in reference.vocab_dict]
         scores = reference.get_scores(known)
         found = in_vocabulary_order(retriever, retriever.rank(query, AFTER_A_CALL))
         np.testing.assert_allclose(found, scores / scores.sum(), rtol=1e-6)
-
-
-@pytest.mark.parametrize("parameters", [{"k1": -1}, {"b": 1.5}, {"b": float("nan")}])
-def test_bm25_parameters_out_of_range_are_an_input_error(parameters):
-    with pytest.raises(InputError, match=next(iter(parameters))):
-        create("bm25", **parameters)
 
 
 # -- qts, tgr, less-is-more ------------------------------------------------------------------------

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.rankers.array_checks import require
-from dtdr.rankers.base import History, StepState
+from dtdr.rankers.base import Arrays, History, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.kmeans import Clusters
@@ -112,7 +111,7 @@ class DTDRClustering(DistanceRanker):
         if not strength > 0:
             raise InputError(f"strength is {strength}; it must be greater than 0")
         self.recipe = recipe
-        self.encoder = self._choose_encoder(encoder)
+        self.encoder = encoders.as_encoder(encoder)
         self.order = order
         self.clusters = clusters
         self.threshold = threshold
@@ -183,15 +182,16 @@ class DTDRClustering(DistanceRanker):
             counts.append(self.global_chain_.explain(0, history, *tools, self._names))
         return replace(explanation, chain=tuple(counts))
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> Arrays:
+        """See ``Ranker.arrays``."""
         return {
             **self.clusters_.state(),
             **self.cluster_chains_.state("clusters."),
             **self.global_chain_.state("global."),
-            **self._distance_state(),
+            **self._distance_arrays(),
         }
 
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _restore(self, state: Arrays) -> None:
         names = {"centres"} | {"projection"} & state.keys()
         names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
         require(state, names | DISTANCE)

@@ -59,6 +59,11 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
     return _with_cache(encoder) if cache else encoder
 
 
+def as_encoder(encoder: str | Encoder) -> Encoder:
+    """An encoder by its name, or the encoder itself."""
+    return create(encoder) if isinstance(encoder, str) else encoder
+
+
 def _endpoint(name: str, place: str) -> dict[str, str]:
     """Model and address of ``endpoint:MODEL@URL``."""
     if name != "endpoint":
@@ -106,4 +111,4 @@ def _with_cache(encoder: Encoder) -> Encoder:
     return encoder
 
 
-__all__ = ["DEFAULT", "NAMES", "Encoder", "create", "encoder_class", "restore"]
+__all__ = ["DEFAULT", "NAMES", "Encoder", "as_encoder", "create", "encoder_class", "restore"]

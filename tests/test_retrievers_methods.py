@@ -1,6 +1,7 @@
 """Single retrievers against independent references, and what only one of them does."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
 from dtdr.rankers.descriptions import description, document, name_words
 from dtdr.rankers.kmeans import Clusters
-from dtdr.rankers.linear import MAX_CALLS
+from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
 from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from tests import small_data
@@ -246,11 +247,12 @@ def test_dtdr_c_parameters_out_of_range_are_an_input_error(parameters):
 
 @pytest.mark.parametrize("name", ["lr", "dtdr-l"])
 def test_keywords_override_the_recipe(name):
-    paper = create(name, recipe="paper").parameters()
     published = {"loss": "bce", "epochs": 10, "learning_rate": 1e-3, "decay": 0.9}
-    assert paper.items() >= {**published, "weight_decay": 1e-5}.items()
-    given = {"epochs": 2, "loss": "softmax", "weight_decay": 0.0}
-    assert create(name, recipe="paper", **given).parameters() == {**paper, **given}
+    paper = Optimisation(**published, weight_decay=1e-5, batch_size=32)
+    given = {"epochs": 2, "batch_size": 1}
+    for keywords in ({}, given):
+        ranker: Any = create(name, recipe="paper", **keywords).ranker
+        assert ranker._optimisation == replace(paper, **keywords)
     with pytest.raises(InputError, match="epochs"):
         create(name, epochs=0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.kmeans import Clusters
 from dtdr.rankers.markov import MarkovChains
 from dtdr.rankers.name_ranker import Recipe, check_recipe
-from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
+from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker, Placed
 from dtdr.rankers.vectors import fit_encoder, rows
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder
@@ -35,14 +35,6 @@ sequence (lexical): .619, .592 with 1 and 3 clusters; .646, .611, .780, .904 wit
 NEAREST = 4
 """The same with strength 8: .638, .609, .779, .910 with one cluster; .646, .611, .780, .904 with
 4; with 8 clusters and strength 16 .653, .612, .777, .890."""
-
-
-@dataclass(frozen=True)
-class PreparedQuery:
-    """The clusters of a query, nearest first, and minus its squared Mahalanobis distance."""
-
-    clusters: list[int]
-    familiarity: float
 
 
 class DTDRClustering(DistanceRanker):
@@ -140,10 +132,10 @@ class DTDRClustering(DistanceRanker):
         """See ``Ranker.cut``."""
         return 0.0 if self.threshold is None and self.recipe == "paper" else self.threshold
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Placed]:
         count = 1 if self.recipe == "paper" else self.nearest
         return [
-            PreparedQuery(self.clusters_.find_nearest(row, count), self.distance_.score(row))
+            Placed(self.clusters_.find_nearest(row, count), self.distance_.score(row))
             for row in rows(self.encoder.encode(queries))
         ]
 
@@ -151,7 +143,7 @@ class DTDRClustering(DistanceRanker):
         estimate = self._lookup if self.recipe == "paper" else self._mixture
         return np.stack(
             [
-                estimate(query.clusters, history)
+                estimate(query.prepared, history)
                 for query, history in zip(prepared, histories, strict=True)
             ]
         )
@@ -172,7 +164,7 @@ class DTDRClustering(DistanceRanker):
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what followed the last calls in the nearest clusters."""
-        clusters, history = self.prepare(run.query).clusters, self.positions(run)
+        clusters, history = self.prepare(run.query).prepared, self.positions(run)
         tools = (explanation.tool, explanation.rival)
         counts = [
             self.cluster_chains_.explain(cluster, history, *tools, self._names)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
-from dtdr.errors import InputError, check_at_least, check_choice
+from dtdr.errors import InputError, check_at_least
 from dtdr.rankers import nn
 from dtdr.rankers.array_checks import require, require_shape
 from dtdr.rankers.base import UNKNOWN, Arrays, History
@@ -22,7 +22,7 @@ from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe
 from dtdr.rankers.nn import Matrix
-from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
+from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker, Placed
 from dtdr.rankers.vectors import Row, fit_encoder, product, rows, softmax
 from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder, Vectors
@@ -60,12 +60,9 @@ class Optimisation:
     batch_size: int
 
     def __post_init__(self) -> None:
-        check_choice("loss", self.loss, get_args(Loss))
         check_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
-        for name in ("learning_rate", "decay"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be greater than 0")
-        check_at_least(0, weight_decay=self.weight_decay)
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate is {self.learning_rate}; it must be greater than 0")
 
 
 class LinearLayer:
@@ -136,7 +133,7 @@ class LinearRetriever(NameRanker):
     Args:
         recipe: ``"default"`` or ``"paper"``; each keyword below that is not None overrides it.
         encoder: its name, or the encoder.
-        loss, epochs, learning_rate, decay, weight_decay, batch_size: see ``Optimisation``.
+        epochs, learning_rate, batch_size: see ``Optimisation``.
         threshold: the paper's α, used by ``Ranking.select()``.
         seed: order of the training steps.
 
@@ -155,24 +152,14 @@ class LinearRetriever(NameRanker):
         *,
         recipe: Recipe = "default",
         encoder: str | Encoder = encoders.DEFAULT,
-        loss: Loss | None = None,
         epochs: int | None = None,
         learning_rate: float | None = None,
-        decay: float | None = None,
-        weight_decay: float | None = None,
         batch_size: int | None = None,
         threshold: float | None = None,
         seed: int = 0,
     ) -> None:
         check_recipe(recipe)
-        given = {
-            "loss": loss,
-            "epochs": epochs,
-            "learning_rate": learning_rate,
-            "decay": decay,
-            "weight_decay": weight_decay,
-            "batch_size": batch_size,
-        }
+        given = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
         changed: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
         }
@@ -181,16 +168,6 @@ class LinearRetriever(NameRanker):
         self.threshold = threshold
         self.seed = seed
         self.encoder = encoders.as_encoder(encoder)
-
-    def get_params(self) -> dict[str, Any]:
-        """See ``Ranker.get_params``."""
-        # The values of a recipe are parameters one by one: a saved model does not change its
-        # meaning when a later version measures better settings.
-        return super().get_params() | vars(self._optimisation)
-
-    def default_params(self) -> dict[str, Any]:
-        """Those of the recipe."""
-        return super().default_params() | vars(self.RECIPES[self.recipe])
 
     def _train(self, texts: Sequence[str], targets: csr_array) -> None:
         vectors = self.encoder.encode(texts)
@@ -252,14 +229,6 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
         return self._predict(queries)
 
 
-@dataclass(frozen=True)
-class PreparedQuery:
-    """A query and minus its squared Mahalanobis distance; None where that is not known."""
-
-    text: str
-    familiarity: float | None
-
-
 class DTDRLinear(LinearRetriever, DistanceRanker):
     """DTDR-L (paper, Section 4 and Appendix I.2, Algorithms 5 and 6).
 
@@ -319,16 +288,16 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
         # A long query gives way: the encoder would cut the history off.
         return f"{query[: MAX_CHARACTERS - len(written) - 1]} {written}"
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Placed]:
         vectors = rows(self.encoder.encode(queries))
         return [
-            PreparedQuery(query, self.distance_.score(row))
+            Placed(query, self.distance_.score(row))
             for query, row in zip(queries, vectors, strict=True)
         ]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         texts = [
-            self._text(query.text, history)
+            self._text(query.prepared, history)
             for query, history in zip(prepared, histories, strict=True)
         ]
         return np.stack(self._predict(texts))

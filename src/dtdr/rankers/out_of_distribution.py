@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +137,13 @@ def fit_threshold(
         partial.outside = distance.outside
         scores += [partial.score(row) for row in unseen]
     return threshold_of(np.array(scores))
+
+
+class Placed(NamedTuple):
+    """What a ranker prepares for a query, and minus its squared Mahalanobis distance."""
+
+    prepared: Any
+    familiarity: float
 
 
 class DistanceRanker(NameRanker):

@@ -81,7 +81,6 @@ def restore(
     config: Mapping[str, Any],
     arrays: Mapping[str, npt.NDArray[Any]],
     *,
-    cache: bool = True,
     allow_endpoint: str | Iterable[str] = (),
 ) -> Encoder:
     """The encoder that a model folder describes.
@@ -89,7 +88,6 @@ def restore(
     Args:
         config: from ``Encoder.config``.
         arrays: from ``Encoder.arrays``.
-        cache: see ``create``.
         allow_endpoint: hosts that the encoder ``endpoint`` may ask.
 
     Raises:
@@ -99,8 +97,7 @@ def restore(
     name = str(config.get("name"))
     chosen: Any = encoder_class(name)
     given = {"allow_endpoint": allow_endpoint} if name == "endpoint" else {}
-    encoder: Encoder = chosen.restore(config, arrays, **given)
-    return _with_cache(encoder) if cache else encoder
+    return _with_cache(chosen.restore(config, arrays, **given))
 
 
 def _with_cache(encoder: Encoder) -> Encoder:

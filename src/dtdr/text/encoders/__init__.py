@@ -29,13 +29,8 @@ NAMES = _REGISTRY.names
 DEFAULT = "lexical"
 
 
-def encoder_class(name: str) -> type[Encoder]:
-    """The class behind a name.
-
-    Raises:
-        InputError: no encoder has that name.
-    """
-    return _REGISTRY.find(name)
+encoder_class = _REGISTRY.find
+"""The class behind a name; InputError if no encoder has it."""
 
 
 def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:

@@ -95,7 +95,7 @@ MISUSE = {
         "DATA -o m --retriever random --set encoder=lexical": "parameter 'encoder'; choose one of",
         "DATA -o m --retriever lr --set encoder=w2v": "unknown encoder 'w2v'; choose one of",
         "DATA -o m --retriever dtdr-c --set order=2.5": "order=2.5: expected a whole number",
-        "DATA -o m --retriever bm25 --set k1=x": "--set k1=x: expected a number",
+        "DATA -o m --retriever dtdr-c --set strength=x": "--set strength=x: expected a number",
         "DATA -o m --set value_runs=x": "value_runs=x: expected a whole number of at least 0",
         "odd.jsonl -o m": "odd.jsonl; name it, as in",
     },

@@ -98,7 +98,7 @@ def library(monkeypatch):
 @functools.cache
 def loaded_minilm():
     """Loaded once: a second or so each time."""
-    return MiniLMEncoder(threads=1)
+    return MiniLMEncoder()
 
 
 def make(name, request):
@@ -110,7 +110,7 @@ def make(name, request):
     if name == "cached":
         request.getfixturevalue("library")
         return encoders.create("sentence-transformers", batch_size=4)
-    return LexicalEncoder(min_df=1).fit(TEXTS)
+    return LexicalEncoder().fit(TEXTS * 2)
 
 
 @pytest.fixture(

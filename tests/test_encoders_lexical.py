@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.errors import EncoderError, InputError, ModelError
+from dtdr.errors import EncoderError, ModelError
 from dtdr.text import encoders
 from dtdr.text.encoders.lexical import TOKEN_PATTERN, LexicalEncoder, normalise, words
 
@@ -45,7 +45,7 @@ def test_words_of_many_scripts(text, expected):
     assert words(text) == expected
 
 
-def test_min_df_falls_back_to_1_when_nothing_is_left():
+def test_terms_of_one_text_stay_when_nothing_else_is_left():
     assert set(LexicalEncoder().fit(["one two"]).vocabulary_) == {"one", "two", "one two"}
 
 
@@ -62,13 +62,8 @@ def test_encoding_before_fitting_says_what_to_do():
         LexicalEncoder().arrays()
 
 
-def test_min_df_below_1_is_refused():
-    with pytest.raises(InputError, match="min_df is 0; it must be at least 1"):
-        LexicalEncoder(min_df=0)
-
-
 def test_damaged_state_is_refused():
-    encoder = LexicalEncoder(min_df=1).fit(["one two"])
+    encoder = LexicalEncoder().fit(["one two"])
     arrays = encoder.arrays()
     with pytest.raises(ModelError, match="3 columns but 2 weights"):
         encoders.restore(encoder.config(), {**arrays, "idf": arrays["idf"][:2]})

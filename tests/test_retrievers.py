@@ -296,7 +296,7 @@ def changed_params(name):
     changed: dict[str, float] = {"seed": 3}
     if "threshold" in current:
         changed["threshold"] = 0.25
-    for key, value in (("order", 2), ("b", 0.5), ("epochs", 3)):
+    for key, value in (("order", 2), ("epochs", 3)):
         if key in current:
             changed[key] = value
     return changed
@@ -319,12 +319,6 @@ def test_its_repr_shows_what_is_not_the_default(name):
     text = repr(create(name, **given(name), seed=3))
     assert text.startswith(f"{retriever_class(name).__name__}(")
     assert text.endswith("seed=3)")
-
-
-def test_a_new_recipe_brings_its_own_values():
-    paper = create("dtdr-l", recipe="paper")
-    assert paper.get_params()["epochs"] != create("dtdr-l").get_params()["epochs"]
-    assert repr(paper) == "DTDRLinear(recipe='paper')"
 
 
 def test_objects_and_pairs_are_demonstrations_too(name, retriever):

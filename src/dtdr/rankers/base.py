@@ -229,7 +229,7 @@ class Ranker(ABC):
 
     def get_params(self) -> dict[str, Any]:
         """The constructor's keywords and their values."""
-        return Ranker.default_params(self) | dict(self._given)
+        return self.default_params() | dict(self._given)
 
     def default_params(self) -> dict[str, Any]:
         """The values that ``repr`` leaves out."""

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.errors import InputError, check_at_least
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import document
@@ -17,20 +16,14 @@ from dtdr.text.encoders.lexical import words
 
 
 class WordIndex:
-    """BM25 (Robertson and Zaragoza, 2009) over documents, by the package bm25s.
+    """BM25 (Robertson and Zaragoza, 2009) over n documents, by the package bm25s."""
 
-    Args:
-        documents: n texts.
-        k1: how much a repeated word adds.
-        b: how much long documents are marked down, 0 to 1.
-    """
-
-    def __init__(self, documents: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> None:
+    def __init__(self, documents: Sequence[str]) -> None:
         import bm25s  # slow to import, and needed here only
 
         self._size = len(documents)
         terms = [_terms(text) for text in documents]
-        self._scorer = bm25s.BM25(k1=k1, b=b) if any(terms) else None
+        self._scorer = bm25s.BM25(k1=1.5, b=0.75) if any(terms) else None
         if self._scorer is not None:
             self._scorer.index(terms, show_progress=False)
 
@@ -57,33 +50,21 @@ class BM25Retriever(StaticRanker):
     scores' shares of their sum.
 
     Args:
-        k1: how much a repeated word adds; at least 0.
-        b: how much long documents are marked down, 0 to 1.
         threshold: the paper's α, used by ``Ranking.select()``.
         seed: not used; every retriever has one.
-
-    Raises:
-        InputError: ``k1`` or ``b`` is out of range.
     """
 
     name = "bm25"
     needs_descriptions = True
 
-    def __init__(
-        self, *, k1: float = 1.5, b: float = 0.75, threshold: float | None = None, seed: int = 0
-    ) -> None:
-        check_at_least(0, k1=k1)
-        if not 0 <= b <= 1:
-            raise InputError(f"b is {b}; it must be in [0, 1]")
-        self.k1 = k1
-        self.b = b
+    def __init__(self, *, threshold: float | None = None, seed: int = 0) -> None:
         self.threshold = threshold
         self.seed = seed
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        self._words = WordIndex(list(map(document, self.tools_)), k1=self.k1, b=self.b)
+        self._words = WordIndex(list(map(document, self.tools_)))
 
-    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
         return [self._words.scores(query) for query in queries]
 
     def _restore(self, state: Arrays) -> None:

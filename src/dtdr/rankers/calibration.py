@@ -118,31 +118,14 @@ def fit_isotonic(
     Returns:
         Shape (2, points): both ends of every step, ascending; to be interpolated between.
     """
+    from scipy.optimize import isotonic_regression
+
     points, place, counts = np.unique(
         np.asarray(values, np.float64), return_inverse=True, return_counts=True
     )
     means = np.bincount(place, np.asarray(outcomes, np.float64)) / counts
-    heights = _pool_adjacent_violators(means.tolist(), counts.tolist())
+    heights = isotonic_regression(means, weights=counts).x
     # What lies within a step adds nothing to its ends.
     is_end = np.ones(len(points), np.bool_)
     is_end[1:-1] = (heights[1:-1] != heights[:-2]) | (heights[1:-1] != heights[2:])
     return np.stack([points[is_end], heights[is_end]])
-
-
-def _pool_adjacent_violators(means: Sequence[float], counts: Sequence[int]) -> Floats:
-    """The increasing values nearest to means of this many outcomes; shape (n,).
-
-    Pool adjacent violators (Ayer et al., 1955). Importing SciPy's takes .12 s and scikit-learn's
-    1.1 s; a whole fit of 100 demonstrations takes less than 2 s.
-    """
-    steps: list[
-        tuple[float, int, int]
-    ] = []  # the mean of outcomes, how many, and of how many means
-    for mean, count in zip(means, counts, strict=True):
-        size = 1
-        while steps and steps[-1][0] >= mean:
-            before, others, members = steps.pop()
-            mean = (before * others + mean * count) / (others + count)
-            count, size = count + others, size + members
-        steps.append((mean, count, size))
-    return np.repeat([mean for mean, _, _ in steps], [size for _, _, size in steps])

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.rankers.array_checks import require
-from dtdr.rankers.base import History, StepState
+from dtdr.rankers.base import Arrays, History, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.kmeans import Clusters
 from dtdr.rankers.markov import MarkovChains
 from dtdr.rankers.name_ranker import Recipe, check_recipe
-from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
+from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker, Placed
 from dtdr.rankers.vectors import fit_encoder, rows
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder
@@ -36,14 +35,6 @@ sequence (lexical): .619, .592 with 1 and 3 clusters; .646, .611, .780, .904 wit
 NEAREST = 4
 """The same with strength 8: .638, .609, .779, .910 with one cluster; .646, .611, .780, .904 with
 4; with 8 clusters and strength 16 .653, .612, .777, .890."""
-
-
-@dataclass(frozen=True)
-class PreparedQuery:
-    """The clusters of a query, nearest first, and minus its squared Mahalanobis distance."""
-
-    clusters: list[int]
-    familiarity: float
 
 
 class DTDRClustering(DistanceRanker):
@@ -112,7 +103,7 @@ class DTDRClustering(DistanceRanker):
         if not strength > 0:
             raise InputError(f"strength is {strength}; it must be greater than 0")
         self.recipe = recipe
-        self.encoder = self._choose_encoder(encoder)
+        self.encoder = encoders.as_encoder(encoder)
         self.order = order
         self.clusters = clusters
         self.threshold = threshold
@@ -141,10 +132,10 @@ class DTDRClustering(DistanceRanker):
         """See ``Ranker.cut``."""
         return 0.0 if self.threshold is None and self.recipe == "paper" else self.threshold
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Placed]:
         count = 1 if self.recipe == "paper" else self.nearest
         return [
-            PreparedQuery(self.clusters_.find_nearest(row, count), self.distance_.score(row))
+            Placed(self.clusters_.find_nearest(row, count), self.distance_.score(row))
             for row in rows(self.encoder.encode(queries))
         ]
 
@@ -152,7 +143,7 @@ class DTDRClustering(DistanceRanker):
         estimate = self._lookup if self.recipe == "paper" else self._mixture
         return np.stack(
             [
-                estimate(query.clusters, history)
+                estimate(query.prepared, history)
                 for query, history in zip(prepared, histories, strict=True)
             ]
         )
@@ -173,7 +164,7 @@ class DTDRClustering(DistanceRanker):
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what followed the last calls in the nearest clusters."""
-        clusters, history = self.prepare(run.query).clusters, self.positions(run)
+        clusters, history = self.prepare(run.query).prepared, self.positions(run)
         tools = (explanation.tool, explanation.rival)
         counts = [
             self.cluster_chains_.explain(cluster, history, *tools, self._names)
@@ -183,15 +174,16 @@ class DTDRClustering(DistanceRanker):
             counts.append(self.global_chain_.explain(0, history, *tools, self._names))
         return replace(explanation, chain=tuple(counts))
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> Arrays:
+        """See ``Ranker.arrays``."""
         return {
             **self.clusters_.state(),
             **self.cluster_chains_.state("clusters."),
             **self.global_chain_.state("global."),
-            **self._distance_state(),
+            **self._distance_arrays(),
         }
 
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _restore(self, state: Arrays) -> None:
         names = {"centres"} | {"projection"} & state.keys()
         names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
         require(state, names | DISTANCE)

@@ -87,8 +87,6 @@ class Clusters:
         if self.projection is not None:
             row = unit(product(row, self.projection))
         distances = self._squares - 2 * product(row, self._columns)
-        if count == 1:
-            return [int(distances.argmin())]
         order: list[int] = distances.argsort(kind="stable")[:count].tolist()
         return order
 

@@ -6,28 +6,119 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.progress import progress_bar
+from dtdr.errors import InputError, check_at_least
+from dtdr.rankers import nn
 from dtdr.rankers.array_checks import require, require_shape
-from dtdr.rankers.base import UNKNOWN, History
+from dtdr.rankers.base import UNKNOWN, Arrays, History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.linear_layer import LinearLayer, Loss, Optimisation
 from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe
-from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker
-from dtdr.rankers.vectors import fit_encoder, rows, softmax
+from dtdr.rankers.nn import Matrix
+from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker, Placed
+from dtdr.rankers.vectors import Row, fit_encoder, product, rows, softmax
 from dtdr.text import encoders
-from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder, Vectors
 
 MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public
 sets has more than a quarter of it."""
+
+
+Loss = Literal["softmax", "bce"]
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How a layer is trained.
+
+    Args:
+        loss: ``softmax``, the cross-entropy of one softmax over all tools, or ``bce``, the sum of
+            one binary cross-entropy a tool.
+        epochs: passes over the examples.
+        learning_rate: of Adam, in the first epoch.
+        decay: factor on the learning rate after each epoch.
+        weight_decay: factor on the weights that is added to their gradient.
+        batch_size: examples a step.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    loss: Loss
+    epochs: int
+    learning_rate: float
+    decay: float
+    weight_decay: float
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate is {self.learning_rate}; it must be greater than 0")
+
+
+class LinearLayer:
+    """``logits = vector @ weights + bias``; weights (dimension, tools), bias (tools,), float32."""
+
+    def __init__(self, weights: Matrix, bias: Matrix) -> None:
+        self.weights = weights
+        self.bias = bias
+
+    @classmethod
+    def train(
+        cls, vectors: Vectors, targets: csr_array, how: Optimisation, *, seed: int = 0
+    ) -> Self:
+        """Train from zero.
+
+        Args:
+            vectors: shape (examples, dimension), dense or CSR.
+            targets: shape (examples, tools), at least 0: the weight of each right answer. Under
+                ``softmax``, rows are taken as distributions and must not be empty.
+            how: the optimisation.
+            seed: order of the examples.
+        """
+        weights = np.zeros((vectors.shape[1], targets.shape[1]), np.float32)
+        layer = cls(weights, np.zeros(targets.shape[1], np.float32))
+        with progress_bar("training the linear layer", how.epochs) as advance:
+            nn.train(
+                {"weights": layer.weights, "bias": layer.bias},
+                lambda batch: layer.gradients(vectors[batch], targets[batch], how.loss),
+                vectors.shape[0],
+                epochs=how.epochs,
+                batch_size=how.batch_size,
+                rate=lambda epoch: how.learning_rate * how.decay ** int(epoch),
+                rng=np.random.default_rng(seed),
+                weight_decay=how.weight_decay,
+                decoupled=False,
+                advance=advance,
+            )
+        return layer
+
+    def gradients(
+        self, vectors: Vectors, targets: csr_array, loss: Loss
+    ) -> dict[str, Matrix | nn.RowGradient]:
+        """Gradients of the mean loss for weights and bias."""
+        expected = targets.toarray().astype(np.float32)
+        logits = vectors @ self.weights + self.bias
+        if loss == "softmax":
+            expected /= expected.sum(axis=1, keepdims=True)
+            _, error = nn.softmax_cross_entropy(logits, expected)
+        else:
+            _, error = nn.binary_cross_entropy(logits, expected)
+        return {"weights": nn.linear_gradient(vectors, error), "bias": error.sum(axis=0)}
+
+    def logits(self, row: Row) -> Floats:
+        """Shape (tools,) for one vector."""
+        result: Floats = (product(row, self.weights) + self.bias).astype(np.float64)
+        return result
 
 
 PAPER = Optimisation(
@@ -42,12 +133,7 @@ class LinearRetriever(NameRanker):
     Args:
         recipe: ``"default"`` or ``"paper"``; each keyword below that is not None overrides it.
         encoder: its name, or the encoder.
-        loss: ``"softmax"`` or ``"bce"``, see ``Optimisation``.
-        epochs: passes over the training steps.
-        learning_rate: of Adam, in the first epoch.
-        decay: factor on the learning rate after each epoch.
-        weight_decay: factor on the weights that is added to their gradient.
-        batch_size: training steps a step of Adam.
+        epochs, learning_rate, batch_size: see ``Optimisation``.
         threshold: the paper's α, used by ``Ranking.select()``.
         seed: order of the training steps.
 
@@ -66,39 +152,22 @@ class LinearRetriever(NameRanker):
         *,
         recipe: Recipe = "default",
         encoder: str | Encoder = encoders.DEFAULT,
-        loss: Loss | None = None,
         epochs: int | None = None,
         learning_rate: float | None = None,
-        decay: float | None = None,
-        weight_decay: float | None = None,
         batch_size: int | None = None,
         threshold: float | None = None,
         seed: int = 0,
     ) -> None:
         check_recipe(recipe)
-        given = {
-            "loss": loss,
-            "epochs": epochs,
-            "learning_rate": learning_rate,
-            "decay": decay,
-            "weight_decay": weight_decay,
-            "batch_size": batch_size,
-        }
+        given = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
         changed: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
         }
         self.recipe = recipe
         self._optimisation = replace(self.RECIPES[recipe], **changed)
-        # The values of a recipe are parameters one by one: a saved model does not change its
-        # meaning when a later version measures better settings.
-        vars(self).update(vars(self._optimisation))
         self.threshold = threshold
         self.seed = seed
-        self.encoder = self._choose_encoder(encoder)
-
-    def default_params(self) -> dict[str, Any]:
-        """Those of the recipe."""
-        return super().default_params() | vars(self.RECIPES[self.recipe])
+        self.encoder = encoders.as_encoder(encoder)
 
     def _train(self, texts: Sequence[str], targets: csr_array) -> None:
         vectors = self.encoder.encode(texts)
@@ -112,10 +181,11 @@ class LinearRetriever(NameRanker):
         """
         return [softmax(self.layer_.logits(row)) for row in rows(self.encoder.encode(texts))]
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Any]:
+        """See ``Ranker.arrays``."""
         return {"weights": self.layer_.weights, "bias": self.layer_.bias}
 
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _restore(self, state: Arrays) -> None:
         require(state, {"weights", "bias"})
         tools = len(self.tools_)
         self.layer_ = LinearLayer(
@@ -155,16 +225,8 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
             targets = csr_array(owner @ steps.acceptable)
         self._train(queries, targets)
 
-    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
         return self._predict(queries)
-
-
-@dataclass(frozen=True)
-class PreparedQuery:
-    """A query and minus its squared Mahalanobis distance; None where that is not known."""
-
-    text: str
-    familiarity: float | None
 
 
 class DTDRLinear(LinearRetriever, DistanceRanker):
@@ -226,24 +288,25 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
         # A long query gives way: the encoder would cut the history off.
         return f"{query[: MAX_CHARACTERS - len(written) - 1]} {written}"
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Placed]:
         vectors = rows(self.encoder.encode(queries))
         return [
-            PreparedQuery(query, self.distance_.score(row))
+            Placed(query, self.distance_.score(row))
             for query, row in zip(queries, vectors, strict=True)
         ]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         texts = [
-            self._text(query.text, history)
+            self._text(query.prepared, history)
             for query, history in zip(prepared, histories, strict=True)
         ]
         return np.stack(self._predict(texts))
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
-        return super()._state() | self._distance_state()
+    def arrays(self) -> dict[str, Any]:
+        """See ``Ranker.arrays``."""
+        return super().arrays() | self._distance_arrays()
 
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _restore(self, state: Arrays) -> None:
         require(state, DISTANCE | {"weights", "bias"})
         super()._restore({name: array for name, array in state.items() if name not in DISTANCE})
         self._restore_distance(state)

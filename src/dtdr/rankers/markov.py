@@ -14,7 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.errors import ModelError
 from dtdr.rankers.array_checks import require
-from dtdr.rankers.base import History, StepState
+from dtdr.rankers.base import Arrays, History, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.explanation import ChainCount, Explanation
 from dtdr.rankers.name_ranker import NameRanker
@@ -282,10 +282,11 @@ class ChainRanker(NameRanker):
     def _row(self, history: History) -> Floats:
         """Scores after these calls; shape (tools,)."""
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> Arrays:
+        """See ``Ranker.arrays``."""
         return self.chain_.state("chain.")
 
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _restore(self, state: Arrays) -> None:
         require(state, MarkovChains.array_names("chain."))
         tools = len(self.tools_)
         self.chain_ = MarkovChains.restore(state, "chain.", order=self.order, tools=tools)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
@@ -17,8 +15,6 @@ from dtdr.errors import check_choice
 from dtdr.rankers.array_checks import require
 from dtdr.rankers.base import UNKNOWN, Arrays, History, Ranker
 from dtdr.rankers.calibration import Floats
-from dtdr.text import encoders
-from dtdr.text.encoders.base import Encoder
 
 Recipe = Literal["default", "paper"]
 """Hyper-parameters by name: the ones that measured better, and exactly the paper's."""
@@ -27,8 +23,7 @@ Recipe = Literal["default", "paper"]
 class NameRanker(Ranker):
     """Base of the rankers here: they know tools by position, and runs by names of their calls.
 
-    Each constructor keyword is kept in an attribute of the same name. A subclass implements
-    ``_fit``, ``_prepare`` and ``_probabilities``, and ``_state`` and
+    A subclass implements ``_fit``, ``_prepare`` and ``_probabilities``, and ``arrays`` and
     ``_restore`` if it learns more than which tools there are.
     """
 
@@ -80,20 +75,9 @@ class NameRanker(Ranker):
         """The paper's recipes are left as they are; without a history, no step is the first."""
         return self.recipe == "paper" or vars(self).get("order") == 0
 
-    def get_params(self) -> dict[str, Any]:
-        """See ``Ranker.get_params``."""
-        names = inspect.signature(type(self)).parameters
-        given = {"encoder": vars(self).get("_given_encoder", self.encoder)}
-        return {name: given[name] if name in given else getattr(self, name) for name in names}
-
-    def _choose_encoder(self, encoder: str | Encoder) -> Encoder:
-        """An encoder by name, or the encoder itself; ``get_params`` returns what was given."""
-        self._given_encoder = encoder
-        return encoders.create(encoder) if isinstance(encoder, str) else encoder
-
     def arrays(self) -> Arrays:
-        """See ``Ranker.arrays``."""
-        return self._state()
+        """See ``Ranker.arrays``; here nothing is learned but which tools there are."""
+        return {}
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
@@ -112,26 +96,18 @@ class NameRanker(Ranker):
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         """Shape (steps, tools): scores that are at least 0; the model normalises rows."""
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
-        """What was learned, as named arrays; here only which tools there are."""
-        return {}
-
     def _restore(self, state: Arrays) -> None:
-        """Take back what ``_state`` gave; ``tools_`` and the encoder are set."""
+        """Take back what ``arrays`` gave; ``tools_`` and the encoder are set."""
         require(state, set())
 
 
 class StaticRanker(NameRanker):
-    """Ranks once a query, for the whole plan (paper, Appendix I.3, Algorithm 7)."""
+    """Ranks once a query, for the whole plan (paper, Appendix I.3, Algorithm 7).
+
+    What it prepares for a query are the scores, of shape (tools,).
+    """
 
     static = True
-
-    def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
-        return self._scores(queries)
-
-    @abstractmethod
-    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
-        """For each query, scores of shape (tools,), at least 0."""
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         return np.stack(prepared)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.errors import ModelError
 from dtdr.rankers.array_checks import require_shape
+from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Calibration, Floats
 from dtdr.rankers.kmeans import Matrix, principal_directions
 from dtdr.rankers.name_ranker import NameRanker
@@ -33,6 +35,7 @@ more tools than are needed. With it dtdr-f notices 98 % of other sets' queries a
 five validation sets, with half of it 95 %."""
 
 
+@dataclass(eq=False)
 class Mahalanobis:
     """Minus the squared Mahalanobis distance from the training queries (paper, Limitations).
 
@@ -40,16 +43,17 @@ class Mahalanobis:
     plane in which the queries spread most, with one variance for every direction outside of it, as
     in probabilistic PCA (Tipping and Bishop 1999).
 
-    Args:
+    Attributes:
         directions: shape (dimension, columns): the plane.
         mean: shape (columns,): of the training queries.
         whitening: shape (columns, columns): what makes their covariance the identity.
         outside: the squared length that queries like the training ones have outside of the plane.
     """
 
-    def __init__(self, directions: Matrix, mean: Matrix, whitening: Matrix, outside: float) -> None:
-        self.directions, self.mean, self.whitening = directions, mean, whitening
-        self.outside = outside
+    directions: Matrix
+    mean: Matrix
+    whitening: Matrix
+    outside: float
 
     @classmethod
     def fit(cls, vectors: Vectors, *, seed: int = 0) -> Self:
@@ -86,34 +90,6 @@ class Mahalanobis:
         dimension = len(self.directions)
         away = (dimension - len(place)) * rest / self.outside
         return -(float(white @ white) + away) / dimension
-
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {
-            "density.directions": self.directions,
-            "density.mean": self.mean,
-            "density.whitening": self.whitening,
-            "density.outside": np.array([self.outside]),
-        }
-
-    @classmethod
-    def restore(cls, state: Mapping[str, npt.NDArray[Any]], *, dimension: int) -> Self:
-        """What ``state`` gave.
-
-        Raises:
-            KeyError: an array is missing.
-            ModelError: the shapes do not fit together or the encoder.
-        """
-        columns = state["density.mean"].size
-        outside = float(require_shape(state, "density.outside", (1,))[0])
-        if not outside > 0:
-            raise ModelError("the variance of the queries is damaged; fit the model again")
-        return cls(
-            require_shape(state, "density.directions", (dimension, columns)),
-            require_shape(state, "density.mean", (columns,)),
-            require_shape(state, "density.whitening", (columns, columns)),
-            outside,
-        )
 
 
 def fit_threshold(
@@ -163,6 +139,13 @@ def fit_threshold(
     return threshold_of(np.array(scores))
 
 
+class Placed(NamedTuple):
+    """What a ranker prepares for a query, and minus its squared Mahalanobis distance."""
+
+    prepared: Any
+    familiarity: float
+
+
 class DistanceRanker(NameRanker):
     """A ranker that knows how far a query is from those of the demonstrations."""
 
@@ -189,42 +172,54 @@ class DistanceRanker(NameRanker):
             familiarity_threshold=None if self.recipe == "paper" else threshold
         )
 
-    def _distance_state(self) -> dict[str, npt.NDArray[Any]]:
+    def _distance_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save; the threshold has shape (1,), NaN where there is none."""
-        threshold = self.calibration_.familiarity_threshold
-        floor = np.array([np.nan if threshold is None else threshold])
-        return self.distance_.state() | {"density.floor": floor}
+        distance, threshold = self.distance_, self.calibration_.familiarity_threshold
+        return {
+            "density.directions": distance.directions,
+            "density.mean": distance.mean,
+            "density.whitening": distance.whitening,
+            "density.outside": np.array([distance.outside]),
+            "density.floor": np.array([np.nan if threshold is None else threshold]),
+        }
 
-    def _restore_distance(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take back what ``_distance_state`` gave.
+    def _restore_distance(self, state: Arrays) -> None:
+        """Take back what ``_distance_arrays`` gave.
 
         Raises:
-            ModelError: the arrays do not fit the encoder, or the threshold is not one.
+            ModelError: the arrays do not fit together or the encoder, or the threshold is not one.
         """
-        self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
-        threshold = float(require_shape(state, "density.floor", (1,))[0])
+        columns = state["density.mean"].size
+        outside, threshold = (
+            float(require_shape(state, f"density.{name}", (1,))[0]) for name in ("outside", "floor")
+        )
+        if not outside > 0:
+            raise ModelError("the variance of the queries is damaged; fit the model again")
         if np.isinf(threshold):
             raise ModelError(
                 "the out-of-distribution threshold is not a number; fit the model again"
             )
+        self.distance_ = Mahalanobis(
+            require_shape(state, "density.directions", (self.encoder.dimension, columns)),
+            require_shape(state, "density.mean", (columns,)),
+            require_shape(state, "density.whitening", (columns, columns)),
+            outside,
+        )
         self.calibration_ = Calibration(
             familiarity_threshold=None if np.isnan(threshold) else threshold
         )
 
 
-def threshold_of(
-    scores: npt.NDArray[np.floating], *, false_alarms: float = FALSE_ALARMS
-) -> float | None:
+def threshold_of(scores: npt.NDArray[np.floating]) -> float | None:
     """The score below which a query is unlike the demonstrations.
 
     With enough scores it is the conformal bound, which a further query of the same kind falls
-    below at most ``false_alarms`` of the time, whatever the distribution. With fewer than
-    ``1 / false_alarms - 1`` no score is low enough for that, and it is the lower prediction bound
+    below at most ``FALSE_ALARMS`` of the time, whatever the distribution. With fewer than
+    ``1 / FALSE_ALARMS - 1`` no score is low enough for that, and it is the lower prediction bound
     of a normal distribution with that mean and deviation.
 
     Args:
         scores: shape (n,): of the demonstrations' own queries, each by a model without it.
-        false_alarms: share of such queries that may fall below.
 
     Returns:
         The threshold; None for fewer than two scores, which say nothing.
@@ -233,10 +228,10 @@ def threshold_of(
     if count < 2:
         return None
     values: Floats = np.sort(np.asarray(scores, np.float64))
-    rank = int((count + 1) * false_alarms + 1e-9)
+    rank = int((count + 1) * FALSE_ALARMS + 1e-9)
     if rank:
         return float(values[rank - 1])
     from scipy.special import stdtrit
 
-    reach = stdtrit(count - 1, false_alarms) * np.sqrt(1 + 1 / count)
+    reach = stdtrit(count - 1, FALSE_ALARMS) * np.sqrt(1 + 1 / count)
     return float(values.mean() + reach * values.std(ddof=1))

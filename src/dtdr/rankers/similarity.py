@@ -5,9 +5,9 @@ The query-tool similarity baselines of the paper (Appendix I.3, Algorithm 7).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
 from dtdr.rankers.array_checks import require, require_shape
+from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import description
 from dtdr.rankers.markov import MarkovChains
@@ -77,7 +78,7 @@ class QueryToolSimilarity(StaticRanker):
     ) -> None:
         check_recipe(recipe)
         self.recipe = recipe
-        self.encoder = self._choose_encoder(encoder)
+        self.encoder = encoders.as_encoder(encoder)
         self.threshold = threshold
         self.seed = seed
 
@@ -102,7 +103,7 @@ class QueryToolSimilarity(StaticRanker):
         """What is encoded for each query; here the query."""
         return queries
 
-    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
         vectors = self.encoder.encode(self._texts(queries))
         cosines = [product(row, self._columns).astype(np.float64) for row in rows(vectors)]
         if self.recipe == "paper":
@@ -114,10 +115,11 @@ class QueryToolSimilarity(StaticRanker):
         """See ``Ranker.cuts_by_score``."""
         return self.recipe == "paper"
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> Arrays:
+        """See ``Ranker.arrays``."""
         return {"tool_vectors": self.tool_vectors_}
 
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _restore(self, state: Arrays) -> None:
         require(state, {"tool_vectors"})
         shape = (len(self.tools_), self.encoder.dimension)
         self._set_vectors(require_shape(state, "tool_vectors", shape))

@@ -77,20 +77,14 @@ def select_training_data(
 def fingerprint(demonstration: Demonstration) -> bytes:
     """What of a demonstration is learned from, as bytes."""
     plan = demonstration.plan
-    calls = [(call.tool, call.references()) for call in plan.calls]
-    record: list[Any] = [demonstration.query, calls, plan.links]
-    # A demonstration of names alone keeps the hash that it had before runs were learned from.
-    details = [_run_fingerprint(call) for call in plan.calls]
-    if demonstration.before or any(each != [None, "unknown", None] for each in details):
-        before = [
-            [item.tool, *_run_fingerprint(item)]
-            if isinstance(item, ToolCall)
-            else [item.role, item.content]
-            for item in demonstration.before
-        ]
-        record += [details, before]
+    calls = [[call.references(), *_call_fingerprint(call)] for call in plan.calls]
+    before = [
+        _call_fingerprint(item) if isinstance(item, ToolCall) else [item.role, item.content]
+        for item in demonstration.before
+    ]
+    record = [demonstration.query, calls, plan.links, before]
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _run_fingerprint(call: ToolCall) -> list[Any]:
-    return [bound_output(call.output)[0], call.status, call.step]
+def _call_fingerprint(call: ToolCall) -> list[Any]:
+    return [call.tool, bound_output(call.output)[0], call.status, call.step]

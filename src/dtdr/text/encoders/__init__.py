@@ -29,13 +29,8 @@ NAMES = _REGISTRY.names
 DEFAULT = "lexical"
 
 
-def encoder_class(name: str) -> type[Encoder]:
-    """The class behind a name.
-
-    Raises:
-        InputError: no encoder has that name.
-    """
-    return _REGISTRY.find(name)
+encoder_class = _REGISTRY.find
+"""The class behind a name; InputError if no encoder has it."""
 
 
 def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
@@ -59,6 +54,11 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
     return _with_cache(encoder) if cache else encoder
 
 
+def as_encoder(encoder: str | Encoder) -> Encoder:
+    """An encoder by its name, or the encoder itself."""
+    return create(encoder) if isinstance(encoder, str) else encoder
+
+
 def _endpoint(name: str, place: str) -> dict[str, str]:
     """Model and address of ``endpoint:MODEL@URL``."""
     if name != "endpoint":
@@ -76,7 +76,6 @@ def restore(
     config: Mapping[str, Any],
     arrays: Mapping[str, npt.NDArray[Any]],
     *,
-    cache: bool = True,
     allow_endpoint: str | Iterable[str] = (),
 ) -> Encoder:
     """The encoder that a model folder describes.
@@ -84,7 +83,6 @@ def restore(
     Args:
         config: from ``Encoder.config``.
         arrays: from ``Encoder.arrays``.
-        cache: see ``create``.
         allow_endpoint: hosts that the encoder ``endpoint`` may ask.
 
     Raises:
@@ -94,8 +92,7 @@ def restore(
     name = str(config.get("name"))
     chosen: Any = encoder_class(name)
     given = {"allow_endpoint": allow_endpoint} if name == "endpoint" else {}
-    encoder: Encoder = chosen.restore(config, arrays, **given)
-    return _with_cache(encoder) if cache else encoder
+    return _with_cache(chosen.restore(config, arrays, **given))
 
 
 def _with_cache(encoder: Encoder) -> Encoder:
@@ -106,4 +103,4 @@ def _with_cache(encoder: Encoder) -> Encoder:
     return encoder
 
 
-__all__ = ["DEFAULT", "NAMES", "Encoder", "create", "encoder_class", "restore"]
+__all__ = ["DEFAULT", "NAMES", "Encoder", "as_encoder", "create", "encoder_class", "restore"]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.errors import EncoderError, ModelError, check_at_least
+from dtdr.errors import EncoderError, ModelError
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
 # Vowel signs and accents: ``\w`` leaves them out, which would cut Hindi or Thai words apart.
@@ -67,19 +67,13 @@ class LexicalEncoder(Encoder):
     frequency (Salton and Buckley 1988; the defaults of scikit-learn's ``TfidfVectorizer`` but for
     ``sublinear_tf``).
 
-    Args:
-        min_df: terms in fewer training texts are left out; 1 when that leaves none.
-
-    Raises:
-        InputError: ``min_df`` is below 1.
+    Terms in only one training text are left out, unless that leaves none.
     """
 
     name = "lexical"
     learned = True
 
-    def __init__(self, *, min_df: int = 2) -> None:
-        check_at_least(1, min_df=min_df)
-        self.min_df = min_df
+    def __init__(self) -> None:
         self.idf_: npt.NDArray[np.float32] | None = None
         self.vocabulary_: dict[str, int] = {}
 
@@ -93,7 +87,7 @@ class LexicalEncoder(Encoder):
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(set(self._terms(text)))
-        frequent = {term for term, count in counts.items() if count >= self.min_df} or counts.keys()
+        frequent = {term for term, count in counts.items() if count > 1} or counts.keys()
         terms = sorted(frequent)
         self.vocabulary_ = {term: column for column, term in enumerate(terms)}
         frequencies = np.array([counts[term] for term in terms] or [0])
@@ -127,10 +121,6 @@ class LexicalEncoder(Encoder):
         columns, values = (np.concatenate(parts) for parts in zip(none, *rows, strict=True))
         return csr_array((values, columns, starts), shape=(len(rows), self.dimension))
 
-    def config(self) -> dict[str, Any]:
-        """The constructor's option."""
-        return {"name": self.name, "min_df": self.min_df}
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """``idf`` (columns,) and ``vocabulary``: UTF-8 bytes of the terms, one per line."""
         if self.idf_ is None:
@@ -145,7 +135,7 @@ class LexicalEncoder(Encoder):
         Raises:
             ModelError: vocabulary and weights do not belong together.
         """
-        encoder = cls(min_df=config["min_df"])
+        encoder = cls()
         terms = arrays["vocabulary"].tobytes().decode("utf-8", "surrogatepass")
         names = terms.split("\n") if terms else []
         encoder.vocabulary_ = {term: column for column, term in enumerate(names)}

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dtdr.errors import EncoderError, InputError, MissingExtraError, cannot_read
+from dtdr.errors import EncoderError, MissingExtraError, cannot_read
 from dtdr.text.encoders.base import Encoder, Floats32, encodable, length_one, with_progress
 
 DIMENSION = 384
@@ -44,24 +44,18 @@ _BATCH_TOKENS = 2_048  # bounds memory: 64 texts of 256 tokens at once would nee
 class MiniLMEncoder(Encoder):
     """all-MiniLM-L6-v2: mean of the last hidden states, normalised; 384 dimensions.
 
-    The model is loaded when first used. Nothing is downloaded.
-
-    Args:
-        threads: per call; None: the choice of onnxruntime, one per physical core.
+    The model is loaded when first used, and runs in one thread per physical core. Nothing is
+    downloaded.
 
     Raises:
-        InputError: ``threads`` is below 1.
         MissingExtraError: onnxruntime or tokenizers is not installed, or there are no weights.
     """
 
     name = "minilm"
 
-    def __init__(self, *, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise InputError(f"threads is {threads}; it must be at least 1, or None")
+    def __init__(self) -> None:
         for package in ("onnxruntime", "tokenizers"):
             _distribution(package)
-        self.threads = threads
         self._session: Any = None
         self._tokenizer: Any = None
         self._lock = threading.Lock()
@@ -108,7 +102,6 @@ class MiniLMEncoder(Encoder):
         weights_file = _checked_path("weights")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors only
-        options.intra_op_num_threads = self.threads or 0
         # The arena keeps the largest batch's memory for good: 217 MB instead of 160 after one.
         options.enable_cpu_mem_arena = False
         try:

@@ -27,7 +27,6 @@ from dtdr.evaluate.planning.run_log import PlanningLog, read_planning_log
 from dtdr.evaluate.tables import Table
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning import Planner
-from dtdr.llm.planning.filling import MIN_PROBABILITY
 from dtdr.predict import create
 
 CELLS = (
@@ -86,7 +85,6 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--plans", type=int, default=40)
     parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--min-probability", type=float, default=MIN_PROBABILITY)
     parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
     given = parser.parse_args()
@@ -125,7 +123,6 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
                 icl=cell.icl,
                 select=cell.select,
                 fill=cell.fill,
-                min_probability=given.min_probability,
                 mask=common.mask(given),
                 demonstrations=known,
                 seed=given.seed,

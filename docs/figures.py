@@ -1,7 +1,8 @@
 """Figures of the pages that ``dtdr evaluate`` computes: ``python docs/figures.py``.
 
 A table follows its command. The program computes each cell whose row names a retriever and whose
-column a metric, and writes it, or compares it with ``--check``. It leaves times as they are.
+column a metric, or the other way round, and writes it, or compares it with ``--check``. It leaves
+times as they are. Of several commands, the comment of each begins the names of its rows.
 
 Without ``--all``, it runs commands on files of this repository, and of commands on published sets
 that are here the rows that were fitted in less than a second. That takes about a minute. All other
@@ -35,8 +36,12 @@ METRICS = {
     "Recall@5": "recall@5",
     "Log top-1": "log_top1",
     "Log MRR": "log_mrr",
+    "Tool top-1": "tool_top1",
+    "Tool recall@5": "tool_recall",
+    "End AUROC": "end_auroc",
+    "relative to baseline": "ratio",
 }
-TABLE = re.compile(r"^    dtdr (evaluate [^\n]+)\n\n((?:\|[^\n]*\n)+)", re.MULTILINE)
+TABLE = re.compile(r"^((?:    dtdr evaluate [^\n]+\n)+)\n((?:\|[^\n]*\n)+)", re.MULTILINE)
 MEASURED = re.compile(
     r"^    (?:dtdr evaluate|dtdr lab|python benchmarks/)[^\n]*\n\n\|", re.MULTILINE
 )
@@ -52,7 +57,12 @@ def evaluate(words: tuple[str, ...]) -> dict[str, dict[str, float]]:
     with contextlib.redirect_stdout(out):
         if run([*words, "--json"]) != 0:
             sys.exit(f"dtdr {shlex.join(words)} failed")
-    return {row["retriever"]: row for row in json.loads(out.getvalue())["results"]}
+    results = json.loads(out.getvalue())["results"]
+    for row in results:
+        row.update(row["next_calls"])
+        if other := row.get("another_run"):
+            row["ratio"] = other["model"] / other["other_run"]
+    return {row["retriever"]: row for row in results}
 
 
 def split_rows(table: str) -> tuple[list[str], list[list[str]]]:
@@ -87,15 +97,23 @@ def commands(command: str, table: str, *, whole: bool) -> Iterator[tuple[str, ..
             yield (*words[: at + 1], retriever_of(row), *words[at + 2 :])
 
 
-def update(table: str, measured: dict[str, dict[str, float]]) -> str:
-    """The table with the figures that were measured."""
+def update(table: str, measured: dict[str, dict[str, float]], label: str) -> str:
+    """The table with the figures that were measured, in the rows that begin with the label."""
     titles, rows = split_rows(table)
     for row in rows:
-        name = retriever_of(row)
+        if not row[1].strip().startswith(label):
+            continue
+        name = retriever_of(row).removeprefix(f"{label}, ")
         for place, title in enumerate(titles):
-            metric = METRICS.get(title.removesuffix(" on held-out steps"))
-            if metric is not None and name in measured:
-                row[place] = re.sub(r"\d\.\d+", f"{measured[name][metric]:.3f}", row[place])
+            title = title.removesuffix(" on held-out steps")
+            retriever, metric = (title, name) if name in METRICS else (name, title)
+            if metric in METRICS and (value := measured.get(retriever, {}).get(METRICS[metric])):
+                shown = (
+                    f"{value:.0%}".replace("%", " %")
+                    if METRICS[metric] == "ratio"
+                    else f"{value:.3f}"
+                )
+                row[place] = re.sub(r"\d\.\d+|\d+ %", shown, row[place])
     head = table.splitlines(keepends=True)[:2]
     return "".join([*head, *("|".join(row) + "\n" for row in rows)])
 
@@ -111,12 +129,14 @@ def main() -> None:
         text = page.read_text(encoding="utf-8")
         if MEASURED.search(text) and not VERSION.search(text):
             stale.append(f"{page.name} does not say which version its figures are of")
-        for command, table in TABLE.findall(text):
+        for listed, table in TABLE.findall(text):
             current = table
-            for words in commands(command, table, whole=given.all):
-                current = update(current, evaluate(words))
+            for line in listed.splitlines():
+                command, _, label = line.strip().removeprefix("dtdr ").partition("#")
+                for words in commands(command, table, whole=given.all):
+                    current = update(current, evaluate(words), label.strip())
             if current != table:
-                stale.append(f"{page.name}: dtdr {command}\n{current}")
+                stale.append(f"{page.name}:\n{listed}\n{current}")
                 text = text.replace(table, current)
         if not given.check:
             page.write_text(text, encoding="utf-8")

@@ -35,3 +35,15 @@ def inner(model: Model) -> Any:
     """What a dtdr-f inside a model ranks with."""
     ranker: Any = model.ranker
     return ranker.model_
+
+
+def collected_spans():
+    """What gives the spans that were finished, and the provider to make them with."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter.get_finished_spans, provider

@@ -13,7 +13,6 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from tests import small_data
-from tests.command_line import is_one_sentence
 
 RETRIEVER = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, retriever="dtdr-c")
 RUNS = [small_data.demonstration(number) for number in range(24, 36)]
@@ -105,14 +104,6 @@ def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
     assert costs["all tools"].searches == 0
 
 
-def test_many_large_tools_make_deferring_pay_and_filtering_each_step_dear():
-    sizes = Sizes(tool_tokens=2000)
-    costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=1), sizes=sizes))
-    assert costs["defer_loading Anthropic"].cold_paid < costs["all tools"].cold_paid
-    assert costs["defer_loading Anthropic"].tokens < costs["all tools"].tokens
-    assert costs["filtered, each step"].cold_read < costs["defer_loading Anthropic"].cold_read
-
-
 def test_tools_that_the_model_does_not_know_are_always_shown():
     costs = advise(RETRIEVER, RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
     assert by_name(costs)["all tools"].shown == 7
@@ -195,11 +186,3 @@ def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsy
     unseen = small_data.write(tmp_path, 12)
     assert run(["advise", str(model), str(unseen)]) == 0
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    "wrong", [["--top", "0"], ["--set", "tool_tokens=-1"], ["--set", "tokens=1"]]
-)
-def test_misuse_is_one_sentence(model, runs, wrong, capsys):
-    assert run(["advise", str(model), str(runs), *wrong]) == 2
-    assert is_one_sentence(capsys.readouterr().err)

@@ -108,17 +108,10 @@ def test_stats_of_a_file_counts_what_a_hand_count_counts(tmp_path):
         run("stats", path)
     found = run_json("stats", path, "--skip-bad")
     assert found["skipped"] == 1
-    assert found["sets"][0] == {
-        "name": "two",
-        "title": "two.jsonl",
-        "plans": 2,
-        "tools": 3,
-        "calls_per_plan": {"mean": 1.5, "sd": 0.5},
-        "dependencies_per_plan": {"mean": 0.5, "sd": 0.5},
-        "note": "",
-        "published": None,
-        "remarks": [],
-    }
+    (two,) = found["sets"]
+    assert (two["name"], two["title"], two["plans"], two["tools"]) == ("two", "two.jsonl", 2, 3)
+    assert two["calls_per_plan"] == {"mean": 1.5, "sd": 0.5}
+    assert two["dependencies_per_plan"] == {"mean": 0.5, "sd": 0.5}
 
 
 @pytest.mark.parametrize("name", ["tinyagent", "t_eval", "ultratool", "traject-bench"])

@@ -1,20 +1,16 @@
 """``dtdr evaluate`` and ``dtdr compare``."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from dtdr import load
 from dtdr.cli import run
-from dtdr.errors import InputError
-from dtdr.evaluate import compare, mean_score, read_run_log, write_run_log
-from dtdr.evaluate.call_accuracy import score_calls
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.evaluate import compare, mean_score, read_run_log
 from tests import small_data
 from tests.command_line import is_one_sentence
 from tests.helpers import sha256_of
-from tests.whole_calls import DEMONSTRATIONS, TOOLS
+from tests.whole_calls import DEMONSTRATIONS
 
 KEYS = ["retriever", "encoder", "mrr", "f1", "top1", "recall@5", "log_top1", "log_mrr"]
 KEYS += ["steps", "fit_seconds", "rank_microseconds_median"]
@@ -212,24 +208,6 @@ def test_it_says_how_many_calls_are_filled_exactly(tmp_path, cli):
     assert folds["exact"] > 0.9
 
 
-def test_scores_are_counted_by_call_plan_and_source():
-    model = ArgumentModel.fit(DEMONSTRATIONS[:60], TOOLS)
-    held_out = DEMONSTRATIONS[60:]
-    scores = score_calls([(model, held_out[:10]), (model, held_out[10:])])
-    assert scores == replace(
-        score_calls([(model, held_out)]), milliseconds_median=scores.milliseconds_median
-    )
-    assert scores.calls == sum(len(item.plan) for item in DEMONSTRATIONS[60:])
-    covered, exact = scores.coverage[0.5]
-    assert 0 < covered <= 1
-    assert exact >= scores.exact - 0.05
-    few = ArgumentModel.fit(DEMONSTRATIONS[:2], TOOLS, value_runs=0)
-    poor = score_calls([(few, held_out)])
-    assert poor.exact < scores.exact
-    with pytest.raises(InputError, match="no calls"):
-        score_calls([(model, [])])
-
-
 # -- compare -----------------------------------------------------------------------------------
 
 
@@ -242,18 +220,3 @@ def test_a_comparison_as_json_is_what_the_library_computes(runs, cli):
     shown = cli("compare", *paths)
     assert "95 % interval" in shown.table()
     assert shown.err == ""
-
-
-def test_what_cannot_be_compared_is_one_sentence(runs, tmp_path, cli):
-    log = read_run_log(runs / "dr.npz")
-    other = replace(log, plan_ids=tuple(f"x{name}" for name in log.plan_ids))
-    write_run_log(tmp_path / "other.npz", other)
-    (tmp_path / "cut.npz").write_bytes((runs / "dr.npz").read_bytes()[:500])
-    for second, metric, said in (
-        (tmp_path / "other.npz", "mrr", "not about the same steps"),
-        (tmp_path / "cut.npz", "mrr", "the run log is damaged or cut"),
-        (runs / "dr.npz", "ndcg", "unknown metric 'ndcg'"),
-    ):
-        shown = cli("compare", runs / "random.npz", second, "--metric", metric)
-        assert (shown.code, is_one_sentence(shown.err)) == (2, True)
-        assert said in shown.err

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, number, openai_chat, write_lines
 
 from dtdr import fit as fit_retriever
 from dtdr import load
@@ -11,8 +12,6 @@ from dtdr.cli.options import parse_settings
 from dtdr.cli.output import quote
 from tests import small_data
 from tests.command_line import is_one_sentence, start
-from tests.helpers import sha256_of
-from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
 
 @pytest.fixture
@@ -76,18 +75,6 @@ def test_settings_are_read_as_python_and_as_json_write_them():
     texts = ["a=True", "b=true", "c=None", "d=null", "e=2.5", "f=text"]
     values = {"a": True, "b": True, "c": None, "d": None, "e": 2.5, "f": "text"}
     assert parse_settings(texts) == values
-
-
-def test_existing_model_is_replaced_with_force_only(fit, tmp_path):
-    fit()
-    before = sha256_of(tmp_path / "model" / "config.json")
-    shown = fit("--set", "seed=5")
-    assert shown.code == 1
-    assert is_one_sentence(shown.err)
-    assert "model exists; pass --force (force=True) to replace it" in shown.err
-    assert sha256_of(tmp_path / "model" / "config.json") == before
-    assert fit("--set", "seed=5", "--force").code == 0
-    assert load(tmp_path / "model").seed == 5
 
 
 def test_force_never_takes_the_data_away(data, cli):

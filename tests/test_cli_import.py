@@ -2,12 +2,12 @@ import gzip
 import json
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, number, openai_chat, write_lines
 from typer.testing import CliRunner
 
 from dtdr.cli import import_
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
-from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
 app = CommandGroup()
 app.command("import")(import_.import_traces)
@@ -19,16 +19,9 @@ def call(*arguments):
 
 @pytest.fixture
 def log(tmp_path):
-    turns = [
-        Turn(
-            "Mail ann@corp.example the report",
-            [
-                [Call("find_report", {"about": "sales"}, {"id": "rep-99120"})],
-                [Call("send_mail", {"to": "ann@corp.example", "file": "rep-99120"}, "sent")],
-            ],
-        ),
-        Turn("Thanks"),
-    ]
+    find = Call("find_report", {"about": "sales"}, {"id": "rep-99120"})
+    send = Call("send_mail", {"to": "ann@corp.example", "file": "rep-99120"}, "sent")
+    turns = [Turn("Mail ann@corp.example the report", [[find], [send]]), Turn("Thanks")]
     return write_lines(tmp_path / "log.jsonl", openai_chat(number(turns)))
 
 

@@ -62,10 +62,12 @@ def test_several_histories_add_up_and_keep_the_name_of_a_tool_whole(command, tmp
     assert "never saw 'x'" in shown.err
 
 
-def test_a_table_has_the_top_tools_and_top_0_shows_all(model, cli):
+def test_a_table_has_the_top_tools_and_top_0_shows_all(model, stdin, cli):
     shown = cli("rank", model, "Mail Ann")
     assert load(model).rank("Mail Ann").best in shown.table()
     assert "after 0 calls; 1 more tool not shown" in shown.out
+    stdin(json.dumps({"query": "Mail Ann", "offered": ["read_file", "weather"]}))
+    assert "not shown" not in cli("rank", model, "--run", "-").table()
     assert shown.err == ""
     tools = cli("rank", model, "Mail Ann", "--top", "0", "--json").json()["tools"]
     assert len(tools) == len(small_data.TOOLS) + 1

@@ -4,18 +4,16 @@ import json
 import shutil
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
 from dtdr.data.calls import find_references
-from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import t_eval, tinyagent, traject_bench, ultratool
-from dtdr.evaluate.datasets.source import object_records
 from dtdr.evaluate.datasets.splits import default_split
 
 
@@ -25,11 +23,14 @@ def loaded(name, folder):
     return datasets.load(name, data_dir=folder)
 
 
-COUNTS = {  # records, tools, calls
-    "tinyagent": (1512, 16, 7961),
-    "t_eval": (553, 50, 2660),
-    "ultratool": (3527, 260, 8564),
-    "traject_bench": (1670, 381, 10695),
+COUNTS = {  # records, groups, tools, described tools, called tools, calls
+    "tinyagent": (1512, 1, 16, 16, 16, 7961),
+    "t_eval": (553, 1, 50, 50, 50, 2660),
+    "ultratool": (3527, 1, 260, 260, 260, 8564),
+    "traject_bench": (1670, 287, 381, 381, 381, 10695),
+    "tau_airline": (362, 35, 14, 0, 14, 733),
+    "tau_retail": (566, 70, 16, 0, 16, 1181),
+    "livemcp": (65, 65, 511, 492, 84, 381),
 }
 PARAMETERS = {"open_note": ("name", "folder"), "send_sms": ("recipients", "text")}
 
@@ -45,16 +46,72 @@ def bank(lines: str, query: str = "Question: Do it.") -> dict[str, object]:
     return {"tools": [], "text": f"{query}\n{lines}\n"}
 
 
+def t_eval_record(nodes, user="Find it"):
+    return {"ground_truth": nodes, "origin_prompt": [{"role": "user", "content": user}]}
+
+
+def ultratool_record(names, links, identifier="1"):
+    return {
+        "id": identifier,
+        "user_request": "Do it\n",
+        "task_nodes": [{"task": name} for name in names],
+        "task_links": [{"source": source, "target": target} for source, target in links],
+    }
+
+
+BAD_RECORDS = {
+    partial(tinyagent.convert, "x"): [
+        ([], "a JSON object is needed"),
+        ({"tools": []}, "'text' is missing"),
+        ({"text": 3}, "'text' is int, expected str"),
+        ({"text": "Question: What?"}, "has no plan"),
+        (bank("1. open_note(__import__('os').getcwd())"), "not positional Python literals"),
+        (bank('1. open_note("a"'), "not positional Python literals"),
+        (bank('1. open_note("a")\nand then?'), "'and then\\?' is not a line of a plan"),
+        (bank('1. open_note("$2")\n2. open_note("a")'), "depends on the later call '2'"),
+        (bank('1. open_note("$5")'), "refers to '5', which is not a call"),
+        ({"input": "x", "output": [{"type": "join"}]}, "no 'output' is of type 'plan'"),
+        ({"input": "x", "output": "y"}, "'output' is str, expected list"),
+    ],
+    partial(t_eval.convert, "x"): [
+        ({"ground_truth": [], "origin_prompt": []}, "no message of the user"),
+        (t_eval_record([{"id": 0}]), "'name' is missing"),
+        (t_eval_record([{"id": 0, "name": "a", "args": [], "prev": []}]), "'args' is list"),
+        (t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": [4]}]), "names '4'"),
+        (t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": [0]}]), "in a cycle"),
+    ],
+    ultratool.convert: [
+        (ultratool_record("ab", ["ax"]), "a link names 'x', which is not a node"),
+        (ultratool_record("a", ["aa"]), "'a', which appears once, to itself"),
+        (ultratool_record("ab", ["ab", "ba"]), "in a cycle"),
+        (ultratool_record(["end"], []), "reserved for the end of the plan"),
+        ({**ultratool_record("a", []), "task_nodes": [1]}, "a JSON object is needed, not int"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("convert", "record", "reason"),
+    [(convert, *row) for convert, rows in BAD_RECORDS.items() for row in rows],
+)
+def test_bad_record_says_what_is_wrong(convert, record, reason):
+    with pytest.raises(InputError, match=reason):
+        convert(record)
+
+
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_file_has_all_its_records_tools_and_calls(name, data_dir):
     dataset = loaded(name, data_dir)
-    records, tools, calls = COUNTS[name]
-    assert len(dataset) == records
-    assert sum(len(item.plan) for item in dataset.demonstrations) == calls
-    called = {tool for item in dataset.demonstrations for tool in item.plan.tools}
-    assert called <= {tool.name for tool in dataset.tools}
-    assert len(dataset.tools) == tools
-    assert all(tool.description for tool in dataset.tools)
+    called = [tool for item in dataset.demonstrations for tool in item.plan.tools]
+    assert COUNTS[name] == (
+        len(dataset),
+        len({item.group for item in dataset.demonstrations}),
+        len(dataset.tools),
+        sum(bool(tool.description) for tool in dataset.tools),
+        len(set(called)),
+        len(called),
+    )
+    assert {*called} <= {tool.name for tool in dataset.tools}
     assert all(item.query == item.query.strip() != "" for item in dataset.demonstrations)
     assert not dataset.synthetic
 
@@ -69,16 +126,6 @@ def test_missing_set_says_where_it_looked_and_what_to_do(no_sets):
     assert "DTDR_DATA_DIR" in message
     with pytest.raises(InputError, match=r"get it from https://github\.com/open-compass/T-Eval"):
         datasets.load("t_eval", data_dir=no_sets)
-
-
-def test_data_folder_comes_from_the_environment(no_sets, monkeypatch):
-    folder = no_sets / "elsewhere" / "tinyagent"
-    folder.mkdir(parents=True)
-    (folder / "examples.json").write_text(json.dumps({"a": bank('1. open_note("x")\n2. join()')}))
-    monkeypatch.setenv("DTDR_DATA_DIR", str(no_sets / "elsewhere"))
-    dataset = datasets.load("tinyagent")
-    assert [item.id for item in dataset.demonstrations] == ["a"]
-    assert dataset.folder == no_sets / "elsewhere"
 
 
 def test_downloaded_set_is_not_hidden_by_the_example_bank(no_sets, monkeypatch):
@@ -124,19 +171,6 @@ def test_tinyagent_of_the_hub_has_signatures_and_descriptions(no_sets, data_dir)
             (p.name, p.type) for p in theirs.parameters
         ]
         assert tool.description != theirs.description
-
-
-def test_plans_with_unknown_tools_can_be_left_out(no_sets):
-    odd = json.loads(json.dumps(HUB_RECORD).replace("send_sms", "send_fax"))
-    training = {"1": odd, "2": HUB_RECORD}
-    everything = read_tinyagent(no_sets, training=training, testing={"3": HUB_RECORD})
-    assert (len(everything), everything.remarks) == (3, ())
-    known = datasets.keep_known_tools(everything)
-    assert [item.id for item in known.demonstrations] == ["2", "test-3"]
-    assert known.test_from == 1
-    assert known.remarks == (
-        "records left out that call a tool which the set does not describe: 1",
-    )
 
 
 # -- TinyAgent ---------------------------------------------------------------------------------
@@ -191,27 +225,6 @@ def test_tinyagent_thoughts_and_comments_are_no_calls():
     ]
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ([], "a JSON object is needed"),
-        ({"tools": []}, "'text' is missing"),
-        ({"text": 3}, "'text' is int, expected str"),
-        ({"text": "Question: What?"}, "has no plan"),
-        (bank("1. open_note(__import__('os').getcwd())"), "not positional Python literals"),
-        (bank('1. open_note("a"'), "not positional Python literals"),
-        (bank('1. open_note("a")\nand then?'), "'and then\\?' is not a line of a plan"),
-        (bank('1. open_note("$2")\n2. open_note("a")'), "depends on the later call '2'"),
-        (bank('1. open_note("$5")'), "refers to '5', which is not a call"),
-        ({"input": "x", "output": [{"type": "join"}]}, "no 'output' is of type 'plan'"),
-        ({"input": "x", "output": "y"}, "'output' is str, expected list"),
-    ],
-)
-def test_tinyagent_bad_record_says_what_is_wrong(record, reason):
-    with pytest.raises(InputError, match=reason):
-        tinyagent.convert("x", record)
-
-
 def test_bad_record_of_an_object_file_is_named_by_key_and_can_be_skipped(tmp_path):
     path = tmp_path / "examples.json"
     path.write_text(
@@ -237,15 +250,6 @@ def test_arguments_nested_too_deeply_are_a_bad_record(tmp_path):
     assert bad.first == [f"{path}, record 0 (id 'deep'): nested too deeply"]
 
 
-def test_half_a_surrogate_pair_survives_the_canonical_file(tmp_path):
-    path = tmp_path / "examples.json"
-    path.write_text(json.dumps({"odd": bank('1. open_note("a")', "Question: a \ud800 b")}))
-    read = list(datasets.find_source("tinyagent").read(path, None))
-    save_demonstrations(tmp_path / "d.jsonl", read)
-    assert list(read_demonstrations(tmp_path / "d.jsonl")) == read
-    assert read[0].query == "a \ud800 b"
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -266,20 +270,6 @@ def test_broken_object_file_is_named(content, reason, tmp_path):
     with pytest.raises(InputError, match=reason) as error:
         list(datasets.find_source("t_eval").read(path, BadRecords()))
     assert str(path) in str(error.value)
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
-def test_object_file_is_read_alike_in_chunks_of_any_size(chunk, tmp_path, monkeypatch):
-    content = {
-        "a": {"text": 'ä \\ " € 😀', "numbers": [1, -2.5e3, 0]},
-        "b é": [True, None, {"deep": ["}", "{", ","]}],
-        "c": 1234567890,
-    }
-    path = tmp_path / "object.json"
-    for text in (json.dumps(content), json.dumps(content, indent=3, ensure_ascii=False)):
-        path.write_text(text, encoding="utf-8")
-        monkeypatch.setattr("dtdr.logs.documents.CHUNK", chunk)
-        assert dict(pair for _, pair in object_records(path)) == content
 
 
 # -- T-Eval ------------------------------------------------------------------------------------
@@ -308,36 +298,7 @@ def test_t_eval_parameters_are_read_from_the_system_message(data_dir):
     ]
 
 
-def t_eval_record(nodes, user="Find it"):
-    return {"ground_truth": nodes, "origin_prompt": [{"role": "user", "content": user}]}
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({}, "'ground_truth' is missing"),
-        ({"ground_truth": [], "origin_prompt": []}, "no message of the user"),
-        (t_eval_record([{"id": 0}]), "'name' is missing"),
-        (t_eval_record([{"id": 0, "name": "a", "args": [], "prev": []}]), "'args' is list"),
-        (t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": [4]}]), "names '4'"),
-        (t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": [0]}]), "in a cycle"),
-    ],
-)
-def test_t_eval_bad_record_says_what_is_wrong(record, reason):
-    with pytest.raises(InputError, match=reason):
-        t_eval.convert("x", record)
-
-
 # -- UltraTool ---------------------------------------------------------------------------------
-
-
-def ultratool_record(names, links, identifier="1"):
-    return {
-        "id": identifier,
-        "user_request": "Do it\n",
-        "task_nodes": [{"task": name} for name in names],
-        "task_links": [{"source": source, "target": target} for source, target in links],
-    }
 
 
 def test_ultratool_is_recorded_as_chains(data_dir):
@@ -361,22 +322,6 @@ def test_ultratool_is_recorded_as_chains(data_dir):
 def test_links_by_name_mean_the_nearest_earlier_node(names, links, edges):
     plan = ultratool.convert(ultratool_record(names, links)).plan
     assert list(plan.edges()) == edges
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        (ultratool_record("ab", ["ax"]), "a link names 'x', which is not a node"),
-        (ultratool_record("a", ["aa"]), "'a', which appears once, to itself"),
-        (ultratool_record("ab", ["ab", "ba"]), "in a cycle"),
-        (ultratool_record(["end"], []), "reserved for the end of the plan"),
-        ({**ultratool_record("a", []), "task_nodes": [1]}, "a JSON object is needed, not int"),
-        ({"id": "1", "user_request": "x", "task_links": []}, "'task_nodes' is missing"),
-    ],
-)
-def test_ultratool_bad_record_says_what_is_wrong(record, reason):
-    with pytest.raises(InputError, match=reason):
-        ultratool.convert(record)
 
 
 def test_json_lines_errors_name_file_and_line_and_skipping_counts_them(tmp_path):
@@ -407,22 +352,6 @@ def test_traject_bench_is_a_chain_with_arguments_and_its_sequence_as_group(data_
     assert demonstration.group == "Kanji Meaning → Radical Info → Related Kanji by Radical"
     assert list(demonstration.plan.edges()) == [(0, 1), (1, 2)]
     assert demonstration.plan.calls[0].arguments == {"kem": "parent"}
-    assert len({item.group for item in dataset.demonstrations}) == 287
-
-
-def test_traject_bench_description_is_the_commonest_and_does_not_depend_on_record_order(
-    data_dir, tmp_path
-):
-    path = data_dir / "traject_bench" / "sequential.jsonl"
-    tools = traject_bench.read_tools(path)
-    kanji = next(tool for tool in tools if tool.name.endswith("Kanji English meaning"))
-    assert kanji.description.startswith("A user searches for a Kanji by its English meaning")
-    turned = tmp_path / "sequential.jsonl"
-    turned.write_text("\n".join(reversed(path.read_text(encoding="utf-8").splitlines())))
-    descriptions = {tool.name: tool.description for tool in tools}
-    assert {tool.name: tool.description for tool in traject_bench.read_tools(turned)} == (
-        descriptions
-    )
 
 
 def test_traject_bench_has_what_its_calls_returned_where_that_is_known(data_dir, tmp_path):
@@ -443,11 +372,8 @@ def test_traject_bench_has_what_its_calls_returned_where_that_is_known(data_dir,
 
 def test_tau_airline_has_runs_of_several_turns_with_their_outputs(data_dir):
     dataset = loaded("tau_airline", data_dir)
-    assert len({item.group for item in dataset.demonstrations}) == 35
     runs = {item.id.rpartition("-")[0]: item.outcome for item in dataset.demonstrations}
     calls = [call for item in dataset.demonstrations for call in item.plan.calls]
-    assert len(calls) == 733
-    assert len(dataset.tools) == 14
     assert all(call.status != "unknown" and call.step for call in calls)
     assert len(runs) <= 140
     assert set(runs.values()) == {"success", "failure"}
@@ -463,35 +389,11 @@ def test_tau_airline_has_runs_of_several_turns_with_their_outputs(data_dir):
     assert not groups[0] & groups[1]
 
 
-def test_tau_retail_has_two_runs_of_each_task(data_dir):
-    dataset = loaded("tau_retail", data_dir)
-    assert len({item.group for item in dataset.demonstrations}) == 70
-    assert len({item.id.rpartition("-")[0] for item in dataset.demonstrations}) == 140
-    assert sum(len(item.plan.calls) for item in dataset.demonstrations) == 1181
-    assert {item.outcome for item in dataset.demonstrations} == {"success", "failure"}
-
-
-def test_livemcp_lists_every_tool_of_its_servers(data_dir):
-    dataset = loaded("livemcp", data_dir)
-    assert len({item.group for item in dataset.demonstrations}) == 65
-    calls = [call for item in dataset.demonstrations for call in item.plan.calls]
-    assert len(calls) == 381
-    assert len({call.tool for call in calls}) == 84
-    assert sum(bool(tool.description) for tool in dataset.tools) == 492
-    assert len(dataset.tools) == 511  # one that a run calls is in no server's list
-
-
 def test_tau_airline_says_what_is_wrong_with_a_record(tmp_path):
     path = tmp_path / "gpt-4o.jsonl"
     path.write_text('{"messages": [], "metadata": {"task": 1}}\n')
     with pytest.raises(InputError, match=r"gpt-4o\.jsonl:1: 'trial' is missing"):
         list(datasets.find_source("tau-airline").read(path, None))
-
-
-def test_unreadable_file_is_one_sentence(tmp_path):
-    for name in ("tinyagent", "ultratool"):
-        with pytest.raises(InputError, match="cannot read"):
-            list(datasets.find_source(name).read(Path(tmp_path / "nowhere.json"), None))
 
 
 @pytest.mark.slow

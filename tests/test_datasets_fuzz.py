@@ -1,5 +1,6 @@
 """Whatever stands in a record, a reader gives a demonstration or one clear error."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,82 +11,41 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets import t_eval, taskbench, tinyagent, traject_bench, ultratool
 from tests.crafted import change
+from tests.test_datasets import HUB_RECORD, bank, t_eval_record, ultratool_record
+from tests.test_datasets_taskbench import NEW
 
+NODES = [
+    {"id": 0, "prev": [], "name": "a", "args": {}},
+    {"id": 1, "prev": [0], "name": "b", "args": {"x": 1}},
+]
+TOOLS = "x\n[['a', {'name': 'a', 'required_parameters': [{'name': 'p'}]}]]\ny"
+TRAJECT = {
+    "query": "q",
+    "sequence_name": "s",
+    "domain": "d",
+    "tool list": [
+        {
+            "tool name": "a",
+            "tool description": "does a",
+            "required parameters": [{"name": "p", "value": 1}],
+            "optional parameters": [],
+        }
+    ],
+}
 VALID: dict[str, tuple[Any, Any]] = {
     "bank": (
-        lambda record: tinyagent.convert("1", record),
-        {"tools": ["a"], "text": 'Question: q\n1. a("x")\n2. b(["$1"], "see $1")\n3. join()'},
+        partial(tinyagent.convert, "1"),
+        bank('1. a("x")\n2. b(["$1"], "see $1")\n3. join()'),
     ),
-    "hub": (
-        lambda record: tinyagent.convert("1", record),
-        {
-            "input": "q",
-            "output": [
-                {"type": "plan", "parsed_output": [{"tool_name": "a", "tool_args": ["$x"]}]}
-            ],
-        },
-    ),
-    "t_eval": (
-        lambda record: t_eval.convert("1", record),
-        {
-            "ground_truth": [
-                {"id": 0, "prev": [], "name": "a", "args": {}},
-                {"id": 1, "prev": [0], "name": "b", "args": {"x": 1}},
-            ],
-            "origin_prompt": [
-                {"role": "system", "content": "[['a', {'name': 'a'}]]\n"},
-                {"role": "user", "content": "q"},
-            ],
-        },
-    ),
+    "hub": (partial(tinyagent.convert, "1"), HUB_RECORD),
+    "t_eval": (partial(t_eval.convert, "1"), t_eval_record(NODES)),
     "t_eval tools": (
         t_eval.convert_tools,
-        {
-            "origin_prompt": [
-                {
-                    "role": "system",
-                    "content": "x\n[['a', {'required_parameters': [{'name': 'p'}]}]]\ny",
-                }
-            ]
-        },
+        {"origin_prompt": [{"role": "system", "content": TOOLS}]},
     ),
-    "ultratool": (
-        ultratool.convert,
-        {
-            "id": "1",
-            "user_request": "q",
-            "task_nodes": [{"task": "a"}, {"task": "b"}],
-            "task_links": [{"source": "a", "target": "b"}],
-        },
-    ),
-    "taskbench": (
-        taskbench.convert,
-        {
-            "id": "1",
-            "user_request": "q",
-            "task_nodes": [
-                {"task": "a", "arguments": ["x"]},
-                {"task": "b", "arguments": [{"name": "p", "value": "<node-0>"}]},
-            ],
-            "task_links": [{"source": "a", "target": "b"}],
-        },
-    ),
-    "traject_bench": (
-        lambda record: traject_bench.convert(1, record),
-        {
-            "query": "q",
-            "sequence_name": "s",
-            "domain": "d",
-            "tool list": [
-                {
-                    "tool name": "a",
-                    "tool description": "does a",
-                    "required parameters": [{"name": "p", "value": 1}],
-                    "optional parameters": [],
-                }
-            ],
-        },
-    ),
+    "ultratool": (ultratool.convert, ultratool_record("ab", ["ab"])),
+    "taskbench": (taskbench.convert, NEW),
+    "traject_bench": (partial(traject_bench.convert, 1), TRAJECT),
 }
 
 

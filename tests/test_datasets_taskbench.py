@@ -50,6 +50,13 @@ def nodes_only(nodes, links=()):
     return {**NEW, "task_nodes": nodes, "task_links": list(links)}
 
 
+def convert(*nodes, links=(), **options):
+    """The plan of nodes, each a task and its arguments, and of links, each two tasks."""
+    named = [{"task": task, "arguments": arguments} for task, *arguments in nodes]
+    linked = [{"source": source, "target": target} for source, target in links]
+    return taskbench.convert(nodes_only(named, linked), **options).plan
+
+
 @pytest.mark.parametrize("record", [NEW, OLD, in_strings(NEW), in_strings(OLD)])
 def test_every_key_style_gives_the_same_demonstration(record):
     demonstration = taskbench.convert(record)
@@ -65,37 +72,22 @@ def test_every_key_style_gives_the_same_demonstration(record):
 
 
 def test_daily_life_links_only_order_the_calls_and_are_no_dependencies():
-    record = nodes_only(
-        [
-            {"task": "get_weather", "arguments": [{"name": "location", "value": "Oslo"}]},
-            {"task": "send_sms", "arguments": [{"name": "content", "value": "Hi"}]},
-        ],
-        [{"source": "get_weather", "target": "send_sms"}],
-    )
-    plan = taskbench.convert(record, links_are_dependencies=False).plan
+    location, content = {"name": "location", "value": "Oslo"}, {"name": "content", "value": "Hi"}
+    nodes, links = [("weather", location), ("sms", content)], [("weather", "sms")]
+    plan = convert(*nodes, links=links, links_are_dependencies=False)
     assert list(plan.edges()) == []
     assert plan.calls[0].arguments == {"location": "Oslo"}
-    assert plan.acceptable_next([]) == {"get_weather", "send_sms"}
+    assert plan.acceptable_next([]) == {"weather", "sms"}
 
 
 def test_link_counts_only_where_arguments_show_no_dependency():
-    nodes = [
-        {"task": "a", "arguments": ["x"]},
-        {"task": "b", "arguments": ["y"]},
-        {"task": "c", "arguments": ["<node-0>"]},
-    ]
-    links = [{"source": "a", "target": "b"}, {"source": "b", "target": "c"}]
-    plan = taskbench.convert(nodes_only(nodes, links)).plan
+    plan = convert(("a", "x"), ("b", "y"), ("c", "<node-0>"), links=["ab", "bc"])
     assert list(plan.edges()) == [(0, 1), (0, 2)]
     assert plan.links == (("0", "1"),)
 
 
 def test_nodes_that_are_not_in_topological_order_are_put_in_order():
-    nodes = [
-        {"task": "b", "arguments": ["<node-1>"]},
-        {"task": "a", "arguments": ["x"]},
-    ]
-    plan = taskbench.convert(nodes_only(nodes, [{"source": "a", "target": "b"}])).plan
+    plan = convert(("b", "<node-1>"), ("a", "x"), links=["ab"])
     assert plan.tools == ("a", "b")
     assert [call.id for call in plan.calls] == ["1", "0"]
 
@@ -129,52 +121,34 @@ def test_output_that_is_named_by_its_tool_is_a_reference(written):
 
 
 def test_named_output_inside_a_longer_text_is_a_join():
-    nodes = [NODES[0], {"task": "Translation", "arguments": ["Say <output_of_Image-to-Text> now"]}]
-    plan = taskbench.convert(nodes_only(nodes)).plan
+    plan = convert(("read", "x"), ("say", "Say <output_of_read> now"))
     assert plan.calls[1].arguments == {"arg0": {"$join": ["Say ", {"$ref": "0"}, " now"]}}
 
 
 def test_named_output_is_of_the_linked_call_and_else_of_the_nearest_earlier_one():
-    nodes = [
-        {"task": "a", "arguments": ["x"]},
-        {"task": "b", "arguments": ["<output_of_a>"]},
-        {"task": "a", "arguments": ["y"]},
-        {"task": "c", "arguments": ["<output_of_a>"]},
-    ]
-    plan = taskbench.convert(nodes_only(nodes)).plan
+    plan = convert(("a", "x"), ("b", "<output_of_a>"), ("a", "y"), ("c", "<output_of_a>"))
     assert list(plan.edges()) == [(0, 1), (2, 3)]
 
 
 def test_bare_name_of_a_tool_is_a_value_in_daily_life():
-    nodes = [
-        {"task": "search", "arguments": [{"name": "query", "value": "book_hotel"}]},
-        {"task": "book_hotel", "arguments": [{"name": "name", "value": "search"}]},
-        {"task": "send_sms", "arguments": [{"name": "content", "value": "<output_of_search>"}]},
-    ]
-    plan = taskbench.convert(nodes_only(nodes), links_are_dependencies=False).plan
-    assert plan.calls[1].arguments == {"name": "search"}
-    assert plan.calls[2].arguments == {"content": {"$ref": "0"}}
+    names = {"search": "book", "book": "search", "send": "<output_of_search>"}
+    nodes = [(task, {"name": "x", "value": value}) for task, value in names.items()]
+    plan = convert(*nodes, links_are_dependencies=False)
+    assert plan.calls[1].arguments == {"x": "search"}
+    assert plan.calls[2].arguments == {"x": {"$ref": "0"}}
 
 
-@pytest.mark.parametrize("written", ["<node-1>", "<output_of_Translation>", "Translation"])
+@pytest.mark.parametrize("written", ["<node-1>", "<output_of_b>", "b"])
 def test_node_that_names_itself_means_the_node_that_is_linked_to_it(written):
-    nodes = [NODES[0], {"task": "Translation", "arguments": [written]}]
-    plan = taskbench.convert(nodes_only(nodes, LINKS[:1])).plan
+    plan = convert(("a", "x"), ("b", written), links=["ab"])
     assert plan.calls[1].arguments == {"arg0": {"$ref": "0"}}
     assert list(plan.edges()) == [(0, 1)]
-    alone = taskbench.convert(nodes_only(nodes)).plan
-    assert alone.calls[1].arguments == {"arg0": written}
+    assert convert(("a", "x"), ("b", written)).calls[1].arguments == {"arg0": written}
 
 
 def test_links_and_references_to_no_node_are_dropped_and_counted():
-    nodes = [NODES[0], {"task": "Translation", "arguments": ["<node-7>"]}]
-    links = [
-        {"source": "Summarization", "target": "Translation"},
-        {"source": "Translation", "target": "Translation"},
-        LINKS[0],
-    ]
     repairs: Counter[str] = Counter()
-    plan = taskbench.convert(nodes_only(nodes, links), repairs=repairs).plan
+    plan = convert(("a", "x"), ("b", "<node-7>"), links=["cb", "bb", "ab"], repairs=repairs)
     assert plan.calls[1].arguments == {"arg0": "<node-7>"}
     assert list(plan.edges()) == [(0, 1)]
     assert repairs == {taskbench.DROPPED_LINKS: 2, taskbench.NO_OUTPUTS: 1}

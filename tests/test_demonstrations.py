@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 import dtdr
-from dtdr import Demonstration, Plan, Run, Tool, ToolCall, read_demonstrations
+from dtdr import Demonstration, Plan, Tool, ToolCall, read_demonstrations
 from dtdr.data import json_codec
 from dtdr.data.demonstration_files import (
     read_tools,
@@ -53,7 +53,6 @@ def test_a_demonstration_survives_its_json(demonstration):
         (with_changes(query="  "), "has no 'query', or an empty one"),
         (with_changes(calls=None), "has no list of 'calls'"),
         (with_changes(calls=[{"id": "1"}]), "call '1' has no 'tool'"),
-        (with_changes(calls=[{"tool": ""}]), "call '1' has no 'tool'"),
         (with_changes(calls=[7]), "a call must be a JSON object"),
         (with_changes(calls=[{"id": "1", "tool": "x", "arguments": []}]), "must be a JSON object"),
         (with_changes(links=[["1"]]), "list of \\[earlier id, later id\\] pairs"),
@@ -85,11 +84,6 @@ def test_calls_may_be_names_and_need_no_ids(tmp_path):
         ("3", "read"),
         ("1", "mail"),
         ("4", "find"),
-    ]
-    run = Run.from_dict({"query": "q", "calls": ["find", {"tool": "read", "output": "x"}]})
-    assert [(call.id, call.tool, call.status) for call in run.calls] == [
-        ("1", "find", "unknown"),
-        ("2", "read", "ok"),
     ]
 
 
@@ -187,12 +181,10 @@ def test_objects_and_pairs_are_converted():
     [
         (5, "it must be a Demonstration, its JSON object, or a pair"),
         ("query", "tool names, not str"),
-        (None, "tool names, not null"),
         (("x",), "tool names, not tuple"),
         ((5, ["a"]), "its query must be text that is not empty"),
         (("x", "a"), "its tools must be a list of names, not 'a'"),
         (("x", ["a", 5]), "its tools must be a list of names"),
-        (("x", 5), "its tools must be a list of names, not 5"),
         (("x", ["end"]), "reserved for the end of the plan"),
         ({"query": "x"}, "no list of 'calls'"),
     ],
@@ -266,7 +258,6 @@ def edited(path, value):
         (["before", 1, "id"], "1", "two calls share the id '1'"),
         (["before", 1, "arguments"], {"x": {"$ref": "9"}}, "'9', which is not a call before it"),
         (["calls", 0, "status"], "fine", "unknown status 'fine'; choose one of ok, error"),
-        (["calls", 0, "step"], "1", "the 'step' of call '1' must be a whole number"),
         (["calls", 0, "step"], -1, "the 'step' of call '1' must be a whole number"),
         (["calls", 0, "step"], 3, "call '2' has step 2, after a call of step 3"),
         (["calls", 0, "output_length"], True, "the 'output_length' of call '1' must be"),

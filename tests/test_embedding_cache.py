@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dtdr.data.files import cache_folder
 from dtdr.errors import EncoderError
 from dtdr.text.encoders import cache
 from dtdr.text.encoders.base import Encoder, length_one
@@ -129,8 +128,6 @@ def test_what_was_encoded_before_an_interruption_is_kept():
         0.5,
         0.0,
         "UPDATE vectors SET vector = zeroblob(20) WHERE rowid = 1",
-        "UPDATE vectors SET vector = x'00' WHERE rowid = 1",
-        "UPDATE vectors SET vector = x'' WHERE rowid = 1",
         "UPDATE vectors SET vector = 'text' WHERE rowid = 1",
         "UPDATE vectors SET vector = substr(vector, 2) || x'00' WHERE rowid = 1",
         "DROP TABLE vectors; CREATE TABLE vectors (other)",
@@ -218,12 +215,6 @@ def test_a_changed_dimension_is_refused():
     cached(Counting(dimension=5)).encode(["one"])
     with pytest.raises(EncoderError, match=r"another length.*clear"):
         cached(Counting(dimension=6)).encode(["one", "two"])
-
-
-def test_the_default_folder_is_in_the_home_folder(monkeypatch, folder):
-    assert cache_folder() == folder
-    monkeypatch.delenv("DTDR_CACHE")
-    assert cache_folder() == Path.home() / ".cache" / "dtdr"
 
 
 @needs_fork

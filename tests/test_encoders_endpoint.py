@@ -180,19 +180,15 @@ def test_the_key_of_openai_goes_to_openai_alone(server, monkeypatch):
     [
         (status(200, b'{"data": ['), "cannot be read"),
         (status(200, b"\xff\xfe"), "cannot be read"),
-        (status(200, b"<html>"), "cannot be read"),
-        (status(200, b"{}"), "cannot be read"),
         (status(200, b"[]"), "cannot be read"),
         (status(200, b'{"data": 7}'), "cannot be read"),
         (status(200, b'{"data": ["a", "b"]}'), "cannot be read"),
         (changed(lambda data: data[:1]), "1 vectors for 2 texts"),
         (changed(lambda data: [data[0], data[0]]), "index 0 is given twice"),
         (changed(lambda data: [data[0], {**data[1], "index": 5}]), "index 5"),
-        (changed(lambda data: [data[0], {**data[1], "embedding": "%%%"}]), "cannot be read"),
         (changed(lambda data: [data[0], {**data[1], "embedding": [1.0]}]), "cannot be read"),
         (changed(lambda data: [{**item, "embedding": []} for item in data]), "no length"),
         (changed(lambda data: [{**item, "embedding": [None] * 4} for item in data]), "finite|read"),
-        (changed(lambda data: [{**item, "embedding": [float("nan")] * 4} for item in data]), "fin"),
         (changed(lambda data: [{**item, "embedding": [1e300] * 4} for item in data]), "finite"),
     ],
 )
@@ -227,14 +223,6 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(url):
     with pytest.raises(InputError, match=r"a\.example has a password or key") as caught:
         EndpointEncoder(url=url, model="m")
     assert KEY not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 0}, {"dimension": 0}, {"timeout": 0}, {"retries": -1}]
-)
-def test_options_out_of_range_are_refused(options):
-    with pytest.raises(InputError):
-        EndpointEncoder(url="http://localhost/v1", model="m", **options)
 
 
 def test_create_says_what_it_needs():

@@ -8,6 +8,9 @@ import pytest
 
 from dtdr import Ranking, Tool, fit
 from dtdr.cli import run
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
 from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
@@ -97,15 +100,19 @@ def test_a_tool_without_demonstrations_is_explained_by_its_description():
     assert any(item.adds for item in other.contributions)
 
 
-def test_tools_out_of_view_and_outside_the_shortlist_say_so():
+def test_tools_outside_the_shortlist_say_so():
     many = [Tool(f"tool_{number}", f"Does thing {number}") for number in range(300)]
-    retriever = fit(SET.demonstrations[:20], [*TOOLS, *many])
+    called = [
+        Demonstration(f"m{number}", f"Do thing {number}", Plan((ToolCall("1", tool.name),)))
+        for number, tool in enumerate(many[:60])
+    ]
+    retriever = fit([*SET.demonstrations[:20], *called], [*TOOLS, *many])
     ranking = retriever.rank(QUERY)
     explained = [ranking.explain(tool.name) for tool in many]
     assert all(item.probability > 0 for item in explained)
-    for reason in ("in view", "candidates of this step", "No demonstration calls"):
+    for reason in ("candidates of this step", "No demonstration calls"):
         assert any(reason in item.note for item in explained), reason
-    assert all(item.contributions or "in view" in item.note for item in explained)
+    assert all(item.contributions for item in explained)
 
 
 @pytest.mark.parametrize("name", ["dtdr-c", "dr"])

@@ -121,8 +121,8 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
     named = rng.random((PARTS + 1, 6, 2)).astype(np.float32)
     state = _PositionState(named, likely, np.arange(2), first, moves, np.zeros((15, 2), np.float32))
-    state.call(CallEvent(1, 1, 1))
-    state.call(CallEvent(0, 0, 1))
+    state.call(CallEvent(1, 1))
+    state.call(CallEvent(0, 1))
     ways = np.zeros(PARTS + 1)
     for one, two in itertools.product(range(PARTS + 1), repeat=2):
         chance = first[one] * likely[one, 1] * moves[one, two] * likely[two, 0]
@@ -390,7 +390,8 @@ def test_a_feature_outside_of_its_range_in_training_counts_as_the_end_of_that_ra
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5, 3)).astype(np.float32)
     features[:, :, 1] *= 1e-3  # it hardly varies: a value of 2 is two thousand deviations away
-    steps = Steps.of(features, np.eye(5, dtype=np.float32)[rng.integers(5, size=60)])
+    right = np.eye(5, dtype=np.float32)[rng.integers(5, size=60)]
+    steps = Steps.of(features, right, np.zeros((60, 5), np.bool_))
     linear = np.ones(3, np.float32)
     scorer = RankerFit.of(steps, linear, tools=5, seed=0).mix(0.5, 1.0)
 

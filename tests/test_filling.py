@@ -135,7 +135,6 @@ def test_the_paper_s_prompts_stay_as_they_were_whatever_was_learned(learned):
         ({"fill": "both", "llm": ScriptedLLM()}, "fitted without arguments"),
         ({"fill": "llm"}, "fill 'llm' asks an LLM"),
         ({"fill": "guess"}, "unknown filling method 'guess'; choose one of both"),
-        ({"min_probability": 2}, "between 0 and 1"),
         ({"select": "plan"}, "fitted without whole plans"),
     ],
 )

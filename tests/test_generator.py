@@ -1,19 +1,12 @@
 """The synthetic set: reproducible, valid, varied, and a task that needs query and history."""
 
-import json
-import runpy
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import synthetic_runs
-from dtdr import Demonstration
-from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.synthetic import BASE as BASE_TOOLS
-from tests.conftest import PROJECT
 
 BASE = len(BASE_TOOLS)
 
@@ -65,56 +58,3 @@ def test_arguments_fit_the_parameters_of_their_tools(bundled):
         for call in item.plan.calls:
             allowed, required = parameters[call.tool]
             assert required <= set(call.arguments) <= allowed, (call.tool, call.arguments)
-
-
-@given(st.integers(0, 10**9), st.integers(BASE, BASE + 400))
-@settings(max_examples=settings().max_examples // 4)
-def test_any_seed_and_number_of_tools_give_valid_demonstrations(seed, tools):
-    offered = synthetic_runs.tools(tools, seed)
-    known = {tool.name for tool in offered}
-    assert len(known) == tools
-    assert synthetic_runs.tools(BASE + 400, seed)[:tools] == offered
-    made = list(synthetic_runs.generate(20, tools, seed))
-    assert made == list(synthetic_runs.generate(20, tools, seed))
-    for item in made:
-        assert item.query.strip() == item.query
-        assert "{" not in item.query
-        assert set(item.plan.tools) <= known
-        assert 1 <= len(item.plan) <= 8
-        again = Demonstration.from_dict(json.loads(json.dumps(item.to_dict())))
-        assert again == item
-
-
-def test_a_run_of_the_bundled_set_comes_with_other_names_in_query_and_calls_alike():
-    for item in synthetic_runs.generate(300):
-        for call in item.plan.calls:
-            if call.tool == "find_email_address":
-                assert call.arguments["name"].lower() in item.query.lower()
-    queries = [
-        item.query for seed in range(5) for item in synthetic_runs.generate(2000, BASE, seed)
-    ]
-    assert len(set(queries)) > 0.97 * len(queries)
-
-
-@pytest.mark.parametrize(("demonstrations", "tools"), [(0, BASE), (-1, BASE), (5, 3), (5, 10**6)])
-def test_impossible_numbers_are_refused_at_once(demonstrations, tools):
-    with pytest.raises(InputError, match="cannot be"):
-        synthetic_runs.generate(demonstrations, tools)
-
-
-def test_the_catalogue_of_mcp_servers_is_labelled_and_comes_out_the_same(monkeypatch):
-    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
-    catalogue = runpy.run_path(str(PROJECT / "benchmarks" / "mcp_catalogue.py"))["catalogue"]
-    dataset = catalogue(200)
-    assert dataset.synthetic
-    assert "synthetic" in dataset.source
-    names = {tool.name for tool in dataset.tools}
-    assert len(dataset.tools) == len(names) == 527
-    assert len({name.partition("__")[0] for name in names}) == 70
-    assert len({tool.description for tool in dataset.tools}) == 527
-    for item in dataset.demonstrations:
-        assert names.issuperset(item.plan.tools)
-        words = item.query.lower().split()
-        assert not any(name.split("__")[1] in words for name in item.plan.tools)
-    assert catalogue(200).demonstrations == dataset.demonstrations
-    assert catalogue(200, seed=1).demonstrations != dataset.demonstrations

@@ -5,13 +5,10 @@ import pytest
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
-from dtdr.data.run import Run
 from dtdr.errors import InputError
 from dtdr.evaluate import harness, mean_score, run
 from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.predict import create
-from dtdr.predict.model import Model
-from dtdr.rankers.random import RandomRetriever
 from tests import small_data
 from tests.runs import records_of
 
@@ -58,17 +55,10 @@ def test_the_log_has_the_rankings_of_the_fitted_retriever(log, dataset):
 def test_header_says_what_was_run_on_what(log):
     header = log.header
     assert (header.dataset, header.synthetic, header.retriever) == ("small", True, "random")
-    assert (header.split["name"], header.split["train"], header.split["test"]) == (
-        "last-third",
-        8,
-        4,
-    )
-    assert header.encoder is None
-    assert header.parameters == {"seed": 0}
+    assert [header.split[name] for name in ("name", "train", "test")] == ["last-third", 8, 4]
+    assert (header.encoder, header.parameters, header.tools[-1]) == (None, {"seed": 0}, "end")
     assert header.training_data["demonstrations"] == 8
-    assert header.tools[-1] == "end"
-    assert header.fit_seconds > 0
-    assert header.rank_microseconds_median > 0
+    assert min(header.fit_seconds, header.rank_microseconds_median) > 0
     assert set(header.versions) >= {"python", "dtdr", "numpy"}
 
 
@@ -141,29 +131,6 @@ def test_a_step_knows_what_the_agent_knew():
     assert [run.calls for run in runs] == [[*calls] for calls in known]
     assert all(run.before == item.before for run in runs)
     assert harness.run_before(item, 3, history=1).history == ("send_mail",)
-
-
-class Told(RandomRetriever):
-    """Writes down which calls it is told of, with their outputs."""
-
-    uses_calls = True
-    told: list[Run] = []  # noqa: RUF012  # of the whole class
-
-    def score_all(self, prepared, runs):
-        self.told.extend(runs)
-        return super().score_all(prepared, runs)
-
-
-def test_a_retriever_that_reads_calls_is_told_of_them(dataset):
-    item = demonstrate_parallel()
-    data = replace(dataset, demonstrations=[*dataset.demonstrations[:3], item])
-    Told.told.clear()
-    log = run(Model(Told()), data, Split("s", (0, 1, 2), (3,)))
-    assert all((one.query, one.before) == (item.query, item.before) for one in Told.told)
-    calls = [call for one in Told.told for call in one.calls]
-    assert item.plan.calls[0] in calls
-    assert ToolCall("2", "summarize", step=2) in calls
-    assert [record["next_in_log"] for record in records_of(log)][1] == ["send_mail", "summarize"]
 
 
 def test_folds_hold_out_everything_once_and_no_group_twice(dataset):

@@ -132,11 +132,9 @@ def test_two_hundred_concurrent_choices_lose_none_and_keep_to_the_limit(server):
         ("openai:model", "names no model and server"),
         ("openai:m@ftp://host", "is not a server address"),
         ("openai:m@http://user:pass@host/v1", "has a user name or password"),
-        ("openai:m@http://.x/v1", "is not a server address"),
         ("openai:m@http://[::1/v1", "is not a server address"),
         ("openai:m@http://host:port/v1", "is not a server address"),
         ("openai:m@http://host/ü/v1", "is not a server address"),
-        ("openai:m@http://host/a b/v1", "is not a server address"),
         ("gguf:/does/not/exist.gguf", "cannot read the model .* no such file"),
     ],
 )

@@ -162,14 +162,6 @@ def test_every_api_tells_the_same_conversation(api, transcript):
     assert MODULE[api].transcript(body_of(api, transcript)) == transcript
 
 
-@given(API, conversations, masks)
-def test_a_selection_is_that_of_the_transcript(api, transcript, mask):
-    names = (*SMALL, NEW)
-    found = MODULE[api].select(body_of(api, transcript), mask)
-    assert found == mask.select(names, transcript)
-    assert set(transcript.called) <= set(found.shown)
-
-
 def test_objects_of_the_providers_packages_are_read_like_json():
     chat = pytest.importorskip("openai.types.chat", reason="openai is not installed")
     types = pytest.importorskip("anthropic.types", reason="anthropic is not installed")
@@ -212,8 +204,7 @@ def test_outputs_statuses_steps_and_what_was_said_are_read(api):
     assert run.before == (Message("assistant", "How can I help?"),)
 
 
-@pytest.mark.parametrize("api", sorted(MAKE))
-def test_a_retriever_of_names_is_asked_with_names_alone(api):
+def test_a_retriever_of_names_is_asked_with_names_alone():
     class NamesOnly(NotingRetriever):
         uses_calls = False
 
@@ -228,8 +219,8 @@ def test_a_retriever_of_names_is_asked_with_names_alone(api):
             return RETRIEVER.rank_batch(runs)
 
     mask: Any = ToolMask(NamesOnly(), ToolPolicy(top_k=1, sticky="grow"))
-    tools = list(map(MAKE[api], SMALL))
-    selection = MODULE[api].select({KEYS[api]: write_answered(api), "tools": tools}, mask)
+    tools = list(map(chat_tool, SMALL))
+    selection = openai.select({"messages": write_answered("chat"), "tools": tools}, mask)
     assert not selection.failure
     assert mask.retriever.runs[-2:] == [("weather", "open"), ("weather", "open", "ask")]
 
@@ -302,6 +293,9 @@ def test_unknown_forms_and_requests_without_tools(api):
     mask, body = ToolMask(RETRIEVER), body_of(api, Transcript.of(QUERY))
     with pytest.raises(InputError, match="unknown form 'folded'"):
         MODULE[api].mask_request(body, mask, "folded")
+    if api == "chat":
+        with pytest.raises(InputError, match="a form of the responses API"):
+            openai.mask_request(body, mask, "additional-tools")
     del body["tools"]
     assert MODULE[api].mask_request(body, mask) == body
 
@@ -501,13 +495,6 @@ def test_a_forced_tool_is_loaded_and_a_question_in_plain_text_takes_every_form()
     choice = {"type": "tool", "name": "weather"}
     body = body_of("anthropic", Transcript.of(QUERY), tool_choice=choice)
     assert "weather" in results(anthropic.mask_request(body, mask)["messages"])
-
-
-def test_additional_tools_are_no_form_of_chat_completions():
-    with pytest.raises(InputError, match="a form of the responses API"):
-        openai.mask_request(
-            body_of("chat", Transcript.of(QUERY)), ToolMask(RETRIEVER), "additional-tools"
-        )
 
 
 # -- Anthropic: deferred loading -----------------------------------------------------------------

@@ -126,19 +126,6 @@ def test_unknown_metric_is_an_error_that_says_what_is_expected(name):
         metrics.metric(name)
 
 
-def test_a_log_knows_the_rank_of_what_was_called_next():
-    log = make_log(
-        [
-            make_step([4, 2, 0, 1, 3], ["alpha", "beta"], step=0, called="beta"),
-            make_step([4, 2, 0, 1, 3], ["teleport"], step=1),
-        ]
-    )
-    assert log.log_rank.tolist() == [4, float("inf")]
-    assert metrics.mean_score(log, "log_mrr") == 1 / 8
-    assert metrics.mean_score(log, "log_top1") == 0
-    assert log.first_rank.tolist() == [3, float("inf")]
-
-
 def test_of_parallel_calls_the_best_ranked_counts_for_the_log():
     more: Step = {"called": "beta", "next_in_log": ["beta", "gamma"]}
     log = make_log([make_step([2, 0, 1, 3, 4], ["alpha", "beta", "gamma"], **more)])

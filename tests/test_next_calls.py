@@ -49,6 +49,7 @@ def test_each_miss_has_one_cause():
     assert find_causes(make_log([later, other])) == ["comes_later", "other"]
     new = {**later, "is_new": True}
     assert find_causes(make_log([new, other])) == ["never_called", "other"]
+    assert score_next_calls(make_log([new, other])).new_tools == 0.5
     assert next(iter(CAUSES)) == "right"
 
 
@@ -66,6 +67,6 @@ def test_another_run_of_the_task_is_right_where_it_went_the_same_way():
     assert found.model == pytest.approx(1 / 3)
     scores = [score_next_calls(make_log(plan_steps()))]
     table, _ = next_call_tables([("x", scores, [found])])
-    assert [cell.text for cell in table.cells()[0][-2:]] == ["0.667", "0.333"]
+    assert [cell.text for cell in table.cells()[0][-3:]] == ["0.667", "0.333", "0.500"]
     assert "at 75% of the steps" in table.caption
     assert agreement(make_log(plan_steps()), runs[:1]) is None

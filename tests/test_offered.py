@@ -1,10 +1,15 @@
 """The tools that a run could call: read from logs, kept in files."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from dtdr import Tool, fit, load
+from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
 from dtdr.logs import open_demonstrations
 
 
@@ -74,3 +79,35 @@ def test_a_tool_that_was_called_was_offered_and_sets_are_kept_once(tmp_path):
         again = list(read_demonstrations(tmp_path / name))
         assert again == items
         assert again[0].offered is again[1].offered
+
+
+TOOLS = [Tool(name, f"Tool to {name}") for name in ("read", "mail_fast", "mail_slow", "mail_free")]
+
+
+def mail(number, best, others):
+    """Of the ways to mail that a run may use, each run takes the best."""
+    what, who = ("report", "letter")[number // 4 % 2], ("Ann", "Bo", "Cy")[number // 8 % 3]
+    plan = Plan((ToolCall("1", best),))
+    offered = frozenset({"read", best, *others})
+    return Demonstration(f"d{number}", f"Mail the {what} to {who}", plan, offered=offered)
+
+
+def test_dtdr_f_learns_among_what_each_run_was_offered(tmp_path):
+    demonstrations = [
+        mail(number, *(("mail_fast", ["mail_slow"]), ("mail_slow", ["mail_free"]))[number % 2])
+        for number in range(60)
+    ]
+    told = fit(demonstrations, TOOLS)
+    untold = fit([replace(item, offered=None) for item in demonstrations], TOOLS)
+
+    def fast(model):
+        ranking = model.rank("Mail the list to Bo").among(["read", "mail_fast", "mail_slow"])
+        return ranking.probability("mail_fast")
+
+    assert fast(untold) < 0.7 < 0.8 < fast(told)
+    told.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    for model in (told, loaded):
+        model.add_tools([Tool("translate", "Translate a text")])
+        model.update([mail(60, "mail_fast", ["mail_slow"])])
+    assert fast(told) == fast(loaded) > 0.8

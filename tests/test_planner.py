@@ -1,4 +1,3 @@
-import asyncio
 import json
 
 import numpy as np
@@ -60,20 +59,12 @@ def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_sync_async_and_streamed_plans_are_the_same(retriever):
+def test_streamed_plans_are_the_same(retriever):
     expected = make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
     planner = make(retriever, ScriptedLLM(NAMES, ARGUMENTS))
     steps = list(planner.iter_steps(QUERY))
     assert planner.result_of(QUERY, steps).plan == expected.plan
     assert planner.result_of(QUERY, steps[:2]).stopped == "cancelled"
-    found = asyncio.run(make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).aplan(QUERY))
-    assert (found.plan, found.stopped) == (expected.plan, expected.stopped)
-
-    async def streamed():
-        planner = make(retriever, ScriptedLLM(NAMES, ARGUMENTS))
-        return [step.selected.tool async for step in planner.aiter_steps(QUERY)]
-
-    assert asyncio.run(streamed()) == list(NAMES)
 
 
 def test_an_answer_that_names_no_tool_ends_the_plan_and_keeps_what_there_is(retriever):

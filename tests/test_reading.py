@@ -1,7 +1,6 @@
 """Lines of demonstrations are read, or refused with a reason."""
 
 import copy
-import dataclasses
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -10,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dtdr import Demonstration, Plan, ToolCall
+from dtdr import Demonstration
 from dtdr.data import json_codec
-from dtdr.data.demonstration_files import convert_record, record_id
+from dtdr.data.demonstration_files import convert_record
 from dtdr.errors import InputError
 from tests.strategies import demonstrations, runs
 
@@ -95,35 +94,6 @@ def test_times_are_kept_in_utc():
     for wrong in (1732267800, "yesterday", "2026-11-22", ["2026"], "0001-01-01T00:00:00+09:00"):
         with pytest.raises(InputError, match=r"write it as 2026-11-22T09:30:00Z"):
             Demonstration.from_dict({**record, "time": wrong})
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (b'{"query": "q", "id": "7", "x": "\\ud800"}', "7"),
-        (b'{"id": 7}', "7"),
-        ({"id": 7}, "7"),
-        (b'{"x": 1}', None),
-        (b"[1]", None),
-        (b"{", None),
-    ],
-)
-def test_the_id_of_a_record_is_found_without_reading_the_rest(record, expected):
-    if expected is not None:
-        assert record_id(record) == expected
-        return
-    with pytest.raises(InputError):
-        record_id(record)
-
-
-def test_calls_and_demonstrations_change_as_dataclasses_do():
-    call = ToolCall("1", "a", {"x": 1}, step=2)
-    assert dataclasses.replace(call, tool="b") == ToolCall("1", "b", {"x": 1}, step=2)
-    assert dataclasses.asdict(call)["arguments"] == {"x": 1}
-    item = Demonstration("1", "q", Plan((call,)))
-    assert dataclasses.replace(item, group="g").group == "g"
-    with pytest.raises(AttributeError):
-        item.group = "h"  # type: ignore[misc]
 
 
 @given(

@@ -2,11 +2,11 @@ import json
 import re
 
 import pytest
+from examples.hotel.log_formats import write_lines
 
 from dtdr import Demonstration
 from dtdr.logs import FORMATS, CutOptions, LogReader, detect_format, read_traces
 from tests.conftest import PROJECT
-from tests.trace_logs import write_lines
 
 PAGE = PROJECT / "docs" / "traces.md"
 FORMATS_PAGE = PAGE.with_name("formats.md")
@@ -26,7 +26,7 @@ def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path)
     options = CutOptions(query="Mail Ann")
     assert detect_format(LogReader([log])).name == name
     (found,) = read_traces(name, [log], options)
-    assert found.query in ("Mail Ann", "(the log holds no query)")
+    assert found.query in ("Mail Ann", "(no query in the log)")
     assert [(call.tool, call.arguments) for call in found.plan.calls] == [
         ("find_user", {"name": "Ann"})
     ]

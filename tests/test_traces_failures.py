@@ -4,13 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, flat, number, write_lines
 
 import dtdr
 from dtdr.cli import run
 from dtdr.data.calls import END
 from dtdr.logs import CutOptions, Importer, find_format, read_traces
 from tests import ci_assistant
-from tests.trace_logs import RENDERINGS, Call, Turn, flat, format_of, number, write_lines
+from tests.trace_logs import RENDERINGS, format_of
 
 RED = {"id": "pipeline-77", "status": "failed", "jobs": [{"name": "test", "status": "error"}]}
 MARKING = ("anthropic", "otel", "openinference", "langsmith", "langfuse", "mcp", "claude-code")
@@ -86,20 +87,10 @@ def test_a_message_of_langchain_fails_by_its_status_alone(tmp_path):
 @pytest.mark.parametrize("is_wrapped", [True, False])
 def test_a_tools_message_in_a_span_says_that_it_failed(is_wrapped, tmp_path):
     message = {"type": "tool", "tool_call_id": "c1", "content": "no luck", "status": "error"}
-    runs = [
-        {"id": "r", "run_type": "chain", "inputs": {"input": "go"}, "trace_id": "t"},
-        {
-            "id": "s",
-            "parent_run_id": "r",
-            "trace_id": "t",
-            "run_type": "tool",
-            "name": "look",
-            "inputs": {},
-            "error": None,
-            "outputs": {"output": message} if is_wrapped else message,
-        },
-    ]
-    (found,) = read(tmp_path, "langsmith", runs)
+    chain = {"id": "r", "run_type": "chain", "inputs": {"input": "go"}, "trace_id": "t"}
+    tool = {"id": "s", "parent_run_id": "r", "trace_id": "t", "run_type": "tool", "name": "look",
+            "inputs": {}, "outputs": {"output": message} if is_wrapped else message}  # fmt: skip
+    (found,) = read(tmp_path, "langsmith", [chain, tool])
     assert (found.plan.calls[0].status, found.plan.calls[0].output) == ("error", "no luck")
 
 

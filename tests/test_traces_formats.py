@@ -5,7 +5,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from examples.hotel.log_formats import START
+from examples.hotel.log_formats import (
+    START,
+    TOOLS,
+    Call,
+    Turn,
+    expected,
+    flat,
+    iso,
+    number,
+    otel,
+    otlp_span,
+    write_lines,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,22 +27,7 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
 from dtdr.logs import FORMATS, CutOptions, Importer, LogReader, Redactor, detect_format, find_format
 from tests.crafted import change
-from tests.trace_logs import (
-    RENDERINGS,
-    TIMED,
-    TOOLS,
-    Call,
-    Turn,
-    conversations,
-    expected,
-    flat,
-    format_of,
-    iso,
-    number,
-    otel,
-    otlp_span,
-    write_lines,
-)
+from tests.trace_logs import RENDERINGS, TIMED, conversations, format_of
 
 PLAIN = CutOptions(references=False)
 
@@ -47,23 +44,12 @@ def shape(found):
 
 
 def sample():
-    return number(
-        [
-            Turn(
-                "Mail the boss of Ann",
-                [
-                    [Call("find_user", {"name": "Ann"}, {"id": "usr_8841", "boss": "usr_1177"})],
-                    [
-                        Call("get_mail", {"user": "usr_1177"}, "boss@corp.example"),
-                        Call("get_time", {}, "12:00"),
-                    ],
-                    [Call("send_mail", {"to": "boss@corp.example"}, "sent")],
-                ],
-            ),
-            Turn("Thanks", []),
-            Turn("Now book a room", [[Call("book_room", {"size": 4}, "room 7")]]),
-        ]
-    )
+    find = Call("find_user", {"name": "Ann"}, {"id": "usr_8841", "boss": "usr_1177"})
+    address = Call("get_mail", {"user": "usr_1177"}, "boss@corp.example")
+    send = Call("send_mail", {"to": "boss@corp.example"}, "sent")
+    mail = Turn("Mail the boss of Ann", [[find], [address, Call("get_time", {}, "12:00")], [send]])
+    book = Turn("Now book a room", [[Call("book_room", {"size": 4}, "room 7")]])
+    return number([mail, Turn("Thanks", []), book])
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)
@@ -312,7 +298,7 @@ def test_claude_desktop_logs_are_read_past_what_servers_print(tmp_path):
     )
     importer = Importer(find_format("mcp"), [path])
     found = list(importer.demonstrations())
-    assert shape(found) == [("(the log holds no query)", ["read_file"])]
+    assert shape(found) == [("(no query in the log)", ["read_file"])]
     assert found[0].plan.calls[0].status == "error"
     assert [tool.name for tool in importer.tools()] == ["read_file"]
 

@@ -10,6 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, number, openai_chat, otel, write_lines
 
 from dtdr.data import shards
 from dtdr.data.calls import ToolCall
@@ -25,14 +26,6 @@ from dtdr.logs import (
     find_format,
     import_traces,
     read_traces,
-)
-from tests.trace_logs import (
-    Call,
-    Turn,
-    number,
-    openai_chat,
-    otel,
-    write_lines,
 )
 
 

@@ -1,13 +1,13 @@
 """What programs write into the user's messages is no part of what the user asked for."""
 
 import pytest
+from examples.hotel.log_formats import write_lines
 
 from dtdr.agents import ToolMask, openai
 from dtdr.data.demonstrations import Message
 from dtdr.logs import CutOptions, read_traces
 from dtdr.logs.injected import remove_blocks
 from tests.integrations.tools import NotingRetriever
-from tests.trace_logs import write_lines
 
 REMINDER = "<system-reminder>\nThe to-do list is empty.\n</system-reminder>"
 

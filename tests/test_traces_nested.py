@@ -5,13 +5,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
 from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
 from dtdr.logs import CutOptions, Redactor, read_traces
-from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
+from tests.helpers import collected_spans
 
 
 def read(tmp_path, name, records, **options):
@@ -236,26 +237,17 @@ def test_a_sub_agent_of_pydantic_ai_is_nested_in_the_tool_that_runs_it(tmp_path)
     import asyncio
 
     from pydantic_ai import Agent
-    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-    from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.instrumented import InstrumentationSettings
+
+    from tests.integrations.frameworks import Script, pydantic_ai_model
 
     spans, provider = collected_spans()
 
-    def agent(name, *steps):
-        script = iter(steps)
+    def agent(name, *calls):
+        return Agent(pydantic_ai_model(Script([[call] for call in calls])), name=name)
 
-        def reply(heard, info):
-            step = next(script)
-            if isinstance(step, str):
-                return ModelResponse(parts=[TextPart(step)])
-            tool, arguments = step
-            return ModelResponse(parts=[ToolCallPart(tool, arguments, tool_call_id=tool)])
-
-        return Agent(FunctionModel(reply), name=name)
-
-    researcher = agent("researcher", ("search", {"text": "hotels"}), "Hotel Bo")
-    boss = agent("boss", ("ask", {"question": "Which hotel?"}), ("book", {"hotel": "Bo"}), "Booked")
+    researcher = agent("researcher", ("search", {"text": "hotels"}))
+    boss = agent("boss", ("ask", {"question": "Which hotel?"}), ("book", {"hotel": "Bo"}))
 
     @researcher.tool_plain
     def search(text: str) -> str:
@@ -289,55 +281,30 @@ def test_agents_of_the_openai_sdk_as_tools_and_by_handoff(tmp_path):
     import asyncio
 
     from agents import Agent, Runner, function_tool
-    from agents.items import ModelResponse
-    from agents.models.interface import Model
     from agents.tracing import generation_span
-    from agents.usage import Usage
-    from openai.types.responses import (
-        ResponseFunctionToolCall,
-        ResponseOutputMessage,
-        ResponseOutputText,
-    )
 
-    class Script(Model):
-        def __init__(self, *steps):
-            self.steps = list(steps)
+    from tests.integrations.frameworks import Script, openai_agents_model
 
-        async def get_response(self, system_instructions, input, *rest, **more):
-            step = self.steps.pop(0)
-            output: Any
-            said = input if isinstance(input, str) else input[0]["content"]
-            with generation_span(input=[{"role": "user", "content": said}], model="m"):
-                pass
-            if isinstance(step, str):
-                text = ResponseOutputText(text=step, type="output_text", annotations=[])
-                output = ResponseOutputMessage(
-                    id="m", role="assistant", status="completed", type="message", content=[text]
-                )
-            else:
-                name, arguments = step
-                output = ResponseFunctionToolCall(
-                    call_id=name, name=name, arguments=json.dumps(arguments), type="function_call"
-                )
-            return ModelResponse(output=[output], usage=Usage(), response_id=None)
+    model: Any = openai_agents_model(
+        Script([[("ask", {"input": "Which hotel?"})], ["search"], ["open"], [],
+                ["transfer_to_payer"], ["pay"]])
+    )  # fmt: skip
+    answer = model.get_response
 
-        def stream_response(self, *rest, **more):
-            raise NotImplementedError
+    async def get_response(**given):
+        said = given["input"] if isinstance(given["input"], str) else given["input"][0]["content"]
+        with generation_span(input=[{"role": "user", "content": said}], model="m"):
+            return await answer(**given)
 
-    def tool(name):
-        return function_tool(lambda: "fine", name_override=name)
+    model.get_response = get_response
 
-    researcher = Agent(
-        name="researcher", model=Script(("search", {}), ("open", {}), "Bo"), tools=[]
-    )
-    researcher.tools = [tool("search"), tool("open")]
-    payer = Agent(name="payer", model=Script(("pay", {}), "paid"), tools=[tool("pay")])
-    boss = Agent(
-        name="boss",
-        model=Script(("ask", {"input": "Which hotel?"}), ("transfer_to_payer", {})),
-        tools=[researcher.as_tool("ask", "Asks a researcher.")],
-        handoffs=[payer],
-    )
+    def agent(name, *tools, **more):
+        used: Any = [function_tool(lambda: "fine", name_override=tool) for tool in tools]
+        return Agent(name=name, model=model, tools=used, **more)
+
+    researcher = agent("researcher", "search", "open")
+    boss = agent("boss", handoffs=[agent("payer", "pay")])
+    boss.tools = [researcher.as_tool("ask", "Asks a researcher.")]
     spans, provider = collected_spans()
     instrumentor = instrumentation.OpenAIAgentsInstrumentor()
     instrumentor.instrument(tracer_provider=provider)
@@ -350,18 +317,6 @@ def test_agents_of_the_openai_sdk_as_tools_and_by_handoff(tmp_path):
         ("Book me a hotel", "ask agent:payer pay", None),
         ("Which hotel?", "search open", "ask"),
     ]
-
-
-def collected_spans():
-    """What gives the spans that were finished, and the provider to make them with."""
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return exporter.get_finished_spans, provider
 
 
 @pytest.mark.slow

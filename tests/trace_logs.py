@@ -9,9 +9,6 @@ from examples.hotel.log_formats import (
     Turn,
     anthropic,
     claude_code,
-    expected,
-    flat,
-    iso,
     langfuse,
     langsmith,
     mcp,
@@ -22,29 +19,9 @@ from examples.hotel.log_formats import (
     openai_responses_repeated,
     openinference,
     otel,
-    otlp_span,
     responses_items,
-    write_lines,
 )
 from hypothesis import strategies as st
-
-__all__ = [
-    "RENDERINGS",
-    "TIMED",
-    "TOOLS",
-    "Call",
-    "Turn",
-    "conversations",
-    "expected",
-    "flat",
-    "format_of",
-    "iso",
-    "number",
-    "openai_chat",
-    "otel",
-    "otlp_span",
-    "write_lines",
-]
 
 
 def codex(turns):

@@ -48,6 +48,11 @@ def unknown_choice(kind: str, value: str, choices: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {value!r}; choose one of {', '.join(sorted(choices))}")
 
 
+def cannot_read(path: object, error: OSError, remedy: str = "") -> InputError:
+    """An error for a file that the operating system does not let us read."""
+    return InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}{remedy}")
+
+
 def check_choice(kind: str, value: str, choices: Collection[str]) -> None:
     """Raise ``unknown_choice`` for a name that is not one of the choices."""
     if value not in choices:

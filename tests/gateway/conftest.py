@@ -1,15 +1,15 @@
 import logging
+from typing import Any
 
 import pytest
 
 pytest.importorskip("mcp", reason="the gateway needs the extra dtdr[mcp]")
 
 import dtdr
-from dtdr.agents.gateway import UpstreamSpec
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
-from tests.gateway.helpers import NAMES, free_port, http_server
+from tests.gateway.helpers import NAMES, open_stdio, stdio
 
 STRANGE = {
     "water_garden": "Waters the flowers in the garden.",
@@ -26,6 +26,11 @@ WORK = {
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _servers_of_this_process(monkeypatch):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.stdio_client", open_stdio)
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +69,8 @@ def model():
 
 @pytest.fixture(scope="session")
 def served():
-    """Servers in one process of their own, for the tests that leave them as they are."""
-    mounts = {
+    """Servers that many tests have the gateway start."""
+    servers: dict[str, dict[str, Any]] = {
         "full": {"tools": 30, "names": NAMES},
         "known": {"names": NAMES},
         "a": {"prefix": "a_", "special": True},
@@ -76,10 +81,5 @@ def served():
         "program": {"names": {"run": "Runs a program.", **NAMES}},
         "two_tools": {"tools": 2},
     }
-    port = free_port()
-    with http_server(port, mounts=list(mounts.values())):
-        specs = {
-            name: UpstreamSpec(name, url=f"http://127.0.0.1:{port}/{number}/mcp")
-            for number, name in enumerate(mounts)
-        }
-        yield {**specs, "two": [specs["a"], specs["b"]]}
+    specs = {name: stdio(name, **options) for name, options in servers.items()}
+    return {**specs, "two": [specs["a"], specs["b"]]}

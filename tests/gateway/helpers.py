@@ -1,13 +1,10 @@
 """Real servers, a gateway and the SDK's real client, for the tests."""
 
-import atexit
-import functools
 import json
 import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
@@ -15,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from mcp import Client
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.shared.memory import create_client_server_memory_streams
 
-from dtdr.agents.gateway import Gateway, GatewayOptions, GatewayServer, UpstreamSpec
+from dtdr.agents.gateway import Gateway, GatewayServer, UpstreamSpec
 from dtdr.agents.policy import ToolPolicy
+from tests.gateway.server import serve
 
 SERVER = Path(__file__).with_name("server.py")
-LAUNCHER = Path(__file__).with_name("launcher.py")
+HERE = "in this process"
 KNOWN = ("find_user", "write_mail", "send_mail", "open_file", "summarize_file")
 NAMES = {
     "find_user": "Finds a person by name.",
@@ -35,33 +34,35 @@ NAMES = {
 }
 
 
-@functools.cache
-def fork_server() -> str:
-    """The socket of a process that forks test servers until this one ends."""
-    path = str(Path(tempfile.mkdtemp(prefix="dtdr-")) / "socket")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen(64)
-        number = listener.fileno()
-        started = subprocess.Popen(
-            [sys.executable, str(SERVER), "--fork", str(number)],
-            stdin=subprocess.PIPE,
-            pass_fds=[number],
-        )
-    atexit.register(started.communicate)
-    return path
-
-
 def command(**options: Any) -> list[str]:
     """The command line of a test server."""
-    if "http" in options:  # a process that is dead once it was killed, so that its port is free
-        return [sys.executable, str(SERVER), json.dumps(options)]
-    return [sys.executable, "-IS", str(LAUNCHER), fork_server(), json.dumps(options)]
+    return [sys.executable, str(SERVER), json.dumps(options)]
+
+
+def piped(name: str, **options: Any) -> UpstreamSpec:
+    """A test server in a process of its own, over pipes."""
+    return UpstreamSpec(name, tuple(command(**options)), env=os.environ)
 
 
 def stdio(name: str, *, prefetch: tuple[str, ...] | None = None, **options: Any) -> UpstreamSpec:
-    """A test server over stdio."""
-    return UpstreamSpec(name, tuple(command(**options)), env=os.environ, prefetch=prefetch)
+    """A test server in this process, which ``open_stdio`` starts: importing the SDK takes 1 s."""
+    return UpstreamSpec(name, (HERE, json.dumps(options)), prefetch=prefetch)
+
+
+@asynccontextmanager
+async def open_stdio(parameters: StdioServerParameters, errors: Any) -> AsyncIterator[Any]:
+    """Stands in for the SDK's ``stdio_client``: starts servers of ``stdio`` in this process."""
+    if parameters.command != HERE:
+        async with stdio_client(parameters, errors) as streams:
+            yield streams
+        return
+    async with (
+        create_client_server_memory_streams() as (of_client, of_server),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(serve, json.loads(parameters.args[0]), of_server)
+        yield of_client
+        tasks.cancel_scope.cancel()
 
 
 def few(top_k: int = 2, **policy: Any) -> ToolPolicy:
@@ -100,8 +101,7 @@ async def gateway_client(
     **client: Any,
 ) -> AsyncIterator[tuple[Any, Any]]:
     """A gateway in this process before servers in theirs, and a client of it."""
-    chosen = GatewayOptions(policy=policy or few(), **(options or {}))
-    gateway = Gateway(model, specs, chosen)
+    gateway = Gateway(model, specs, policy or few(), **(options or {}))
     async with gateway.run(), client_of(gateway, mode=mode, **client) as connected:
         yield connected, gateway
 

@@ -1,8 +1,5 @@
 """A small MCP server for the tests: ``python server.py '{"tools": 100, …}'``.
 
-``python server.py --fork FD`` becomes such a server for each ``launcher.py`` that connects to the
-socket FD, as long as standard input is open.
-
 Keys of the JSON object on its command line:
     tools: how many tools named ``<prefix>tool_0`` …; each answers with its name and arguments.
     prefix: begins their names.
@@ -14,21 +11,15 @@ Keys of the JSON object on its command line:
     delay: seconds that every call takes.
     late: seconds before the server answers anything.
     pid: a file that the process writes its number to.
-    http: a port; serves streamable HTTP at ``/0/mcp`` instead of standard input and output.
-    mounts: a list of such objects, each served at ``/NUMBER/mcp`` of that port.
+    http: a port; serves streamable HTTP instead of standard input and output.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
-import signal
-import socket
 import sys
-import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +33,6 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 ANY = {"type": "object", "properties": {"id": {"type": "string"}}}
 SPECIAL = {
@@ -232,77 +221,25 @@ def build(options: dict[str, Any]) -> Server[Any]:
     return server
 
 
-async def serve_http(port: int, mounts: list[dict[str, Any]]) -> None:
-    """Serve each server at ``/NUMBER/mcp``."""
-    apps = [build(options).streamable_http_app(host="127.0.0.1") for options in mounts]
-
-    @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for part in apps:
-                await stack.enter_async_context(part.router.lifespan_context(part))
-            yield
-
-    routes = [Mount(f"/{number}", app=part) for number, part in enumerate(apps)]
-    app = Starlette(routes=routes, lifespan=lifespan)
-    config = uvicorn.Config(app, port=port, log_level="error")
-    await uvicorn.Server(config).serve()
-
-
-async def serve(options: dict[str, Any]) -> None:
-    """Serve until the client leaves."""
+async def serve(options: dict[str, Any], streams: Any = None) -> None:
+    """Serve until the client leaves: over streams, or standard input and output, or HTTP."""
     if "pid" in options:
         Path(options["pid"]).write_text(str(os.getpid()))
     await anyio.sleep(options.get("late", 0))
-    if "http" in options:
-        await serve_http(options["http"], options.get("mounts", [options]))
-        return
     server = build(options)
+    if "http" in options:
+        app = server.streamable_http_app(host="127.0.0.1")
+        config = uvicorn.Config(app, port=options["http"], log_level="error")
+        await uvicorn.Server(config).serve()
+        return
     changes = NotificationOptions(True, True, True)
     initial = server.create_initialization_options(changes)
-    async with stdio_server() as (read, write):
+    async with nullcontext(streams) if streams else stdio_server() as (read, write):
         if options.get("handshake", False):
             await serve_loop(server, read, write, lifespan_state={}, init_options=initial)
         else:
             await server.run(read, write, initial)
 
 
-def fork_servers(number: int) -> dict[str, Any] | None:
-    """Give back a launcher's options in a process of its own; None where none comes any more."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the servers
-    with socket.socket(fileno=number) as listener:
-        while select.select([listener, sys.stdin], [], [])[0] == [listener]:
-            launcher, _ = listener.accept()
-            if os.fork() == 0:
-                break
-            launcher.close()
-        else:
-            path = Path(listener.getsockname())
-            path.unlink()
-            path.parent.rmdir()
-            return None
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    message, streams, _, _ = socket.recv_fds(launcher, 1 << 16, 3)
-    for place, stream in enumerate(streams):
-        os.dup2(stream, place)
-        os.close(stream)
-
-    def end_together() -> None:
-        launcher.recv(1)
-        os._exit(1)
-
-    threading.Thread(target=end_together, daemon=True).start()
-    options: dict[str, Any] = json.loads(message)
-    return options
-
-
-def main(arguments: list[str]) -> None:
-    """Serve as the arguments say."""
-    forked = arguments[:1] == ["--fork"]
-    options = fork_servers(int(arguments[1])) if forked else json.loads(arguments[0])
-    if options is not None:
-        anyio.run(serve, options)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    anyio.run(serve, json.loads(sys.argv[1]))

@@ -26,6 +26,7 @@ from tests.gateway.helpers import (
     NAMES,
     command,
     free_port,
+    http_server,
     journal_of,
     names,
     text,
@@ -60,23 +61,26 @@ def is_running(number):
 
 @pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.slow), "auto"])
 async def test_a_client_starts_the_gateway_and_its_servers_and_calls_through_it(
-    folder, served, tmp_path, mode
+    folder, tmp_path, mode
 ):
     config, learned = tmp_path / "servers.json", tmp_path / "learned" / "demonstrations.jsonl"
     journal, pid = tmp_path / "journal", tmp_path / "pid"
     server, *rest = command(tools=30, names=NAMES, journal=str(journal), pid=str(pid))
     config.write_text(json.dumps({"mcpServers": {"c": {"command": server, "args": rest}}}))
     options = ["mcp", folder, "--top", 2, "--learn", learned, "--config", config]
-    servers = ["--", *command(prefix="a_", tools=1), "--", served["b"].url]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    servers = ["--", *command(prefix="a_", tools=1), "--", url]
     words = [*PROGRAM[1:], *map(str, options), *servers]
     long = "ü" * 1_000_000
     program = StdioServerParameters(command=PROGRAM[0], args=words, env=dict(os.environ))
-    async with Client(program, mode=mode) as client:
-        shown = await names(client)
-        result = await client.call_tool("tool_5", {"id": "7", "text": long}, meta=INTENT)
-        for tool in ("a_tool_0", "log"):
-            await client.call_tool(tool, {"id": "1"}, meta=INTENT)
-        after = await names(client)
+    with http_server(port, special=True):
+        async with Client(program, mode=mode) as client:
+            shown = await names(client)
+            result = await client.call_tool("tool_5", {"id": "7", "text": long}, meta=INTENT)
+            for tool in ("a_tool_0", "log"):
+                await client.call_tool(tool, {"id": "1"}, meta=INTENT)
+            after = await names(client)
     assert len(shown) == 2
     assert json.loads(text(result)) == {"tool": "tool_5", "id": "7", "text": long}
     assert {"tool_5", "a_tool_0", "log"} <= set(after)
@@ -88,12 +92,12 @@ async def test_a_client_starts_the_gateway_and_its_servers_and_calls_through_it(
 
 
 async def test_over_http_clients_with_the_key_have_a_list_each_and_ctrl_c_keeps_the_runs(
-    folder, served, tmp_path, monkeypatch
+    folder, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("DTDR_MCP_KEY", "open sesame")
     port, learned = free_port(), tmp_path / "demonstrations.jsonl"
     words = ["mcp", folder, "--http", str(port), "--top", "1", "--learn", learned]
-    process = start([*words, "--", served["full"].url])
+    process = start([*words, "--", *command(tools=30, names=NAMES)])
     try:
         wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
@@ -127,13 +131,13 @@ async def test_over_http_clients_with_the_key_have_a_list_each_and_ctrl_c_keeps_
 
 @pytest.mark.parametrize("over", ["pipes", pytest.param("http", marks=pytest.mark.slow)])
 async def test_a_gateway_that_is_terminated_keeps_the_runs_and_lines_that_are_no_messages_end_none(
-    folder, served, tmp_path, over
+    folder, tmp_path, over
 ):
     path = tmp_path / "demonstrations.jsonl"
     port = free_port()
     words = ["--http", str(port)] if over == "http" else []
     process: Any = start(
-        ["mcp", folder, *words, "--learn", path, "--", served["known"].url],
+        ["mcp", folder, *words, "--learn", path, "--", *command(names=NAMES)],
         stdin=subprocess.PIPE,
     )
     try:

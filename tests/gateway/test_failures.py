@@ -24,6 +24,7 @@ from tests.gateway.helpers import (
     http_server,
     journal_of,
     kill,
+    piped,
     stdio,
     text,
     until,
@@ -38,7 +39,7 @@ how_many = pytest.mark.parametrize("calls", [150, pytest.param(1_000, marks=pyte
 
 async def test_a_dead_server_takes_only_its_own_tools_away_and_comes_back(model, tmp_path):
     pid = tmp_path / "pid"
-    specs = [stdio("a", prefix="a_", tools=2), stdio("b", prefix="b_", tools=2, pid=str(pid))]
+    specs = [piped("a", prefix="a_", tools=2), piped("b", prefix="b_", tools=2, pid=str(pid))]
     async with gateway_client(model, specs) as (client, gateway):
         both = tuple(gateway.catalog)
         first = kill(pid)
@@ -54,6 +55,18 @@ async def test_a_dead_server_takes_only_its_own_tools_away_and_comes_back(model,
     assert alone == ("a_tool_0", "a_tool_1")
     assert not still.is_error
     assert not back.is_error
+
+
+async def test_an_http_server_that_dies_unasked_takes_its_tools_away(model, monkeypatch):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.PROBE_SECONDS", 0.2)
+    port = free_port()
+    with http_server(port, tools=2) as server:
+        specs = [UpstreamSpec("a", url=f"http://127.0.0.1:{port}/mcp")]
+        async with gateway_client(model, specs) as (_, gateway):
+            await anyio.sleep(0.5)
+            assert len(gateway.catalog) == 2
+            server.kill()
+            await until(lambda: not gateway.catalog)
 
 
 async def test_servers_that_are_late_or_cannot_be_started_keep_only_their_own_callers_waiting(
@@ -101,7 +114,7 @@ async def test_of_many_calls_over_a_kill_none_is_lost_and_none_is_made_twice(
 ):
     journals = {name: tmp_path / name for name in "abc"}
     specs = [
-        stdio(
+        piped(
             name,
             prefix=f"{name}_",
             tools=2,
@@ -128,8 +141,8 @@ async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(
     port = free_port()
     options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
     specs = [
-        stdio("a", prefix="a_", tools=2, journal=str(journals["a"]), delay=0.005),
-        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/0/mcp"),
+        piped("a", prefix="a_", tools=2, journal=str(journals["a"]), delay=0.005),
+        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/mcp"),
     ]
     with http_server(port, **options) as process, ExitStack() as stack:
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, mcp, number
 
 import dtdr
 from tests.conftest import PROJECT
@@ -28,37 +29,23 @@ server.run("stdio")
 """
 
 
-def message(session, second, identifier, server="", **content):
-    stamp = f"2026-03-01T{session // 60:02}:{session % 60:02}:{second:02}Z"
-    envelope = {"timestamp": stamp, "session_id": f"s{session}", "server": server}
-    return {**envelope, "message": {"jsonrpc": "2.0", "id": identifier, **content}}
-
-
 def sessions():
     """A raw log as a proxy writes it: no queries, mail work and file work in turns."""
-    listed = [
-        {"name": name, "description": text, "inputSchema": {"type": "object", "properties": {}}}
-        for name, text in NAMES.items()
-    ]
-    for number in range(SESSIONS):
-        token = f"token-{number}-{'ab'[number % 2]}7781"
-        if number % 2:
-            steps = [("open_file", {"name": f"q{number}.pdf"}), ("summarize_file", {"text": token})]
-        else:
-            steps = [
-                ("find_user", {"name": f"user {number}"}),
-                ("write_mail", {"to": token}),
-                ("send_mail", {"letter": f"letter-{number}-991"}),
+    for run in range(SESSIONS):
+        token = f"token-{run}-{'ab'[run % 2]}7781"
+        calls = [
+            Call("find_user", {"name": f"user {run}"}, token),
+            Call("write_mail", {"to": token}, f"letter-{run}-991"),
+            Call("send_mail", {"letter": f"letter-{run}-991"}, "sent"),
+        ]
+        if run % 2:
+            calls = [
+                Call("open_file", {"name": f"q{run}.pdf"}, token),
+                Call("summarize_file", {"text": token}, "short"),
             ]
-        yield message(number, 0, 0, method="initialize", params={})
-        yield message(number, 1, 1, method="tools/list")
-        yield message(number, 2, 1, result={"tools": listed})
-        for place, (tool, arguments) in enumerate(steps):
-            params = {"name": tool, "arguments": arguments}
-            output = (token, f"letter-{number}-991", "sent")[place]
-            content = [{"type": "text", "text": output}]
-            yield message(number, 10 + 2 * place, 2 + place, method="tools/call", params=params)
-            yield message(number, 11 + 2 * place, 2 + place, result={"content": content})
+        for record in mcp(number([Turn("", [[call] for call in calls])]), run=str(run)):
+            record.pop("query", None)
+            yield record
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from dtdr.agents.gateway import Gateway, GatewayOptions, serve_http
+from dtdr.agents.gateway import Gateway, serve_http
 from dtdr.agents.gateway.serve import LIMITS
 from dtdr.net.limits import Limits
 from dtdr.net.message_limits import BodyLimits, problem_of
@@ -30,7 +30,7 @@ HEAD = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\
 async def http_gateway(model, specs, limits=SMALL, gateway=None):
     """A gateway over HTTP in this process; yields its port."""
     port = free_port()
-    gateway = gateway or Gateway(model, specs, GatewayOptions(policy=few(20)))
+    gateway = gateway or Gateway(model, specs, few(20))
     async with anyio.create_task_group() as tasks:
 
         async def serve():
@@ -79,7 +79,7 @@ async def test_heads_bodies_and_idle_connections_have_limits(model, served):
 
 async def test_a_client_is_not_told_by_an_address_that_it_claims(model, served):
     """Else one of this machine could take another's place, which the gateway keeps by address."""
-    gateway = Gateway(model, [served["known"]], GatewayOptions(policy=few()))
+    gateway = Gateway(model, [served["known"]], few())
     async with http_gateway(model, [], gateway=gateway) as port:
         for address in ("192.0.2.1", "192.0.2.2"):
             async with httpx2.AsyncClient(headers={"X-Forwarded-For": address}) as http:

@@ -17,6 +17,10 @@ def call(tool, *, at, output=None, failed=False, **arguments):
     return TracedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
 
 
+def recording(path):
+    return {"recorder": Recorder(path)}
+
+
 def test_a_run_becomes_a_demonstration_with_references_and_failures(tmp_path):
     recorder = Recorder(tmp_path / "d.jsonl")
     found = call("find_user", at=1, name="Ann", output={"mail": "account-7788"})
@@ -63,9 +67,9 @@ async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path, caplog):
     (tmp_path / "d.jsonl").unlink()
     (tmp_path / "d.jsonl").mkdir()
 
-    for end in (recorder.work, recorder.close):
+    for _ in range(2):
         recorder.add([], [call("find_user", at=1)])
-        await end()
+    await recorder.close()
     assert caplog.text.count("could not record a run") == 2
 
 
@@ -77,11 +81,17 @@ async def test_runs_are_recorded_when_they_end_by_their_intent_or_searches_and_o
     async with gateway_client(model, [served["known"]]) as (client, _):
         await client.call_tool("open_file", {"id": "9"})
     assert list(tmp_path.iterdir()) == []
-    async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
+    async with gateway_client(model, [served["known"]], options=recording(path)) as (
+        client,
+        _,
+    ):
         for tool in ("open_file", "summarize_file"):
             await client.call_tool(tool, {"id": "9"}, meta={"dtdr/intent": "Shorten q3.pdf"})
         assert path.read_text() == ""
-    async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
+    async with gateway_client(model, [served["known"]], options=recording(path)) as (
+        client,
+        _,
+    ):
         await client.call_tool("search_tools", {"query": "shorten a text"})
         await client.call_tool("summarize_file", {})
 
@@ -108,7 +118,10 @@ async def test_a_long_run_is_cut_where_its_texts_take_too_much(
     path = tmp_path / "d.jsonl"
     rows = ["x" * 1_000] * 200
     monkeypatch.setattr("dtdr.agents.gateway.clients.MAX_RUN_CHARACTERS", 300_000)
-    async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
+    async with gateway_client(model, [served["known"]], options=recording(path)) as (
+        client,
+        _,
+    ):
         for _ in range(24):
             await client.call_tool("open_file", {"id": "1", "rows": rows})
 
@@ -117,35 +130,26 @@ async def test_a_long_run_is_cut_where_its_texts_take_too_much(
     assert path.stat().st_size < 24 * 31_000
 
 
-async def test_calls_are_passed_on_while_a_run_is_recorded(model, served, tmp_path, monkeypatch):
+async def test_calls_are_passed_on_while_a_run_is_recorded_and_late_runs_are_counted(
+    model, served, tmp_path, monkeypatch, caplog
+):
     may_end, has_begun = threading.Event(), threading.Event()
-    record = Recorder.record
 
     def wait(self, texts, calls):
         has_begun.set()
         assert may_end.wait(60)
-        return record(self, texts, calls)
 
     monkeypatch.setattr(Recorder, "record", wait)
-    options = {"learn": tmp_path / "d.jsonl"}
+    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
+    options = recording(tmp_path / "d.jsonl")
     async with gateway_client(model, [served["known"]], options=options) as (client, _):
         await client.call_tool("open_file", {"id": "1"}, meta={"dtdr/intent": "first"})
         meta = {"dtdr/intent": "second"}  # ends the first run, which is recorded meanwhile
         for number in range(20):
             await client.call_tool("find_user", {"id": str(number)}, meta=meta)
         await until(has_begun.is_set)
-        assert (tmp_path / "d.jsonl").read_text() == ""
-        may_end.set()
-
-    assert len(list(dtdr.read_demonstrations(tmp_path / "d.jsonl"))) == 2
-
-
-async def test_runs_that_there_is_no_time_to_record_are_counted(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
-    queue = Recorder(tmp_path / "d.jsonl")
-    queue.add(["late"], [call("find_user", at=1)])
-    await queue.close()
-    assert "1 runs were not recorded" in caplog.text
+    may_end.set()
+    assert "2 runs were not recorded" in caplog.text
 
 
 def test_half_a_line_spoils_no_other(tmp_path):

@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 import dtdr
-from dtdr.agents.gateway import Gateway, GatewayOptions
+from dtdr.agents.gateway import Gateway, Recorder
 from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.errors import InputError
-from tests.gateway.helpers import gateway_client, journal_of, stdio, text, until
+from tests.gateway.helpers import few, gateway_client, journal_of, stdio, text, until
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,7 @@ def spec(tmp_path, **options):
 
 INTENT = {"dtdr/intent": "please open budget.pdf, summarize it and mail it"}
 BUDGET = {"id": "budget.pdf"}
-OPTIONS = {"prefetch": PrefetchBounds(min_probability=0.5)}
+OPTIONS: dict[str, Any] = {"prefetch": PrefetchBounds(min_probability=0.5)}
 
 
 async def think(tmp_path, count):
@@ -141,7 +141,7 @@ async def test_another_client_s_write_makes_the_early_reads_of_its_server_alone_
 
 
 def test_a_mark_that_something_is_destroyed_makes_a_tool_unsafe(filling, tmp_path):
-    gateway: Any = Gateway(filling, [spec(tmp_path)], GatewayOptions(prefetch=PrefetchBounds()))
+    gateway: Any = Gateway(filling, [spec(tmp_path)], few(), **OPTIONS)
     gateway.upstreams["files"] = SimpleNamespace(is_up=True, spec=spec(tmp_path))
     hints = {"readOnlyHint": True, "destructiveHint": True}
     offered = [{"name": "open_file", "annotations": hints}, {"name": "send_mail"}]
@@ -196,7 +196,7 @@ async def test_a_mark_alone_gets_no_value_of_another_server_s_calls(
 async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learned(tmp_path):
     model = fit("break {}", lambda _: ("fail", None, None))
     learned = tmp_path / "learned.jsonl"
-    options = {**OPTIONS, "learn": learned}
+    options = {**OPTIONS, "recorder": Recorder(learned)}
     specs = [spec(tmp_path, prefetch=("fail",))]
     async with gateway_client(model, specs, options=options) as (client, gateway):
         await client.list_tools(meta={"dtdr/intent": "break budget.pdf"})
@@ -210,4 +210,4 @@ async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learne
 
 def test_a_model_without_arguments_is_refused(model, tmp_path):
     with pytest.raises(InputError, match="fitted without arguments"):
-        Gateway(model, [spec(tmp_path)], GatewayOptions(prefetch=PrefetchBounds()))
+        Gateway(model, [spec(tmp_path)], few(), prefetch=PrefetchBounds())

@@ -1,7 +1,6 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -69,32 +68,19 @@ async def test_the_hook_says_nothing_where_no_gateway_runs_and_only_its_own_clie
     await tell()
 
 
-async def test_every_gateway_of_the_client_gets_the_prompt_and_a_killed_one_leaves_nothing(home):
+async def test_every_gateway_of_the_client_gets_the_prompt_and_a_killed_one_leaves_nothing(
+    home, monkeypatch
+):
     place = Path(hook.folder())
     place.mkdir(mode=0o700, parents=True)
     killed = place / "1-999999999.sock"
     killed.write_text("old")
-    program = (
-        "import asyncio, sys\nfrom dtdr.agents.gateway.serve import listen_for_prompts\n"
-        "async def take(prompt): print(prompt, flush=True)\n"
-        "async def main():\n"
-        "    async with listen_for_prompts(take):\n"
-        "        print('ready', flush=True)\n"
-        "        await asyncio.to_thread(sys.stdin.read)\n"
-        "asyncio.run(main())\n"
-    )
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    gateways: list[Any] = [
-        subprocess.Popen([sys.executable, "-c", program], **pipes) for _ in range(2)
-    ]
-    try:
-        assert [process.stdout.readline() for process in gateways] == ["ready\n"] * 2
-        assert not killed.exists()
-        await tell(client=os.getpid())
-        assert [process.stdout.readline() for process in gateways] == [f"{PROMPT}\n"] * 2
-    finally:
-        for process in gateways:
-            process.communicate()
+    async with listening() as taken:
+        monkeypatch.setattr(os, "getpid", os.getppid)  # as another process
+        async with listening() as taken_too:
+            assert not killed.exists()
+            await tell()
+    assert taken == taken_too == [PROMPT]
 
 
 async def test_a_folder_that_others_can_read_is_not_used(home, caplog):

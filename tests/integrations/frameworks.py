@@ -186,9 +186,9 @@ def openai_agents_model(script):
         if calls:
             return [
                 ResponseFunctionToolCall(
-                    type="function_call", call_id=identifier, name=name, arguments="{}"
+                    type="function_call", call_id=id_, name=name, arguments=json.dumps(arguments)
                 )
-                for identifier, name, _ in calls
+                for id_, name, arguments in calls
             ]
         text = ResponseOutputText(type="output_text", text="There you are.", annotations=[])
         return [
@@ -254,48 +254,18 @@ def run_openai_agents(script, mask, turns, *, streamed=False, form="filtered", e
 
 def llama_index_model(script):
     """A model of LlamaIndex that is led by a script."""
-    from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, TextBlock
-    from llama_index.core.base.llms.types import ToolCallBlock as CallBlock
-    from llama_index.core.llms.function_calling import FunctionCallingLLM
-    from llama_index.core.llms.llm import ToolSelection
+    from llama_index.core.base.llms.types import ChatMessage, TextBlock, ToolCallBlock
+    from llama_index.core.llms.mock import MockFunctionCallingLLM
 
-    def refuse(self, *positional, **keywords):
-        raise NotImplementedError
+    def answer(messages, tools=(), **keywords):
+        calls = script.next_calls([tool.metadata.name for tool in tools])
+        blocks: list[Any] = [
+            ToolCallBlock(tool_call_id=identifier, tool_name=name, tool_kwargs=arguments)
+            for identifier, name, arguments in calls
+        ] or [TextBlock(text="There you are.")]
+        return ChatMessage(role="assistant", blocks=blocks)
 
-    class Scripted(FunctionCallingLLM):
-        @property
-        def metadata(self):
-            return LLMMetadata(is_function_calling_model=True, is_chat_model=True)
-
-        async def achat_with_tools(self, tools, **keywords):  # type: ignore[override]
-            calls = script.next_calls([tool.metadata.name for tool in tools])
-            blocks: list[Any] = [
-                CallBlock(tool_call_id=identifier, tool_name=name, tool_kwargs=arguments)
-                for identifier, name, arguments in calls
-            ] or [TextBlock(text="There you are.")]
-            return ChatResponse(message=ChatMessage(role="assistant", blocks=blocks))
-
-        async def astream_chat_with_tools(self, tools, **keywords):  # type: ignore[override]
-            async def stream():
-                yield await self.achat_with_tools(tools)
-
-            return stream()
-
-        def get_tool_calls_from_response(self, response, error_on_no_tool_call=True, **keywords):
-            return [
-                ToolSelection(
-                    tool_id=str(block.tool_call_id),
-                    tool_name=block.tool_name,
-                    tool_kwargs=block.tool_kwargs,  # type: ignore[arg-type]
-                )
-                for block in response.message.blocks
-                if isinstance(block, CallBlock)
-            ]
-
-        _prepare_chat_with_tools = chat = achat = complete = acomplete = refuse
-        stream_chat = astream_chat = stream_complete = astream_complete = refuse
-
-    return Scripted()
+    return MockFunctionCallingLLM(response_generator=answer, is_chat_model=True)
 
 
 def llama_index_tools(script, names=ALL):

@@ -158,9 +158,3 @@ def test_a_loop_that_reports_its_calls_is_refused_as_often_as_it_tries():
         run.call(HIDDEN, output=refusal, status="error")
     assert run.history == ()
     assert run.select(names).shown == mask().select(names, Transcript.of(QUERY)).shown
-
-
-def test_an_output_that_quotes_a_refusal_is_a_call():
-    answer = "The tool 'weather' cannot be used at this step."
-    run = mask().run(QUERY).call("read_file", output=answer)
-    assert run.history == ("read_file",)

@@ -17,9 +17,9 @@ from dtdr.evaluate.datasets import find_source
 RECORDS = {"huggingface": 7_546, "multimedia": 5_584, "dailylifeapis": 4_320}
 """Records of TaskBench's files."""
 
-TINYAGENT = (38_855, 1_019)
-"""Plans of the training and of the testing file, 39,874 in all; how they are shared out is a
-guess, since the paper gives their sum alone."""
+TINYAGENT = {"training_data": 38_855, "testing_data": 1_019}
+"""Plans of each file, 39,874 in all; how they are shared out is a guess, since the paper gives
+their sum alone."""
 
 TOPICS = ("budget", "holiday", "garden", "choir", "bakery", "museum", "marathon", "election")
 OUTCOME_OF = {
@@ -34,19 +34,26 @@ def write_hub(folder: Path, scale: int, *, seed: int = 0) -> None:
     rng = random.Random(seed)
     tinyagent = folder / "squeeze-ai-lab" / "TinyAgent-dataset"
     tinyagent.mkdir(parents=True)
-    for name, count in zip(("training_data", "testing_data"), TINYAGENT, strict=True):
-        records: dict[str, Any] = {
-            f"{rng.getrandbits(128):032x}": _tinyagent_record(rng)
-            for _ in range(max(4, count // scale))
-        }
-        if name == "training_data":
-            # A query that was never planned, as the hub has some.
-            records["no-plan"] = {"input": "x", "output": [{"type": "join"}]}
-        text = json.dumps(records, indent=1)
-        (tinyagent / f"{name}.json").write_text(text, encoding="utf-8")
+    for name, count in TINYAGENT.items():
+        number = max(4, count // scale)
+        records = {f"{rng.getrandbits(128):032x}": _tinyagent_record(rng) for _ in range(number)}
+        # A query that was never planned, as the hub has some.
+        records |= {f"no-plan-{name}": {"input": "x", "output": [{"type": "join"}]}}
+        (tinyagent / f"{name}.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
     for domain, count in RECORDS.items():
-        _write_taskbench(folder / "microsoft" / "Taskbench" / f"data_{domain}", domain, rng,
-                         max(20, count // scale))  # fmt: skip
+        is_daily = domain == "dailylifeapis"
+        names = [f"{verb}_{topic}" if is_daily else f"{verb.title()} {topic.title()}"
+                 for topic in TOPICS for verb in ("find", "make", "send")]  # fmt: skip
+        types: dict[str, Any] = {"input-type": ["text"], "output-type": ["text"]}
+        if is_daily:
+            types = {"parameters": [{"name": "item", "type": "string", "desc": "what"}]}
+        nodes = [{"id": name, "desc": f"It can {name.lower()}.", **types} for name in names]
+        rows = [_taskbench_record(n, names, is_daily, rng) for n in range(max(20, count // scale))]
+        rows.append({"id": "odd", "user_request": "no nodes"})
+        repository = folder / "microsoft" / "Taskbench" / f"data_{domain}"
+        repository.mkdir(parents=True)
+        (repository / "tool_desc.json").write_text(json.dumps({"nodes": nodes}))
+        (repository / "data.json").write_text("\n".join(map(json.dumps, rows)) + "\n")
 
 
 def _tinyagent_record(rng: random.Random) -> dict[str, Any]:
@@ -58,43 +65,18 @@ def _tinyagent_record(rng: random.Random) -> dict[str, Any]:
     for number, name in enumerate(names):
         arguments: list[Any] = [topic]
         if number and names[number - 1] in OUTCOME_OF:
-            arguments = [[f"${number}"]] if name != "summarize_pdf" else [f"${number}"]
-            arguments.append(f"About the {topic}: $20")
+            earlier = f"${number}"
+            arguments = [earlier if name == "summarize_pdf" else [earlier], f"About {topic}: $20"]
         plan.append({"tool_name": name, "tool_args": arguments})
-    plan.insert(rng.choice([len(plan), len(plan) - 1]), {"tool_name": "join", "tool_args": []})
-    raw = "x" * 200
+    plan.append({"tool_name": "join", "tool_args": []})
     return {
         "input": f"Question: {' then '.join(names).replace('_', ' ')} for the {topic}",
-        "output": [
-            {"type": "plan", "raw_input": raw, "raw_output": raw, "parsed_output": plan,
-             "id": "1", "index": 0},
-            {"type": "join", "raw_input": raw, "raw_output": raw, "parsed_output": [],
-             "id": "2", "index": 1},
-        ],
-        "closest_5_queries": ["a", "b"],
-    }  # fmt: skip
-
-
-def _write_taskbench(folder: Path, domain: str, rng: random.Random, count: int) -> None:
-    folder.mkdir(parents=True)
-    is_daily = domain == "dailylifeapis"
-    names = [f"{verb}_{topic}" if is_daily else f"{verb.title()} {topic.title()}"
-             for topic in TOPICS for verb in ("find", "make", "send")]  # fmt: skip
-    tools = [
-        {"id": name, "desc": f"It can {name.replace('_', ' ').lower()}.",
-         **({"parameters": [{"name": "item", "type": "string", "desc": "what"}]} if is_daily
-            else {"input-type": ["text"], "output-type": ["text"]})}
-        for name in names
-    ]  # fmt: skip
-    (folder / "tool_desc.json").write_text(json.dumps({"nodes": tools}))
-    rows = [_taskbench_record(str(number), names, is_daily, rng) for number in range(count)]
-    lines = [json.dumps(row) for row in rows]
-    lines.append(json.dumps({"id": "odd", "user_request": "no nodes"}))
-    (folder / "data.json").write_text("\n".join(lines) + "\n")
+        "output": [{"type": "plan", "parsed_output": plan}, {"type": "join", "parsed_output": []}],
+    }
 
 
 def _taskbench_record(
-    number: str, names: list[str], is_daily: bool, rng: random.Random
+    number: int, names: list[str], is_daily: bool, rng: random.Random
 ) -> dict[str, Any]:
     topic = rng.randrange(len(TOPICS))
     picked = names[3 * topic : 3 * topic + rng.choice([1, 2, 3, 3])]
@@ -103,39 +85,25 @@ def _taskbench_record(
         picked = [*picked, "Invented Tool"]
     nodes: list[dict[str, Any]] = []
     for index, name in enumerate(picked):
-        before = picked[index - 1] if index else ""
-        if is_daily:
-            value = "<node-0>" if index and oddity == 1 else TOPICS[topic]
-            nodes.append({"task": name, "arguments": [{"name": "item", "value": value}]})
-            continue
-        argument = f"{TOPICS[topic]}.txt"
+        value = f"{TOPICS[topic]}.txt"
         if index:
-            argument = [f"<node-{index - 1}>", f"<output_of_{before}>", before,
-                        f"<node-{index}>"][oddity % 4]  # fmt: skip
-        nodes.append({"task": name, "arguments": [argument]})
+            before = picked[index - 1]
+            value = [f"<node-{index - 1}>", f"<output_of_{before}>", before, f"<node-{index}>"][
+                oddity % 4
+            ]
+        arguments: list[Any] = [{"name": "item", "value": value}] if is_daily else [value]
+        nodes.append({"task": name, "arguments": arguments})
     links = [{"source": a, "target": b} for a, b in itertools.pairwise(picked)]
     if oddity == 2:
         links.append({"source": "Nowhere", "target": picked[0]})
-    keys = ("user_request", "task_steps", "task_nodes", "task_links")
-    if rng.random() < 0.3:
-        keys = ("instruction", "tool_steps", "tool_nodes", "tool_links")
-    steps = [f"Step {n}" for n in range(len(nodes))]
-    values = (
-        f"Please handle the {TOPICS[topic]}: {', '.join(picked).lower()}",
-        steps,
-        nodes,
-        links,
-    )
-    record = dict(zip(keys, values, strict=True))
     return {
-        "id": number, "seed": 1, "type": "chain", "n_tools": len(nodes),
+        "id": str(number),
+        "user_request": f"Please handle the {TOPICS[topic]}: {', '.join(picked).lower()}",
         # The hub keeps lists as JSON text.
-        **{key: record.get(key) if isinstance(record.get(key), str) or record.get(key) is None
-           else json.dumps(record[key])
-           for key in ("user_request", "task_steps", "task_nodes", "task_links",
-                       "instruction", "tool_steps", "tool_nodes", "tool_links")
-           if key in record},
-    }  # fmt: skip
+        "task_steps": json.dumps([f"Step {index}" for index in range(len(nodes))]),
+        "task_nodes": json.dumps(nodes),
+        "task_links": json.dumps(links),
+    }
 
 
 def fetch_from(folder: Path) -> Callable[..., str]:

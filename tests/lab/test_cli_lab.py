@@ -1,10 +1,9 @@
 import json
-import sys
 
 import pytest
 
 from dtdr.cli import run as command
-from tests.command_line import dtdr, is_one_sentence
+from tests.command_line import dtdr
 from tests.lab.labs import in_this_process, write_data
 
 CHEAP = ("--retriever", "random", "--retriever", "dr", "--seeds", "1", "--workers", "1")
@@ -87,39 +86,3 @@ def test_a_run_that_fails_makes_the_exit_code_1(here, ran, tmp_path):
     assert code == 1
     assert "no idea what to learn" in err
     assert "2 failed" in out
-
-
-def test_without_jinja_the_extra_is_named_before_anything_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert command(["lab", "run", "retrieval", "--quick", "--cache", str(tmp_path)]) != 0
-    assert "pip install 'dtdr[lab]'" in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["lab", "run"], "name a suite, or all"),
-        (["lab", "run", "retreival"], "unknown suite 'retreival'; choose one of"),
-        (["lab", "run", "retrieval", "--dataset", "tinyagents"], "unknown dataset 'tinyagents'"),
-        (["lab", "run", "retrieval", "--retriever", "dtdr-x"], "unknown retriever 'dtdr-x'"),
-        (["lab", "run", "retrieval", "--encoder", "bert"], "unknown encoder 'bert'"),
-        (["lab", "run", "downstream"], "asks an LLM"),
-        (["lab", "run", "retrieval", "--data", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
-        (["lab", "run", "mine.toml"], "cannot read mine.toml"),
-    ],
-)
-def test_misuse_is_one_sentence_and_exit_code_2(arguments, said, tmp_path, capsys):
-    cache = ["--cache", str(tmp_path)] if len(arguments) > 2 else []
-    code = command([*arguments, *cache])
-    err = capsys.readouterr().err
-    assert code == 2
-    assert is_one_sentence(err)
-    assert said in err
-
-
-def test_a_report_of_nothing_is_one_sentence(tmp_path, capsys):
-    code = command(["lab", "report", "--cache", str(tmp_path)])
-    err = capsys.readouterr().err
-    assert code == 2
-    assert is_one_sentence(err)

@@ -3,7 +3,6 @@ import pytest
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.harness import score_model
-from dtdr.evaluate.lab import fitting
 from dtdr.evaluate.lab.data import TrainTest, sample
 from dtdr.evaluate.lab.fitting import fit_retriever, make_retriever
 from dtdr.predict import create
@@ -56,26 +55,6 @@ def test_other_retrievers_rank_by_the_last_calls_alone(name, calls):
         history = item.plan.tools[: log.step[number]]
         ranking = retriever.rank(item.query, history[max(0, len(history) - calls) :])
         assert log.names[log.best[number]] == ranking.best
-
-
-def test_cells_that_ask_one_retriever_for_more_share_its_fit(monkeypatch):
-    monkeypatch.setattr(fitting, "_last", None)
-    fits = []
-    real = fitting.make_retriever
-
-    def counted(spec, *arguments):
-        fits.append(spec)
-        return real(spec, *arguments)
-
-    monkeypatch.setattr(fitting, "make_retriever", counted)
-    for more in ({}, {"history": 2}, {"kind": "prompts", "icl": "hard"}):
-        fit_retriever({**SPEC, **more}, DATA)
-    assert len(fits) == 1
-    fit_retriever({**SPEC, "seed": 4}, DATA)
-    assert len(fits) == 2
-    for history in (1, 2):  # dtdr-l learns cut histories
-        fit_retriever({**SPEC, "retriever": "dtdr-l", "history": history}, DATA)
-    assert len(fits) == 4
 
 
 def test_more_demonstrations_of_one_seed_contain_the_fewer():

@@ -3,7 +3,7 @@ from hypothesis import given
 
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.summary import against_best, mean_of, plan_means, summarize
-from dtdr.evaluate.metrics import Mean, mean_score
+from dtdr.evaluate.metrics import mean_score
 from dtdr.evaluate.statistics import Interval, holm, over_splits, paired_p_value
 from tests.runs import logs, make_log, make_step
 
@@ -26,26 +26,11 @@ def test_a_plan_that_is_held_out_twice_counts_with_its_mean():
     assert plan_means([summarize(first), summarize(second)], "mrr") == {"a": 0.75, "b": 0.5}
 
 
-def test_top1_is_counted_by_plan_length():
-    steps = [
-        make_step([0, 1, 2, 3, 4], ["alpha"], plan="a", plan_length=1),
-        make_step([1, 0, 2, 3, 4], ["alpha"], plan="b", plan_length=2),
-        make_step([1, 0, 2, 3, 4], ["beta"], plan="b", step=1, plan_length=2),
-    ]
-    assert summarize(make_log(steps)).top1_by_length == {
-        1: Mean(1.0, 1),
-        2: Mean(0.5, 2),
-    }
-
-
 def test_a_mean_over_splits_has_students_interval():
     found = over_splits([0.5, 0.6, 0.7])
     # t(.975, 2) = 4.3027, standard deviation .1
     assert found.value == pytest.approx(0.6)
     assert found.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, abs=1e-4)
-
-
-def test_two_splits_have_no_students_interval():
     assert over_splits([0.5, 0.5]) == Interval(0.5)
 
 

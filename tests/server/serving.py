@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 
 import dtdr
 from dtdr.net.limits import listen
-from dtdr.serve.server import Limits, Settings
+from dtdr.serve.server import Limits, Settings, create_app
 from dtdr.serve.server.launch import server
 from tests import small_data
 
@@ -44,6 +43,11 @@ class Served:
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
         return self.http.get(path, **options)
+
+    def connect(self) -> socket.socket:
+        """A connection, to send anything."""
+        url = httpx2.URL(self.url)
+        return socket.create_connection((url.host, int(url.port or 0)), timeout=60)
 
     def open_session(self, **given: Any) -> str:
         """The path of a new session."""
@@ -72,35 +76,21 @@ def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any
 @contextlib.contextmanager
 def serve(settings: Settings, **given: Any) -> Iterator[Served]:
     """Serve in a thread of this process."""
-    from dtdr.serve.server import create_app
-
     app = create_app(settings, **given)
-    with (
-        listen(settings.host, settings.port) as listener,
-        run_server(server(app).config, listener) as url,
-    ):
+    running = server(app)
+    with listen(settings.host, settings.port) as listener:
+        host, port = listener.getsockname()[:2]
+        url = httpx2.URL(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         served = Served(str(url), app)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
+        thread.start()
         try:
+            wait_until(lambda: running.started or not thread.is_alive())
             yield served
         finally:
             served.http.close()
-
-
-@contextlib.contextmanager
-def run_server(config: uvicorn.Config, listener: socket.socket) -> Iterator[httpx2.URL]:
-    """Run a server of its settings in a thread, on a socket that is bound here if it is not yet."""
-    if listener.getsockname()[1] == 0:
-        listener.bind(("127.0.0.1", 0))
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
-    thread.start()
-    host, port = listener.getsockname()[:2]
-    try:
-        wait_until(lambda: running.started or not thread.is_alive())
-        yield httpx2.URL(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    finally:
-        running.should_exit = True
-        thread.join(30)
+            running.should_exit = True
+            thread.join(30)
 
 
 @contextlib.contextmanager
@@ -167,6 +157,17 @@ def lose_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Even
     threading.Thread(target=accept, daemon=True).start()
     with listener:
         yield listener.getsockname()[1], lost
+
+
+def refused(answer: httpx2.Response, *statuses: int) -> str:
+    """The reason of a refusal, which must have one of the statuses."""
+    assert answer.status_code in statuses, answer.text
+    error = answer.json()["error"]
+    assert error["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "Traceback" not in answer.text
+    assert error["message"]
+    return error["message"]
 
 
 def is_ready(served: Served) -> bool:

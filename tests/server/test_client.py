@@ -10,7 +10,6 @@ import pytest
 
 import dtdr
 from dtdr.errors import InputError
-from dtdr.rankers.selection import Selection
 from dtdr.serve.client import InvalidRequestError, ServerError
 from dtdr.serve.server.keys import create_key
 from tests import small_data
@@ -42,11 +41,6 @@ def test_a_remote_ranking_reads_like_a_local_one(query, client, fitted):
 def test_bounds_and_batches_are_passed_on(client):
     assert len(client.rank(QUERY, top_k=2)) == 2
     assert len(client.rank(QUERY, threshold=0.999)) == 1
-    batch = client.rank_batch([QUERY, "Read the notes"], [["read_file"], []], top_k=1)
-    assert batch == [
-        client.rank(QUERY, ["read_file"], top_k=1),
-        client.rank("Read the notes", top_k=1),
-    ]
     with pytest.raises(InputError, match="2 queries but 1 histories"):
         client.rank_batch(["a", "b"], [[]])
 
@@ -71,15 +65,18 @@ def test_a_model_is_taught_with_demonstrations_or_their_json(learner):
         assert client.feedback(small_data.dataset(6).demonstrations).learned == 6
 
 
-def test_refusals_are_errors_that_say_why(client):
+def test_refusals_are_errors_that_say_why(client, served):
     with pytest.raises(InvalidRequestError, match="coverage") as caught:
         client.rank(QUERY, coverage=0.9)
     assert caught.value.status == 422
     assert caught.value.kind == "invalid_request"
     assert caught.value.request_id
     assert isinstance(caught.value, InputError)
-    with pytest.raises(ServerError, match="no model is named 'nope'") as missing:
-        client.rank(QUERY, model="nope")
+    with (
+        dtdr.Client(served.url, model="nope") as other,
+        pytest.raises(ServerError, match="no model is named 'nope'") as missing,
+    ):
+        other.rank(QUERY)
     assert missing.value.status == 404
     with pytest.raises(InputError, match="must be a list of calls"):
         client.rank(QUERY, "read_file")
@@ -194,7 +191,7 @@ def test_importing_dtdr_imports_no_http_library():
         dtdr.Clinet  # noqa: B018
 
 
-def test_a_transport_of_the_users_own_gets_a_selection_or_its_bounds():
+def test_a_transport_of_the_users_own_gets_the_bounds():
     seen = []
 
     def answer(request):
@@ -204,13 +201,11 @@ def test_a_transport_of_the_users_own_gets_a_selection_or_its_bounds():
     async def ask():
         transport = httpx2.MockTransport(answer)
         async with dtdr.AsyncClient("https://a.example", transport=transport) as client:
-            return await client.rank("half \ud800", selection=Selection(top_k=1, fallback=False))
+            return await client.rank("half \ud800", top_k=1, fallback=False)
 
     with dtdr.Client("https://a.example", transport=httpx2.MockTransport(answer)) as client:
         assert client.rank("half \ud800", top_k=1, fallback=False) == asyncio.run(ask())
-        with pytest.raises(InputError, match="give a selection or its bounds"):
-            client.rank(QUERY, selection=Selection(top_k=2), top_k=3)
         with pytest.raises(InputError, match="top_k is 0"):
             client.rank(QUERY, top_k=0)
-    body = {"query": "half \ud800", "history": [], "top_k": 1, "fallback": False}
+    body = {"query": "half \ud800", "history": [], "before": [], "top_k": 1, "fallback": False}
     assert seen == [("POST", "/v1/rank", body)] * 2

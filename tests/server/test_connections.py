@@ -10,14 +10,8 @@ import httpx2
 import pytest
 
 from tests.server import serving
-from tests.server.serving import Served
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-
-
-def connect(served: Served) -> socket.socket:
-    url = httpx2.URL(served.url)
-    return socket.create_connection((url.host, int(url.port or 0)), timeout=30)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -63,7 +57,7 @@ def test_a_head_that_does_not_end_is_refused_before_it_fills_memory(served):
     serving.wait_until(lambda: answered)
     sent = 0
     try:
-        with connect(served) as connection:
+        with served.connect() as connection:
             connection.sendall(HEAD + b"X-Large: ")
             with contextlib.suppress(OSError):
                 for _ in range(64):
@@ -81,7 +75,7 @@ def test_a_head_that_does_not_end_is_refused_before_it_fills_memory(served):
 def test_a_head_over_the_limit_is_refused_with_the_limit(strict, pieces):
     value = b"a" * 5_000
     step = len(value) // pieces
-    with connect(strict) as connection:
+    with strict.connect() as connection:
         connection.sendall(HEAD + b"X-Large: ")
         for start in range(0, len(value), step):
             connection.sendall(value[start : start + step])
@@ -94,7 +88,7 @@ def test_a_head_over_the_limit_is_refused_with_the_limit(strict, pieces):
 
 
 def test_a_head_below_the_limit_may_come_in_pieces(strict):
-    with connect(strict) as connection:
+    with strict.connect() as connection:
         for byte in HEAD + b"X-Much: " + b"a" * 3_000 + b"\r\n\r\n":
             connection.sendall(bytes([byte]))
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
@@ -102,7 +96,7 @@ def test_a_head_below_the_limit_may_come_in_pieces(strict):
 
 @pytest.mark.parametrize("before", [b"", HEAD + b"\r\n"])
 def test_a_head_that_comes_too_slowly_is_refused_with_the_limit(strict, before):
-    with connect(strict) as connection:
+    with strict.connect() as connection:
         if before:
             connection.sendall(before)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
@@ -114,7 +108,7 @@ def test_a_head_that_comes_too_slowly_is_refused_with_the_limit(strict, before):
 
 @pytest.mark.parametrize("before", [b"", HEAD + b"\r\n"])
 def test_a_connection_that_nobody_uses_is_closed(strict, before):
-    with connect(strict) as connection:
+    with strict.connect() as connection:
         connection.sendall(before)
         answer = read_all(connection)  # until the server closes
         assert answer.count(b"HTTP/1.1") == bool(before)
@@ -123,7 +117,7 @@ def test_a_connection_that_nobody_uses_is_closed(strict, before):
 @pytest.mark.parametrize(("path", "status"), [(b"/v1/rank", b"408"), (b"/v2", b"404")])
 def test_a_body_that_never_ends_is_answered_after_the_limit_read_or_not(strict, path, status):
     head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{"
-    with connect(strict) as connection:
+    with strict.connect() as connection:
         connection.sendall(head % path)
         assert read_all(connection).startswith(b"HTTP/1.1 " + status)
 
@@ -141,7 +135,7 @@ def test_a_client_that_does_not_read_is_dropped(strict):
 
 
 def test_a_refusal_never_stands_where_an_answer_is_expected(served):
-    with connect(served) as connection:
+    with served.connect() as connection:
         connection.sendall((HEAD + b"\r\n") * 50 + b"nonsense\r\n\r\n")
         answers = read_all(connection)
     assert answers.count(b"HTTP/1.1 400") <= 1
@@ -155,7 +149,7 @@ def test_requests_sent_at_once_are_answered_in_order_up_to_a_hundred(strict):
     for number, answered in ((100, 100), (2_000, 0)):
         sent = [request.format(n, "X-Request-Id: {n}\r\n") for n in range(number - 1)]
         sent.append(request.format("last", "Connection: close\r\n"))
-        with connect(strict) as connection:
+        with strict.connect() as connection:
             with contextlib.suppress(OSError):
                 connection.sendall("".join(sent).encode())
             answers = read_all(connection)
@@ -166,9 +160,9 @@ def test_requests_sent_at_once_are_answered_in_order_up_to_a_hundred(strict):
 def test_connections_that_only_wait_make_room_for_others(crowded):
     with contextlib.ExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(connect(crowded))
+            stack.enter_context(crowded.connect())
         for _ in range(5):
-            with connect(crowded) as connection:
+            with crowded.connect() as connection:
                 connection.sendall(HEAD + b"Connection: close\r\n\r\n")
                 assert read_all(connection).startswith(b"HTTP/1.1 200")
     assert crowded.metric('dtdr_refused_connections_total{reason="idle"}') >= 1
@@ -178,10 +172,10 @@ def test_more_connections_with_requests_under_way_than_the_limit_get_503(crowded
     body = b"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(3):
-            busy = stack.enter_context(connect(crowded))
+            busy = stack.enter_context(crowded.connect())
             busy.sendall(body.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
             assert busy.recv(100).startswith(b"HTTP/1.1 100")
-        with connect(crowded) as connection:
+        with crowded.connect() as connection:
             connection.sendall(HEAD + b"\r\n")
             answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 503")
@@ -194,7 +188,7 @@ def test_more_connections_with_requests_under_way_than_the_limit_get_503(crowded
 def test_what_is_not_http_is_refused_and_counted(fitted):
     with serving.serve(serving.settings(fitted)) as served:
         for _ in range(3):
-            with connect(served) as connection:
+            with served.connect() as connection:
                 connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
                 answer = read_all(connection)
             assert answer.startswith(b"HTTP/1.1 400")

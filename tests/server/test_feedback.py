@@ -16,12 +16,11 @@ import dtdr
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError, OutputError
-from dtdr.predict.model import Model
 from dtdr.serve.feedback import DuplicateError, FileLog
 from dtdr.serve.server import create_app
 from tests import small_data
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, refused
 
 DEMONSTRATION = {"query": QUERY, "calls": ["weather", "weather", "weather"]}
 
@@ -65,22 +64,15 @@ def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_
     vocabulary = ("read_file", "send_mail", "weather", "end")
     assert dtdr.fit(found, retriever="dr").vocabulary == vocabulary
     wrong = {**written, "id": "run-2", "time": "noon"}
-    refused = logging.post("/v1/feedback", {"demonstrations": [wrong]})
-    assert refused.status_code == 422
-    assert "the time 'noon' is not one" in refused.text
+    answer = logging.post("/v1/feedback", {"demonstrations": [wrong]})
+    assert "the time 'noon' is not one" in refused(answer, 422)
 
 
+SECRETS = {"place": "sk-proj-abcDEF123456", "password": "hunter2"}
 SECRET_FEEDBACK = {
     "id": "ann.lee@mail.example.org",
     "query": "Mail ann.lee@mail.example.org the weather",
-    "calls": [
-        {
-            "id": "1",
-            "tool": "weather",
-            "arguments": {"place": "sk-proj-abcDEF123456", "password": "hunter2"},
-            "output": "token ab12cd34ef",
-        }
-    ],
+    "calls": [{"id": "1", "tool": "weather", "arguments": SECRETS, "output": "token ab12cd34ef"}],
     "before": [{"role": "user", "content": "my key is ghp_0123456789abcdefghij"}],
 }
 
@@ -109,9 +101,7 @@ def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
         [DEMONSTRATION, demonstration],
         [{**DEMONSTRATION, "id": "new"}] * 2,
     ):
-        refused = logging.post("/v1/feedback", {"demonstrations": body})
-        assert refused.status_code == 409
-        assert "id" in refused.json()["error"]["message"]
+        assert "id" in refused(logging.post("/v1/feedback", {"demonstrations": body}), 409)
     bad = {"id": "new", "query": "q", "calls": ["end"]}
     assert logging.post("/v1/feedback", {"demonstrations": [bad]}).status_code == 422
     path = tmp_path / "feedback.jsonl"
@@ -177,9 +167,7 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning):
         ({"calls": ["a"], "links": [["1", "7"]]}, "demonstration 1: "),
     ):
         bodies = [DEMONSTRATION, {"query": "q", **wrong}]
-        refused = learning.post("/v1/feedback", {"demonstrations": bodies})
-        assert refused.status_code == 422
-        assert reason in refused.json()["error"]["message"]
+        assert reason in refused(learning.post("/v1/feedback", {"demonstrations": bodies}), 422)
     assert learning.post("/v1/rank", {"query": QUERY}).json() == before
 
 
@@ -231,35 +219,10 @@ def test_lines_are_read_once_they_are_kept(tmp_path, monkeypatch):
         assert len(reading.result(30)) == 1, "what was cut off again was never read"
 
 
-def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):
-    entered, release = threading.Event(), threading.Event()
-    original = Model.update_copy
-
-    def slow(self, demonstrations):
-        entered.set()
-        assert release.wait(30)
-        return original(self, demonstrations)
-
-    monkeypatch.setattr(Model, "update_copy", slow)
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        body = {"demonstrations": [DEMONSTRATION]}
-        pending = pool.submit(learning.http.post, "/v1/feedback", json=body)
-        assert entered.wait(30)
-        for _ in range(20):
-            assert learning.post("/v1/rank", {"query": QUERY}).status_code == 200
-        assert not pending.done()
-        release.set()
-        assert pending.result(30).json()["learned"] == 1
-
-
 def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
+    body = {"demonstrations": [DEMONSTRATION]}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        answers = list(
-            pool.map(
-                lambda _: learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}),
-                range(16),
-            )
-        )
+        answers = list(pool.map(lambda _: learning.post("/v1/feedback", body), range(16)))
     assert {answer.status_code for answer in answers} == {200}
     model = learning.service.models["mail"]
     assert model.current.retriever.training_.demonstrations == 6 + 16
@@ -269,9 +232,9 @@ def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
 def test_saving_never_overwrites_what_somebody_else_wrote(model):
     with serving.serve(serving.settings(model)) as served:
         serving.fit(model, retriever="dr")
-        refused = served.post("/v1/models/mail/save")
-        assert refused.status_code == 409
-        assert "was changed since it was loaded" in refused.json()["error"]["message"]
+        assert "was changed since it was loaded" in refused(
+            served.post("/v1/models/mail/save"), 409
+        )
         assert dtdr.load(model).name == "dr"
 
 

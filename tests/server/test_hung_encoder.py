@@ -5,7 +5,6 @@ import contextlib
 import json
 import secrets
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,11 +70,9 @@ def test_a_server_with_a_hung_encoder_stops_when_told_to(models, embeddings):
         serving.process(*given, "--quiet", "--limit", "ranking_seconds=600") as served,
     ):
         embeddings.works.clear()
-        url = httpx2.URL(served.url)
-        address = (url.host, int(url.port or 0))
         connections = []
         for _ in range(20):
-            connections.append(stack.enter_context(socket.create_connection(address, timeout=60)))
+            connections.append(stack.enter_context(served.connect()))
             connections[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b""
             while not answer.endswith(b"}"):

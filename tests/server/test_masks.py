@@ -11,41 +11,26 @@ from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.masks import MaskPolicy
 from tests import small_data
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, refused
 
+USER = {"role": "user", "content": QUERY}
+FUNCTION = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+ANSWER = {"role": "tool", "tool_call_id": "1", "content": "…"}
+DESCRIBED = [{"name": tool.name, "description": tool.description} for tool in small_data.TOOLS]
 OPENAI = {
-    "messages": [
-        {"role": "user", "content": QUERY},
-        {
-            "role": "assistant",
-            "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-            ],
-        },
-        {"role": "tool", "tool_call_id": "1", "content": "…"},
-    ],
-    "tools": [
-        {"type": "function", "function": {"name": tool.name, "description": tool.description}}
-        for tool in small_data.TOOLS
-    ],
+    "messages": [USER, {"role": "assistant", "tool_calls": [FUNCTION]}, ANSWER],
+    "tools": [{"type": "function", "function": tool} for tool in DESCRIBED],
     "temperature": 0.5,
 }
+USE = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "1", "content": "…"}
 ANTHROPIC = {
     "messages": [
-        {"role": "user", "content": QUERY},
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "1", "name": "weather", "input": {}}],
-        },
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "1", "content": "…"}],
-        },
+        USER,
+        {"role": "assistant", "content": [USE]},
+        {"role": "user", "content": [RESULT]},
     ],
-    "tools": [
-        {"name": tool.name, "description": tool.description, "input_schema": {"type": "object"}}
-        for tool in small_data.TOOLS
-    ],
+    "tools": [{**tool, "input_schema": {"type": "object"}} for tool in DESCRIBED],
     "max_tokens": 10,
 }
 
@@ -94,10 +79,10 @@ def test_what_a_policy_leaves_out_is_as_in_the_library():
 
 
 def test_more_tools_or_messages_than_the_limit_are_refused(fitted):
+    long = {"messages": [{"role": "user", "content": "a"}] * 5, "tools": []}
     with serving.serve(serving.settings(fitted, tools=5, history=1)) as served:
-        refused = served.post("/v1/mask/openai", {"request": OPENAI})
-        assert refused.status_code == 422
-        assert refused.json()["error"]["message"] == "6 tools were sent; the limit is 5"
-        body = {"messages": [{"role": "user", "content": "a"}] * 5, "tools": []}
-        refused = served.post("/v1/mask/anthropic", {"request": body})
-        assert refused.json()["error"]["message"] == "5 messages were sent; the limit is 4"
+        for path, body, said in (
+            ("openai", OPENAI, "6 tools were sent; the limit is 5"),
+            ("anthropic", long, "5 messages were sent; the limit is 4"),
+        ):
+            assert refused(served.post(f"/v1/mask/{path}", {"request": body}), 422) == said

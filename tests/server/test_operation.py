@@ -9,8 +9,9 @@ import pytest
 
 from dtdr.net.server_logs import JsonFormatter
 from tests.command_line import is_one_sentence
+from tests.helpers import collected_spans
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, refused
 
 
 def test_a_server_is_healthy_and_ready_until_it_stops(fitted):
@@ -18,9 +19,7 @@ def test_a_server_is_healthy_and_ready_until_it_stops(fitted):
         assert served.get("/healthz").json()["status"] == "ok"
         assert served.get("/readyz").json()["status"] == "ok"
         served.service.is_stopping = True
-        answer = served.get("/readyz")
-        assert answer.status_code == 503
-        assert answer.json()["error"]["message"] == "the server is stopping"
+        assert refused(served.get("/readyz"), 503) == "the server is stopping"
 
 
 def test_metrics_count_requests_by_route_and_never_by_what_clients_chose(fitted):
@@ -88,9 +87,12 @@ def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted,
             raise ZeroDivisionError(f"about {runs[0].query}")
 
         retriever.ranker.score_all = fail
-        answer = served.post("/v1/rank", {"query": "secret"}, headers={"x-request-id": "r-2"})
-        assert answer.status_code == 500
-        assert answer.json()["error"]["message"] == "the server failed; its log has the reason"
+        assert (
+            refused(
+                served.post("/v1/rank", {"query": "secret"}, headers={"x-request-id": "r-2"}), 500
+            )
+            == "the server failed; its log has the reason"
+        )
         del retriever.ranker.score_all
         assert served.post("/v1/rank", {"query": "secret"}).status_code == 200
     found = records(caplog)
@@ -105,20 +107,15 @@ def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted,
 def test_a_ranking_is_a_retrieval_span_of_the_callers_trace(fitted, monkeypatch, log_queries):
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    finished, provider = collected_spans()
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     with serving.serve(serving.settings(fitted, log_queries=log_queries)) as served:
         headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
         served.post("/v1/rank", {"query": QUERY, "history": ["a"], "top_k": 2}, headers=headers)
         session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
         served.post(f"/v1/sessions/{session}/rank", {})
-    spans = [span for span in exporter.get_finished_spans() if span.name == "retrieval mail"]
+    spans = [span for span in finished() if span.name == "retrieval mail"]
     assert len(spans) == 2
     attributes = dict(spans[0].attributes or {})
     assert attributes["gen_ai.operation.name"] == "retrieval"
@@ -159,7 +156,7 @@ def test_a_request_under_way_is_answered_before_the_server_stops(fitted):
             "POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
         )
-        with socket.create_connection((url.host, url.port), timeout=30) as slow:
+        with served.connect() as slow:
             slow.sendall(head.encode())
             # The server says so once it waits for the body.
             assert slow.recv(4_096).startswith(b"HTTP/1.1 100")

@@ -15,7 +15,7 @@ from dtdr.serve.server import create_app, models
 from dtdr.serve.server.keys import create_key, revoke_key
 from tests import small_data
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, refused
 
 
 def test_no_request_is_dropped_while_models_are_replaced(model):
@@ -77,9 +77,7 @@ def test_a_folder_that_cannot_be_read_leaves_the_model_as_it_was(model, name, ch
     with serving.serve(serving.settings(model)) as served:
         before = served.post("/v1/rank", {"query": QUERY}).json()
         replace(model / name, change((model / name).read_text("latin-1")))
-        refused = served.post("/v1/models/mail/reload")
-        assert refused.status_code == 503
-        assert reason in refused.json()["error"]["message"]
+        assert reason in refused(served.post("/v1/models/mail/reload"), 503)
         assert served.post("/v1/rank", {"query": QUERY}).json() == before
         assert reason in served.get("/v1/models/mail").json()["reload_error"]
         assert served.get("/readyz").status_code == 200
@@ -137,7 +135,7 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
         serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 1)
         assert served.metric('dtdr_failing{task="model mail"}', headers=headers) == 1
         revoke_key(keys, revoked.id)
-        serving.wait_until(lambda: len(served.service.keys.keys) == 1)
+        serving.wait_until(lambda: len(served.service.keys) == 1)
         serving.fit(other, retriever="dr")
         serving.wait_until(
             lambda: served.get("/v1/models/other", headers=headers).json().get("retriever") == "dr"
@@ -155,9 +153,9 @@ def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, m
             "_probabilities",
             lambda _, h: np.full((len(h), len(retriever.vocabulary)), np.nan),
         )
-        answer = served.post("/v1/rank", {"query": "an unusual query"})
-        assert answer.status_code == 503, answer.text
-        assert "probabilities that are not numbers" in answer.json()["error"]["message"]
+        assert "probabilities that are not numbers" in refused(
+            served.post("/v1/rank", {"query": "an unusual query"}), 503
+        )
 
 
 def test_a_folder_that_cannot_be_served_does_not_start(tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.model import Model
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server import actions, masks, model_routes, models
@@ -82,6 +83,7 @@ def test_a_short_step_is_ranked_at_once(planning, watch):
         ("session/calls", {}, ArgumentModel, "fill"),
         ("/v1/mask/openai", {"request": REQUEST}, masks, "ToolMask"),
         ("/v1/feedback", {"demonstrations": [TAUGHT]}, model_routes, "_record"),
+        ("/v1/feedback", {"demonstrations": [TAUGHT]}, Model, "update_copy"),
     ],
 )
 def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path, body, owner, name):

@@ -3,10 +3,20 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-VIEWS = ("runs", "run", "misses", "tools", "map", "why")
+AXE = Path(__file__).parents[2] / "studio" / "node_modules" / "axe-core" / "axe.min.js"
+MARKS = {
+    "runs": ".runs-table tbody tr",
+    "run": ".ranking li",
+    "misses": "section[aria-label='Confused tools'] tbody tr",
+    "tools": ".panel tbody tr",
+    "map": ".drawing a.node",
+    "why": ".panel table",
+}
+"""What each view shows when it is there."""
 
 
 class Browser:
@@ -23,8 +33,11 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def open(self, view: str, **parameters: Any) -> None:
-        """Load the page anew at a view; parameters that are not text are written as JSON."""
+    def open(self, view: str, mark: str = "", **parameters: Any) -> None:
+        """Load the page anew at a view, and wait for what it shows, or for another mark.
+
+        Parameters that are not text are written as JSON.
+        """
         texts = {
             name: value if isinstance(value, str) else json.dumps(value)
             for name, value in parameters.items()
@@ -32,9 +45,8 @@ class Browser:
         self.driver.get("about:blank")
         query = urlencode(texts, quote_via=quote)
         self.driver.get(f"{self.url}/studio#/{view}" + (f"?{query}" if query else ""))
-        self.wait(
-            lambda: self.run("return document.querySelector('main h1, main .empty') !== null")
-        )
+        # Misses of 2,000 tools rank thousands of steps first, and say how far that is.
+        self.wait(lambda: self.count(mark or MARKS[view]), seconds=180)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -90,9 +102,11 @@ class Browser:
         entries = self.driver.get_log("browser")
         return [item["message"] for item in entries if item["level"] == "SEVERE"]
 
-    def violations(self, axe: str) -> list[str]:
-        """What axe-core finds serious or critical."""
-        self.run(axe)
+    def violations(self) -> list[str]:
+        """What axe-core finds serious or critical, if it is installed."""
+        if not AXE.exists():
+            return []
+        self.run(AXE.read_text(encoding="utf-8"))
         script = """const done = arguments[0];
             axe.run(document, {resultTypes: ['violations']}).then((found) => done(found.violations
               .filter((item) => ['serious', 'critical'].includes(item.impact))

@@ -16,12 +16,11 @@ from dtdr.serve.server import Settings
 from dtdr.serve.studio.routes import Studio
 from tests.browser import chromium
 from tests.server import serving
-from tests.studio.browser import VIEWS, Browser
+from tests.studio.browser import MARKS, Browser
 
 pytestmark = pytest.mark.browser
 
 QUERY = "Send an email to Ann with the summary of q3.pdf"
-AXE = Path(__file__).parents[2] / "studio" / "node_modules" / "axe-core" / "axe.min.js"
 HOTEL = Path(__file__).parents[2] / "examples" / "hotel" / "openai-chat.jsonl"
 ODD = (
     "<img src=x onerror=\"document.title='hit'\">",
@@ -121,41 +120,29 @@ PARAMETERS = {
     "run": {"q": QUERY, "calls": ["get_email_address"]},
     "why": {"q": QUERY, "calls": ["get_email_address"]},
 }
-MARKS = {
-    "map": ".drawing a.node",
-    "run": ".ranking li",
-    "why": ".panel table",
-    "runs": ".runs-table tbody tr",
-    "misses": "section[aria-label='Confused tools'] tbody tr",
-    "tools": ".panel tbody tr",
-}
 
 
 # -- every view --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", MARKS)
 def test_each_view_on_a_real_model_fits_is_accessible_and_logs_no_error(browser, tinyagent, view):
     visit(browser, tinyagent)
     for width, dark in ((1440, False), (1024, True), (390, False)):
         browser.resize(width, dark=dark)
         browser.open(view, **PARAMETERS.get(view, {}))
-        browser.wait(lambda: browser.count(MARKS[view]))
         settle(browser)
         assert browser.overflow() <= 0
-        if AXE.exists():
-            assert browser.violations(AXE.read_text(encoding="utf-8")) == []
+        assert browser.violations() == []
     assert browser.errors() == []
     assert "Loading the studio" not in browser.text("body")
     assert browser.driver.title.lower().startswith(view)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", MARKS)
 def test_each_view_on_2000_tools(browser, many, view):
     visit(browser, many)
     browser.open(view, **PARAMETERS.get(view, {}))
-    # Misses rank thousands of steps among 2,000 tools first, and say how far that is.
-    browser.wait(lambda: browser.count(MARKS[view]), seconds=180)
     settle(browser)
     assert browser.errors() == []
     if view == "map":
@@ -163,25 +150,30 @@ def test_each_view_on_2000_tools(browser, many, view):
         assert 50 <= browser.count(".drawing a.node") <= 60
 
 
-# -- the map -----------------------------------------------------------------------------------
+# -- tools -------------------------------------------------------------------------------------
 
 
-def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tinyagent):
+def test_tools_and_the_map_lead_to_a_tools_neighbours_arguments_and_runs(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("map", text="no query holds this")
+    panel = "section[aria-label='Tool']"
+    browser.open("tools")
+    assert browser.count(".panel tbody tr") == 16
+    browser.find("input[type=search]").send_keys("zoom")
+    browser.wait(lambda: browser.count(".panel tbody tr") == 1)
+    browser.find(".panel tbody a").click()
+    browser.wait(lambda: "Before it" in browser.text(panel))
+    browser.open("map", ".empty", text="no query holds this")
     browser.wait(lambda: "No run matches" in browser.text("main"))
     browser.open("map", text="zoom")
-    browser.wait(lambda: browser.count(".drawing a.node"))
     assert "400 runs" not in browser.text("main")
     browser.open("map")
     browser.wait(lambda: "400 runs" in browser.text("main"))
     browser.find("a.node[aria-label^='get_email_address:']").click()
-    panel = "section[aria-label='Tool']"
     browser.wait(lambda: "Before it" in browser.text(panel))
     assert "get_email_address" in browser.driver.current_url
     assert "the query" in browser.text(panel)
     browser.button("Runs that call it").click()
-    browser.wait(lambda: browser.count(".runs-table tbody tr"))
+    browser.wait(lambda: browser.count(MARKS["runs"]))
     browser.find(".runs-table tbody a").click()
     browser.wait(lambda: browser.ranking())
     assert browser.run("return document.querySelector('#query').value")
@@ -195,17 +187,17 @@ def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tiny
 
 def test_a_story_from_a_query_to_a_shared_address(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("run")
+    browser.open("run", "#query")
     browser.find("#query").send_keys(QUERY)
-    browser.wait(lambda: browser.ranking())
-    for number in range(3):
-        browser.wait(lambda: browser.ranking() and browser.ranking()[0])
-        best = browser.ranking()[0]
+    rank = tinyagent.service.models["f"].current.retriever.rank
+    calls: list[str] = []
+    for _ in range(3):
+        best = rank(QUERY, calls).best
+        browser.wait(lambda best=best: browser.ranking()[:1] == [best])
         browser.button("Accept").click()
-        browser.wait(lambda count=number + 1: len(browser.calls()) == count)
-        assert browser.calls()[-1] == best
+        calls.append(best)
+        browser.wait(lambda: browser.calls() == calls)
     settle(browser)
-    calls = browser.calls()
     browser.button("Fork").click()
     browser.wait(lambda: browser.count(".fork") == 2)
     browser.wait(lambda: len(browser.ranking(1)) > 2)
@@ -229,10 +221,9 @@ def test_a_story_from_a_query_to_a_shared_address(browser, tinyagent):
     assert browser.errors() == []
 
 
-def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, odd):
+def test_an_output_counts_and_stays_as_it_is_typed_and_a_run_is_taught(browser, odd):
     visit(browser, odd)
     browser.open("run", q="Do 3 things", calls=[ODD[3]])
-    browser.wait(lambda: browser.ranking())
     browser.find(".trace summary").click()
     fields = browser.driver.find_elements("css selector", ".trace textarea")
     fields[1].send_keys('{"rooms":[]}')
@@ -246,31 +237,30 @@ def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, od
     fields[0].send_keys("[1]")
     browser.find("h1").click()
     browser.wait(lambda: "JSON object" in browser.text(".trace"))
+    generation = odd.service.models["mail"].current.generation
+    browser.open("run", q="Do 3 things", calls=[ODD[3], ODD[4]])
+    browser.button("Teach the model").click()
+    browser.wait(lambda: "Learned" in browser.text("main"))
+    assert odd.service.models["mail"].current.generation == generation + 1
 
 
 def test_a_recorded_run_can_be_taken_call_by_call(browser, tinyagent):
     visit(browser, tinyagent)
     record = tinyagent.post("/v1/studio/run", {"position": 3, "model": "f"}).json()
+    tools = [made["tool"] for made in record["calls"]]
+    button = ("xpath", "//button[contains(., 'recorded')]")
     browser.open("run", run="3")
-    for number, made in enumerate(record["calls"], start=1):
-        browser.wait(lambda: browser.ranking())
-        browser.wait(
-            lambda: browser.driver.find_elements("xpath", "//button[contains(., 'recorded')]")
-        )
+    for number in range(len(tools)):
+        browser.wait(lambda: browser.driver.find_elements(*button))
         browser.button("Take the recorded call").click()
-        browser.wait(lambda count=number: len(browser.calls()) == count)
-        assert browser.calls()[-1] == made["tool"]
-    browser.wait(
-        lambda: not browser.driver.find_elements("xpath", "//button[contains(., 'recorded')]")
-    )
-    browser.open("run", run="99999")
-    browser.wait(lambda: browser.count("[role=alert]"))
+        browser.wait(lambda number=number: browser.calls() == tools[: number + 1])
+    browser.wait(lambda: not browser.driver.find_elements(*button))
+    browser.open("run", "[role=alert]", run="99999")
 
 
-def test_rankings_are_the_librarys_and_policies_hide_tools(browser, tinyagent):
+def test_rankings_are_the_librarys_with_policies_arguments_and_chains(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("run", q=QUERY, calls=["get_email_address"])
-    browser.wait(lambda: browser.ranking())
     retriever = tinyagent.service.models["f"].current.retriever
     expected = retriever.rank(QUERY, ["get_email_address"]).tools[:12]
     assert browser.ranking() == ["" if name == "end" else name for name in expected]
@@ -279,20 +269,12 @@ def test_rankings_are_the_librarys_and_policies_hide_tools(browser, tinyagent):
     browser.wait(lambda: "of 16 tools are shown" in browser.text("div.cost"))
     browser.wait(lambda: browser.count(".ranking li.is-hidden") >= 8)
     assert "tokens" in browser.text("div.cost")
-
-
-def test_arguments_are_predicted_with_their_sources_marked(browser, tinyagent):
-    visit(browser, tinyagent)
-    browser.open("run", q='Find the email address of "Jennifer Park" and open the note "Plans"')
     panel = "section[aria-label='Predicted call']"
-    browser.wait(lambda: browser.count(f"{panel} tbody tr"))
+    query = 'Find the email address of "Jennifer Park" and open the note "Plans"'
+    browser.open("run", f"{panel} tbody tr", q=query)
     assert browser.count(f"{panel} mark")
     browser.button("Accept").click()
     browser.wait(lambda: "arguments known" in browser.text(".trace"))
-
-
-def test_dtdr_c_is_explained_by_its_chains(browser, tinyagent):
-    visit(browser, tinyagent)
     browser.open("why", q=QUERY, model="c")
     browser.wait(lambda: browser.count("section[aria-label='Chains'] tbody tr") == 5)
 
@@ -304,8 +286,7 @@ def test_the_studio_opens_on_runs_and_a_miss_leads_to_its_step(browser, tinyagen
     visit(browser, tinyagent)
     browser.driver.get("about:blank")
     browser.driver.get(f"{browser.url}/studio")
-    browser.wait(lambda: browser.count(".runs-table tbody tr") == 50)
-    assert "1 to 50 of 400 runs" in browser.text("main")
+    browser.wait(lambda: "1 to 50 of 400 runs" in browser.text("main"))
     browser.wait(lambda: " of " in browser.text(".runs-table tbody tr td:nth-child(4)"))
     browser.driver.find_element("xpath", "//label[contains(., 'Only runs')]/input").click()
     browser.wait(lambda: "of 400 runs" not in browser.text("main"))
@@ -325,20 +306,19 @@ def test_the_studio_opens_on_runs_and_a_miss_leads_to_its_step(browser, tinyagen
 def test_runs_are_filtered_sorted_and_paged(browser, many):
     visit(browser, many)
     browser.open("runs", sort="calls")
-    browser.wait(lambda: browser.count(".runs-table tbody tr") == 50)
+    assert browser.count(MARKS["runs"]) == 50
     most = int(browser.text(".runs-table tbody tr td:nth-child(2)"))
     browser.button("Next").click()
     browser.wait(lambda: "51 to 100 of 1,000 runs" in browser.text("main"))
     assert int(browser.text(".runs-table tbody tr td:nth-child(2)")) <= most
-    browser.open("runs", text="no query holds this")
+    browser.open("runs", ".empty", text="no query holds this")
     browser.wait(lambda: "No run matches" in browser.text("main"))
 
 
 def test_the_misses_are_those_of_the_library_and_open_in_the_run_view(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("misses")
     mistakes = "section[aria-label='The most confident mistakes'] tbody tr"
-    browser.wait(lambda: browser.count(mistakes))
+    browser.open("misses", mistakes)
     found = tinyagent.post("/v1/studio/misses", {"model": "f"}).json()
     assert browser.count(mistakes) == len(found["mistakes"])
     assert f"MRR {found['metrics']['mrr']:.3f}" in browser.text("main")
@@ -350,27 +330,15 @@ def test_the_misses_are_those_of_the_library_and_open_in_the_run_view(browser, t
     assert browser.text(".ranking .value") == probability
 
 
-def test_tools_are_listed_and_lead_to_the_map(browser, tinyagent):
-    visit(browser, tinyagent)
-    browser.open("tools")
-    browser.wait(lambda: browser.count(".panel tbody tr") == 16)
-    browser.find("input[type=search]").send_keys("zoom")
-    browser.wait(lambda: browser.count(".panel tbody tr") == 1)
-    browser.find(".panel tbody a").click()
-    browser.wait(lambda: "Before it" in browser.text("section[aria-label='Tool']"))
-
-
 # -- keys --------------------------------------------------------------------------------------
 
 
-def test_a_run_by_keyboard_alone(browser, tinyagent):
+def test_a_run_and_the_map_by_keyboard_alone(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("run")
-    browser.wait(lambda: browser.run("return document.activeElement.id") == "query")
+    browser.open("run", "#query:focus")
     browser.press(*QUERY)
-    expected = tinyagent.service.models["f"].current.retriever.rank(QUERY).tools
-    second = expected[1]
-    browser.wait(lambda: browser.ranking()[:2] == list(expected[:2]))
+    best, second, *_ = tinyagent.service.models["f"].current.retriever.rank(QUERY).tools
+    browser.wait(lambda: browser.ranking()[:2] == [best, second])
     browser.press("ESCAPE")
     browser.press("ARROW_DOWN")
     browser.wait(lambda: browser.text(".ranking [aria-selected=true] .name") == second)
@@ -385,18 +353,10 @@ def test_a_run_by_keyboard_alone(browser, tinyagent):
     browser.press("ENTER")
     browser.wait(lambda: len(browser.calls(1)) == 1)
     browser.press("c")
-    browser.wait(
-        lambda: browser.run("return document.querySelector('.fork').matches('.is-active')")
-    )
+    browser.wait(lambda: browser.count(".fork:first-child.is-active, .fork.is-active:has(~ .fork)"))
     browser.press("w")
     browser.wait(lambda: browser.text(".verdict"))
-    assert browser.errors() == []
-
-
-def test_everything_on_the_map_can_be_reached_by_tab(browser, tinyagent):
-    visit(browser, tinyagent)
     browser.open("map")
-    browser.wait(lambda: browser.count(".drawing a.node"))
     for _ in range(40):
         browser.press("TAB")
         if browser.run("return document.activeElement.matches('a.node')"):
@@ -404,11 +364,12 @@ def test_everything_on_the_map_can_be_reached_by_tab(browser, tinyagent):
     name = browser.run("return document.activeElement.getAttribute('aria-label')").split(":")[0]
     browser.press("ENTER")
     browser.wait(lambda: browser.text("section[aria-label='Tool'] h2") == name)
+    assert browser.errors() == []
 
 
 def test_colours_can_be_chosen(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("run")
+    browser.open("run", "#query")
     background = "return getComputedStyle(document.body).backgroundColor"
     light = browser.run(background)
     button = browser.find("header button")
@@ -429,20 +390,18 @@ def test_a_dropped_log_is_learned_from_and_shown_without_any_model(browser):
         visit(browser, served)
         browser.driver.get(f"{served.url}/")
         browser.wait(lambda: "Open a log" in browser.text("main"))
-        if AXE.exists():
-            assert browser.violations(AXE.read_text(encoding="utf-8")) == []
+        assert browser.violations() == []
         browser.find("input[type=file]").send_keys(str(HOTEL.resolve()))
         browser.wait(lambda: browser.count(".runs-table tbody tr"), seconds=120)
         browser.wait(lambda: "Learned from" in browser.text(".drop"))
         browser.open("misses", model="openai-chat")
-        browser.wait(lambda: browser.count(MARKS["misses"]), seconds=60)
         assert browser.errors() == []
 
 
 # -- what is not as usual ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", [*VIEWS[:2], *VIEWS[3:], "tool", "fork"])
+@pytest.mark.parametrize("view", ["runs", "run", "tools", "map", "why", "tool", "fork"])
 def test_odd_names_are_text_and_never_markup(browser, odd, view):
     visit(browser, odd)
     step = {"q": "Do <b>3</b> things", "calls": [ODD[1], ODD[2]]}
@@ -451,18 +410,15 @@ def test_odd_names_are_text_and_never_markup(browser, odd, view):
         browser.wait(lambda: ODD[0] in browser.text("section[aria-label='Tool']"))
     elif view == "map":
         browser.open("map")
-        browser.wait(lambda: browser.count(MARKS["map"]))
         offered = browser.run(
             "return [...document.querySelectorAll('main option')].map(o => o.text)"
         )
         assert "<s>0</s>" in offered
         assert DIGEST not in offered, "a digest says nothing as a filter"
     elif view == "fork":
-        browser.open("run", **step, fork=[ODD[4]], side="2")
-        browser.wait(lambda: browser.count("table tbody tr"))
+        browser.open("run", "table tbody tr", **step, fork=[ODD[4]], side="2")
     else:
         browser.open(view, **step)
-        browser.wait(lambda: browser.count(MARKS[view]))
     settle(browser)
     for width in (1280, 400):
         browser.resize(width)
@@ -472,14 +428,18 @@ def test_odd_names_are_text_and_never_markup(browser, odd, view):
     assert browser.errors() == []
 
 
-def test_addresses_that_hold_nonsense_do_no_harm(browser, odd):
+def test_addresses_that_hold_nonsense_or_the_end_of_a_run_do_no_harm(browser, odd):
     visit(browser, odd)
     browser.open("run", q="Do 3", calls="{]", fork='[1, null, {"tool": 3}]', side="9", before="x")
-    browser.wait(lambda: browser.ranking())
-    browser.open("nothing", model="nobody", q="Do 3")
-    browser.wait(lambda: browser.count("[role=alert]"))
-    browser.open("why", q="Do 3", tool="nobody")
-    browser.wait(lambda: browser.count("[role=alert]"))
+    browser.open("nothing", "[role=alert]", model="nobody", q="Do 3")
+    browser.open("why", "[role=alert]", q="Do 3", tool="nobody")
+    browser.errors()
+    browser.open("why", q="Do 1 things", calls=list(ODD[:3]), tool="end")
+    assert "nats" not in browser.text("main")
+    browser.find("nav a[href^='#/map']").click()
+    browser.wait(lambda: browser.count(MARKS["map"]))
+    assert browser.count("section[aria-label='Tool']") == 0, "the map shows all tools"
+    assert browser.errors() == []
 
 
 def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
@@ -489,7 +449,6 @@ def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
         visit(browser, served)
         port = int(served.url.rsplit(":", 1)[1])
         browser.open("run", q="Do 3 things")
-        browser.wait(lambda: browser.ranking())
         browser.button("Accept").click()
         browser.wait(lambda: len(browser.calls()) == 1)
         browser.wait(lambda: browser.ranking() and browser.ranking()[0])
@@ -505,40 +464,11 @@ def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     browser.errors()  # requests that failed while it was away
 
 
-def test_a_run_is_taught_only_where_that_is_allowed(browser, odd):
-    visit(browser, odd)
-    generation = odd.service.models["mail"].current.generation
-    browser.open("run", q="Do 3 things", calls=[ODD[3], ODD[4]])
-    browser.wait(lambda: browser.ranking())
-    browser.button("Teach the model").click()
-    browser.wait(lambda: "Learned" in browser.text("main"))
-    assert odd.service.models["mail"].current.generation == generation + 1
-
-
-# -- small things that users met ----------------------------------------------------------------
-
-
-def test_from_why_with_the_end_of_a_run_the_map_shows_all_tools(browser, odd):
-    visit(browser, odd)
-    browser.open("why", q="Do 1 things", calls=list(ODD[:3]), tool="end")
-    browser.wait(lambda: browser.count(".panel table"))
-    assert "nats" not in browser.text("main")
-    browser.find("nav a[href^='#/map']").click()
-    browser.wait(lambda: browser.count(".drawing a.node"))
-    assert browser.count("section[aria-label='Tool']") == 0
-    assert browser.errors() == []
-
-
 def test_a_phone_shows_the_best_tool_and_the_map_on_its_first_screen(browser, odd):
     visit(browser, odd)
     browser.resize(390, 844)
-    for view, mark in (
-        ("run", ".ranking li"),
-        ("map", ".drawing"),
-        ("runs", ".runs-table tbody tr"),
-    ):
+    for view, mark in (("run", MARKS["run"]), ("map", ".drawing"), ("runs", MARKS["runs"])):
         browser.open(view, q="Do 1 things")
-        browser.wait(lambda mark=mark: browser.count(mark))
         settle(browser)
         top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
         assert browser.run(top, mark) < 600, view

@@ -14,6 +14,7 @@ from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server import Settings
 from dtdr.serve.studio.routes import Studio
 from tests.server import serving
+from tests.server.serving import refused
 
 QUERY = "Mail Ann the summary of q3.pdf"
 
@@ -168,9 +169,7 @@ def test_shown_tools_are_those_of_the_policy(ask, model):
     ],
 )
 def test_refusals_are_one_sentence(studio, path, body, status):
-    response = studio.post(path, body)
-    assert response.status_code == status, response.text
-    assert response.json()["error"]["message"]
+    assert refused(studio.post(path, body), status)
 
 
 # -- who may ask -------------------------------------------------------------------------------
@@ -201,9 +200,7 @@ def test_a_studio_that_only_reads_changes_no_model(studio, folder):
         ("/v1/models/mail/save", None),
         ("/v1/models/mail/reload", None),
     ):
-        response = studio.post(path, body)
-        assert response.status_code == 403
-        assert "--learn" in response.json()["error"]["message"]
+        assert "--learn" in refused(studio.post(path, body), 403)
     assert studio.get("/v1/models/mail").json()["generation"] == 1
     assert (folder / "model" / "model.safetensors").read_bytes() == before
 

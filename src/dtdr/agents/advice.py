@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,9 +20,6 @@ from dtdr.errors import InputError, check_at_least
 from dtdr.predict.model import Model
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import count_tokens
-
-BATCH = 256
-"""Demonstrations that are ranked at once."""
 
 SMALLEST_PREFIX = 1024
 """Tokens of the shortest prefix that Anthropic and OpenAI cache."""
@@ -201,9 +198,12 @@ def advise(
     sizes = sizes or Sizes()
     costs = definition_costs(retriever, demonstrations, tools, sizes)
     counters = [_Counter(way, policy, sizes, costs) for way in WAYS]
-    for demonstration, rankings in rank_steps(retriever, demonstrations):
+    for item in demonstrations:
+        done = (item.plan.calls[:count] for count in range(len(item.plan) + 1))
+        runs = [as_run(item.query, calls, item.before, item.offered) for calls in done]
+        rankings = retriever.rank_batch(runs)
         for counter in counters:
-            counter.count(demonstration, rankings)
+            counter.count(item, rankings)
     return [counter.cost() for counter in counters]
 
 
@@ -334,19 +334,6 @@ class _Counter:
         tokens = count_tokens(load(names, 1)) if self._way.loaded == "referred" else 0
         tokens += sum(self._costs[name] for name in names)
         return Segment(("load", *names), tokens, mark=True)
-
-
-def rank_steps(
-    retriever: Model, demonstrations: Sequence[Demonstration]
-) -> Iterator[tuple[Demonstration, list[Ranking]]]:
-    """Each run with the rankings of its steps, the last for the end of its plan."""
-    for start in range(0, len(demonstrations), BATCH):
-        batch = demonstrations[start : start + BATCH]
-        steps = [(item, done) for item in batch for done in range(len(item.plan) + 1)]
-        runs = (as_run(i.query, i.plan.calls[:done], i.before, i.offered) for i, done in steps)
-        rankings = iter(retriever.rank_batch(list(runs)))
-        for item in batch:
-            yield item, [next(rankings) for _ in range(len(item.plan) + 1)]
 
 
 def _definition(tool: Tool) -> dict[str, Any]:

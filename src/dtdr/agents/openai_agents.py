@@ -126,10 +126,8 @@ def tool_name(tool: Tool) -> str | None:
     return tool.name if isinstance(tool, FunctionTool) else None
 
 
-def _definition(tool: Tool) -> dict[str, Any]:
+def _definition(tool: Any) -> dict[str, Any]:
     """What the model gets of a function tool."""
-    if not isinstance(tool, FunctionTool):
-        return {}
     schema = tool.params_json_schema
     return {"name": tool.name, "description": tool.description, "parameters": schema}
 

@@ -105,26 +105,27 @@ class ToolSelection:
 
     Attributes:
         names: the named tools that were available, in their order.
-        shown: those that are shown, in the same order; empty only if none was available.
-        reasons: for each shown tool: ``ranked``; else ``called``, ``always`` or ``unknown``, which
-            are shown whatever their rank; else ``kept`` from an earlier step by a sticky policy;
-            or ``open`` if everything is shown because ranking failed.
+        reasons: for each shown tool, in the same order: ``ranked``; else ``called``, ``always`` or
+            ``unknown``, which are shown whatever their rank; else ``kept`` from an earlier step by
+            a sticky policy; or ``open`` if everything is shown because ranking failed.
         weights: probabilities of the shown tools that the retriever knows, best first.
         failure: why everything is shown; empty if nothing failed.
-        changed: whether another set was shown at the step before; False at the first.
     """
 
     names: tuple[str, ...]
-    shown: tuple[str, ...]
     reasons: Mapping[str, Reason]
     weights: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
-    changed: bool = False
     _hidden: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         hidden = frozenset(name for name in self.names if name not in self.reasons)
         object.__setattr__(self, "_hidden", hidden)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The tools that are shown, in their order; empty only if none was available."""
+        return tuple(self.reasons)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -163,7 +164,6 @@ class ToolSelector:
     def __init__(self, policy: ToolPolicy | None = None, *, kept: Iterable[str] = ()) -> None:
         self.policy = policy or ToolPolicy()
         self.kept: tuple[str, ...] = tuple(kept)
-        self._shown: tuple[str, ...] | None = None
 
     def select(
         self,
@@ -203,12 +203,11 @@ class ToolSelector:
         shown.update(dict.fromkeys(kept.intersection(ranked), "ranked"))
         reasons = {name: shown[name] for name in names if name in shown}
         weights = {name: share for name, share in probability.items() if name in reasons}
-        return self._selection(names, reasons, weights)
+        return ToolSelection(tuple(names), reasons, weights)
 
     def show_all(self, names: Sequence[str], failure: str) -> ToolSelection:
         """Show everything, because ranking failed; the sticky set does not change."""
-        unique_names(names)
-        return self._selection(names, dict.fromkeys(names, "open"), {}, failure)
+        return ToolSelection(unique_names(names), dict.fromkeys(names, "open"), {}, failure)
 
     def _stick(
         self,
@@ -228,18 +227,6 @@ class ToolSelector:
             if not still or best > mass + self.policy.tolerance:
                 self.kept = ranked
         return frozenset(self.kept)
-
-    def _selection(
-        self,
-        names: Sequence[str],
-        reasons: Mapping[str, Reason],
-        weights: Mapping[str, float],
-        failure: str = "",
-    ) -> ToolSelection:
-        shown = tuple(reasons)
-        changed = self._shown is not None and set(self._shown) != set(shown)
-        self._shown = shown
-        return ToolSelection(tuple(names), shown, reasons, weights, failure, changed)
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:

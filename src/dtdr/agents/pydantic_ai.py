@@ -55,7 +55,7 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
         selection = await asyncio.to_thread(tools.select, mask, lambda: _conversation(context))
         if form == "filtered":
             return [tool for tool in definitions if selection.shows(tool.name)]
-        return [_set_deferred(tool, not selection.shows(tool.name)) for tool in definitions]
+        return [replace(tool, defer_loading=not selection.shows(tool.name)) for tool in definitions]
 
     return prepare
 
@@ -121,10 +121,6 @@ def _conversation(context: RunContext[Any]) -> Transcript:
     if conversation.turns or context.prompt is None:
         return conversation
     return Transcript.of(_text(context.prompt))
-
-
-def _set_deferred(tool: ToolDefinition, deferred: bool) -> ToolDefinition:
-    return tool if tool.defer_loading is deferred else replace(tool, defer_loading=deferred)
 
 
 def _text(content: str | Sequence[Any]) -> str:

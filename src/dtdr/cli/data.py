@@ -23,7 +23,7 @@ from dtdr.data.tools import unique_tools
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.download import download as fetch_set
-from dtdr.evaluate.datasets.source import Published, Source, find_file
+from dtdr.evaluate.datasets.source import Published, Source, canonical_name, find_file
 from dtdr.evaluate.datasets.statistics import Statistics, measure
 from dtdr.evaluate.datasets.synthetic import SOURCE
 
@@ -143,8 +143,16 @@ def _measure(source: str, bad: BadRecords | None, only_known_tools: bool) -> Sta
 
 
 def _is_file(source: str) -> bool:
-    """Whether a file, folder, pattern or URL is meant, and not a set or its ``module:function``."""
-    return Path(source).exists() or not re.fullmatch(r"[\w-]+|[\w.]+:\w+", source)
+    """Whether a file, folder, pattern or URL is meant, and not a set or its ``module:function``.
+
+    Raises:
+        InputError: a name is neither.
+    """
+    if Path(source).exists() or not re.fullmatch(r"[\w-]+|[\w.]+:\w+", source):
+        return True
+    if canonical_name(source) not in datasets.NAMES and datasets.find_own(source) is None:
+        raise InputError(f"{source} is neither a file nor a set; 'dtdr data list' shows the sets")
+    return False
 
 
 def _row(title: str, of: Statistics | Published) -> tuple[str, ...]:

@@ -68,8 +68,9 @@ def evaluate(
         retriever (NAME): Retriever to evaluate, or all (the default) for each that needs no LLM;
             repeatable.
         metric (NAME): Metric to show; repeatable. mrr, f1, top1, recall@k and hit@k accept any tool
-            whose inputs are ready. log_top1 and log_mrr accept only the tool that the log called
-            next. Default: all but hit@k, with k = 5.
+            whose inputs are ready. log_top1, log_mrr, tool_top1 and tool_recall@k accept only the
+            tool that the log called next; tool_ leaves out the ends of runs. Default: all but
+            hit@k and tool_, with k = 5.
         show (TABLE): Also show a table; repeatable. step, plan-length: the first --metric by step
             or plan length. calibration: whether probabilities match how often tools are right.
             calls, plans: how many calls or whole plans are right.

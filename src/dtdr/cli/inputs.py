@@ -19,7 +19,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.progress import track
 from dtdr.data.run import Run, as_run
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset, splits
 from dtdr.evaluate.datasets.splits import Split
@@ -195,8 +195,7 @@ def read_run(source: str) -> Run:
     try:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot read {source}: {reason}") from error
+        raise cannot_read(source, error) from error
     try:
         run = Run.from_dict(json.loads(content))
         Plan(tuple(run.calls), earlier=run.earlier)  # raises as a demonstration with these calls

@@ -76,7 +76,7 @@ def mcp(
         return
     if write:
         raise InputError("--write needs --setup; give --setup CLIENT as well")
-    from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, read_config
+    from dtdr.agents.gateway import Gateway, Pins, Recorder, parse_rest, read_config
     from dtdr.agents.policy import ToolPolicy
     from dtdr.agents.prefetch import PrefetchBounds
     from dtdr.api import load
@@ -90,16 +90,16 @@ def mcp(
         fallback=coverage is not None,
         sticky=sticky,  # type: ignore[arg-type]  # checked by ToolPolicy
     )
-    options = GatewayOptions(
-        policy=policy,
+    gateway = Gateway(
+        load(model),
+        specs,
+        policy,
         whole_run=whole_run,
-        learn=learn,
-        redact=redact,
-        outputs=outputs,
+        recorder=Recorder(learn, redact=redact, outputs=outputs) if learn else None,
         prefetch=PrefetchBounds() if prefetch else None,
-        pin=pin,
+        pins=Pins(pin),
     )
-    _serve(Gateway(load(model), specs, options), http)
+    _serve(gateway, http)
 
 
 def _set_up(client: str, *, write: bool) -> None:

@@ -29,7 +29,7 @@ RUN = Annotated[
         "--run",
         metavar="FILE",
         help="Read the query and the calls from this file, or from standard input (-). It has one "
-        'JSON object with "query", "before" and "calls", as in demonstrations.jsonl.',
+        'JSON object with "query", "before", "calls" and "offered", as in demonstrations.jsonl.',
     ),
 ]
 FORCE = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

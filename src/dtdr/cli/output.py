@@ -23,8 +23,6 @@ _NUMBER = re.compile(r"[\d.,%±()<+\- ]*\d[\d.,%±()<+\- ]*")
 
 def console() -> Console:
     """A rich console on standard output: as wide as the terminal, or 100 columns without one."""
-    from rich.console import Console
-
     unknown = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(width=WIDTH if unknown else None, highlight=False, soft_wrap=False)
 

@@ -10,6 +10,7 @@ from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
 from dtdr.cli.output import note, plural, print_json, print_table, printable, say, shorten
 from dtdr.data.calls import END, ToolCall
+from dtdr.data.run import Run
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.explanation import Explanation
@@ -71,19 +72,21 @@ def rank(
             }
         )
         return
-    _print(retriever, len(run.calls), shown)
+    _print(retriever, run, shown)
     if explanation is not None:
         _print_explanation(explanation)
 
 
-def _print(model: Model, calls: int, shown: Sequence[dict[str, Any]]) -> None:
+def _print(model: Model, run: Run, shown: Sequence[dict[str, Any]]) -> None:
     about = {tool.name: shorten(tool.description, 56) for tool in model.tools_}
     rows = [[item["tool"], item["probability"], about[item["tool"]]] for item in shown]
     headers = ["Next tool", "Probability"]
     if any(row[2] for row in rows):
         headers.append("What it does")
-    rest = len(set(model.vocabulary) - {END, *(item["tool"] for item in shown)})
-    caption = f"{model.name}, after {plural(calls, 'call')}; {plural(rest, 'more tool')} not shown"
+    known = set(model.vocabulary).intersection(run.offered or model.vocabulary)
+    rest = len(known - {END, *(item["tool"] for item in shown)})
+    calls = plural(len(run.calls), "call")
+    caption = f"{model.name}, after {calls}; {plural(rest, 'more tool')} not shown"
     rows = [row[: len(headers)] for row in rows]
     print_table(headers, rows, caption=caption if rest else "")
 
@@ -104,7 +107,7 @@ def _print_explanation(why: Explanation) -> None:
                 (
                     item.block,
                     item.about,
-                    f"{item.adds:+.2f}",
+                    f"{item.adds:+z.2f}".replace("+0.00", "0.00"),
                     item.probability_without,
                     shorten(item.best_without, _NAME),
                 )

@@ -17,7 +17,7 @@ from dtdr.data.files import replace_file
 from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
 from dtdr.data.shards import Shard, find_shards
 from dtdr.data.tools import Tool, unique_tools
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError, OutputError, cannot_read
 
 
 class SeenIds:
@@ -214,7 +214,7 @@ def read_tools(path: str | Path) -> tuple[Tool, ...]:
     try:
         value = json.loads(Path(path).read_bytes())
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({json_codec.explain(error)})") from error
     if isinstance(value, dict) and isinstance(value.get("tools"), list):

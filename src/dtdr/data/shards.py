@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from dtdr.errors import DtdrError, InputError, MissingExtraError
+from dtdr.errors import DtdrError, InputError, MissingExtraError, cannot_read
 
 SUFFIXES = (".jsonl", ".parquet")
 """Files of a folder that contain demonstrations."""
@@ -113,8 +113,7 @@ def local_shard(name: str, path: Path | None = None) -> Shard:
                 f"cannot read {name}: the compressed data is damaged or cut off"
             ) from error
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(f"cannot read {name}: {reason}") from error
+            raise cannot_read(name, error) from error
 
     return Shard(name, open_file)
 

@@ -41,6 +41,7 @@ class NextCalls(Record):
         end_ece: expected calibration error of that probability.
         ece: that of ``Ranking.confidence``; None if the log has none.
         causes: share of all steps, by the keys of ``CAUSES``.
+        new_tools: share of all steps whose next tool no training run calls.
     """
 
     log_top1: float
@@ -50,6 +51,7 @@ class NextCalls(Record):
     end_ece: float
     ece: float | None
     causes: Mapping[str, float]
+    new_tools: float
 
 
 def score_next_calls(log: RunLog) -> NextCalls:
@@ -68,6 +70,7 @@ def score_next_calls(log: RunLog) -> NextCalls:
         calibration_error(log.end_probability, ends),
         calibration_error(log.confidence[known], hit_at(1)(log)[known]) if known.any() else None,
         {cause: found[cause] / max(1, len(log)) for cause in CAUSES},
+        mean(log.is_new.tolist()),
     )
 
 
@@ -114,6 +117,11 @@ class Agreement(Record):
     known: float
     other_run: float
     model: float
+
+    @property
+    def ratio(self) -> float:
+        """How much of what another run would tell the ranking has."""
+        return self.model / self.other_run
 
 
 def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement | None:
@@ -175,20 +183,22 @@ def next_call_tables(
         "End AUROC": "end_auroc",
     }
     has_others = any(agreements for _, _, agreements in methods)
-    others = {"Other run": "other_run", "Here": "model"} if has_others else {}
+    others = {"Other run": "other_run", "Here": "model", "Ratio": "ratio"} if has_others else {}
     rows = [
         [name, *_means(scores, columns.values()), *_means(agreements, others.values())]
         for name, scores, agreements in methods
     ]
+    new_tools = mean(one.new_tools for one in methods[0][1])
     caption = (
-        "Tool: of the steps where the log made a call, the end set aside. End: how well its "
-        "probability\ntells where the log ends."
+        f"At {new_tools:.1%} of the steps, the log called a tool that no training run calls. Tool: "
+        "of the steps where the log made a call, the end set aside. End: how well its probability "
+        "tells where the log ends."
     )
     for other in [one for _, _, agreements in methods for one in agreements][:1]:
         caption += (
             f"\nOther run: at {other.known:.0%} of the steps, another run of the same task had "
-            "made the same calls; how often\nits next call is right; here: the best tool at these "
-            "steps."
+            "made the same calls; how often its next call is right; here: the best tool at these "
+            "steps; ratio: here by other run."
         )
     about = f", {title}" if title else ""
     ranked = Table(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file
-from dtdr.errors import InputError, other_version
+from dtdr.errors import InputError, cannot_read, other_version
 from dtdr.evaluate.run_log import COLUMNS, DIGITS, Column, RunHeader, RunLog
 
 FORMAT = "dtdr-run"
@@ -68,7 +68,7 @@ def read_run_log(path: str | Path) -> RunLog:
     try:
         content = read_regular_file(path, _LARGEST_FILE)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
     if not content.startswith(b"PK"):
         raise InputError(
             f"{path}: this is not a dtdr run log; write one with: dtdr evaluate --runs FOLDER"

@@ -55,7 +55,7 @@ class MCP(TraceFormat):
 
     name: ClassVar[str] = "mcp"
     title: ClassVar[str] = "MCP JSON-RPC session logs"
-    default_query: ClassVar[str] = "(the log holds no query)"
+    default_query: ClassVar[str] = "(no query in the log)"
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:

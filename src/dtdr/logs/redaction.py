@@ -39,7 +39,7 @@ _IS_JSON = re.compile(r"\s*+[\[{\"]")
 
 
 class Redactor:
-    """Replaces secrets in texts and JSON values, and counts replacements by rule.
+    """Replaces secrets in texts and JSON values, by rule and by the names of fields; counts both.
 
     It searches ``MAX_TEXT`` characters of a text and ``MAX_VALUE`` of a value. ``[long-text]``
     replaces the rest.
@@ -47,7 +47,6 @@ class Redactor:
 
     def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
         self.rules = tuple(rules)
-        self._by_field = any(rule.name == "secret" for rule in rules)
         self.counts: Counter[str] = Counter()
         self._clean: set[str] = set()
         self._left = 0  # characters that may still be searched in one call
@@ -69,7 +68,7 @@ class Redactor:
     def _search(self, text: str, field: str) -> str:
         before, small = text, text.lower()
         hinted = HINTS.search(small) is not None
-        if hinted and self._by_field and _IS_JSON.match(text) and _has_secret_name(text):
+        if hinted and _IS_JSON.match(text) and _has_secret_name(text):
             text = self._decoded(text)
         for rule in self.rules:
             if hinted if rule.hints is HINTS else rule.hints.search(small):
@@ -120,7 +119,7 @@ class Redactor:
         if isinstance(value, dict):
             if is_reference(value):
                 return self._reference(value)
-            fields = _fields(value) if self._by_field else {}
+            fields = _fields(value)
             scrubbed: dict[str, Any] = {}
             for key, item in value.items():
                 if self._left <= 0:
@@ -135,8 +134,7 @@ class Redactor:
                 if self._left <= 0:
                     items.append(self._mark_long())
                     break
-                found = _after(value, len(items)) if self._by_field else Secrecy.NONE
-                items.append(self._under(found, item))
+                items.append(self._under(_after(value, len(items)), item))
             return items
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**11:
             text = self._text(str(value))
@@ -144,8 +142,6 @@ class Redactor:
         return value
 
     def _secrecy(self, key: str, value: Any, fields: Mapping[str, Secrecy]) -> Secrecy:
-        if not self._by_field:
-            return Secrecy.NONE
         if isinstance(value, str) and key.casefold() == "pass":
             return Secrecy.SURE
         return max(secrecy(_PLACEHOLDER.sub("", key)), fields.get(key, Secrecy.NONE))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 from dtdr.logs.secret_names import KNOWN, PATTERNS, TELLING, Secrecy, is_random, secrecy
 
 Match = re.Match[str]
@@ -258,7 +258,7 @@ def read_rules(path: str | Path) -> tuple[Rule, ...]:
         text = path.read_text(encoding="utf-8")
         value = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
     except ValueError as error:
         raise InputError(f"{path} is neither JSON nor (as .toml) TOML: {error}") from error
     if not isinstance(value, dict) or not value:

@@ -158,10 +158,6 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         """Answer what has arrived, and close."""
         self.loop.call_later(_LAST_SECONDS, super().shutdown)
 
-    def timeout_keep_alive_handler(self) -> None:
-        """End an idle connection."""
-        self.end()
-
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._refuse(400, "this is not an HTTP request that can be read", "malformed")

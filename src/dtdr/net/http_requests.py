@@ -79,7 +79,7 @@ class Request:
     """One request.
 
     Attributes:
-        body: sent as JSON; None sends no body.
+        body: sent as JSON, any collection in it as a list; None sends no body.
         seconds: for one try, from connecting to the last byte.
         is_repeatable: whether sending twice does no more than sending once.
         largest: bytes of an answer; a longer one is not read to its end.
@@ -225,11 +225,12 @@ class Transport:
         if self._process != os.getpid():  # a forked child must not share its parent's sockets
             self._client = httpx2.AsyncClient(**self._options)
             self._process = os.getpid()
+        # As ASCII, which can represent any text, half surrogate pairs included.
+        text = "" if request.body is None else json.dumps(request.body, default=list)
         stream = self._client.stream(
             request.method,
             request.url,
-            # As ASCII, which can represent any text, half surrogate pairs included.
-            content=None if request.body is None else json.dumps(request.body).encode(),
+            content=text.encode() or None,
             # Not compressed: a small answer could unfold to gigabytes.
             headers={**request.headers, "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(seconds, connect=_CONNECT_SHARE * seconds),

@@ -52,14 +52,10 @@ class BodyLimits:
             answer = JSONResponse(content, error.status_code, {"connection": "close"})
             await answer(scope, receive, send)
             return
-        is_given = False
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_body() -> Message:
-            nonlocal is_given
-            if is_given:
-                return await receive()
-            is_given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return whole.pop() if whole else await receive()
 
         await self._app(scope, receive_body, send)
 

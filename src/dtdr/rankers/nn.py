@@ -20,6 +20,10 @@ _CHUNK = 32_768
 matrix of TRAJECT-Bench (20,417 terms, 382 tools) went twelve times through memory."""
 
 
+_RULED_OUT = np.float32(-1e4)
+"""Logit of an output that is not possible."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowGradient:
     """The gradient of a matrix of which only some rows are not zero.
@@ -207,6 +211,7 @@ def fit_softmax(
     outputs: int,
     *,
     shared: csr_array | None = None,
+    absent: npt.NDArray[np.bool_] | None = None,
     smoothing: float,
     epochs: int,
     batch_size: int,
@@ -226,6 +231,7 @@ def fit_softmax(
         owner: shape (steps,), sorted: the plan of each; every plan has steps.
         outputs: how many there are.
         shared: shape (plans, b): inputs that all steps of a plan have in common.
+        absent: shape (plans, outputs): outputs that no step of a plan can have.
         smoothing: share of the target that all outputs have alike.
         epochs: passes over the plans.
         batch_size: plans a step of Adam.
@@ -266,7 +272,12 @@ def fit_softmax(
         logits = part @ own_weights
         logits += (plans @ common_weights).take(of_plan, axis=0)
         expected: Matrix = targets[rows].toarray()
-        expected += np.float32(smoothing / outputs)
+        if absent is None:
+            expected += np.float32(smoothing / outputs)
+        else:
+            ruled_out = absent[chosen].take(of_plan, axis=0) & (expected == 0)
+            logits[ruled_out] = _RULED_OUT
+            expected += np.where(ruled_out, 0, np.float32(smoothing / outputs))
         _, error = softmax_cross_entropy(logits, expected)
         found: dict[str, Matrix | RowGradient] = {"steps": linear_gradient(part, error)}
         if shared is not None:

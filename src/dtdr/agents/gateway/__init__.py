@@ -12,20 +12,18 @@ from dtdr.errors import MissingExtraError
 if find_spec("mcp") is None or find_spec("mcp_types") is None:
     raise MissingExtraError("the MCP gateway", "mcp", "mcp")
 
-from dtdr.agents.gateway.config import (
-    GatewayOptions,
-    UpstreamSpec,
-    parse_rest,
-    read_config,
-)
+from dtdr.agents.gateway.config import UpstreamSpec, parse_rest, read_config
 from dtdr.agents.gateway.gateway import Gateway
+from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.serve import serve_http, serve_stdio
 from dtdr.agents.gateway.server import GatewayServer
 
 __all__ = [
     "Gateway",
-    "GatewayOptions",
     "GatewayServer",
+    "Pins",
+    "Recorder",
     "UpstreamSpec",
     "parse_rest",
     "read_config",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -81,18 +81,20 @@ class Names:
     def assign(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """``(name, upstream, definition)`` of everything that upstreams offer, each once."""
+        """``(name, upstream, definition)`` of everything that upstreams offer, each once.
+
+        Every definition has its upstream's name of it under ``name``.
+        """
         listed = [
-            (upstream, str(definition.get("name", "")), definition)
+            (upstream, definition)
             for upstream, definitions in offers.items()
             for definition in definitions
-            if definition.get("name")
         ]
-        for upstream, raw_name, _ in listed:
-            self._offers.setdefault(raw_name, set()).add(upstream)
+        for upstream, definition in listed:
+            self._offers.setdefault(definition["name"], set()).add(upstream)
         assigned: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
-        for upstream, raw_name, definition in listed:
-            name = self.name_of(upstream, raw_name)
+        for upstream, definition in listed:
+            name = self.name_of(upstream, definition["name"])
             assigned.setdefault(name, (name, upstream, definition))
         return list(assigned.values())
 
@@ -123,29 +125,24 @@ class Names:
         return raw_name not in self._reserved and not raw_name.startswith(self._prefixes)
 
 
-class Catalog(Names, Mapping[str, CatalogTool]):
+class Catalog(dict[str, CatalogTool]):
     """The tools that can be called now, by name, in the order of the upstreams.
 
     Args:
         is_known: whether the model knows a tool of that name.
-        names: see ``Names``.
+        names: of the tools that were ever offered.
+
+    Attributes:
+        by_model_name: names of the tools by their name in the model: several if upstreams share a
+            name.
     """
 
-    def __init__(self, is_known: Callable[[str], bool], *names: Any, **more: Any) -> None:
-        super().__init__(*names, **more)
+    def __init__(self, is_known: Callable[[str], bool], names: Names) -> None:
+        super().__init__()
+        self.names = names
+        self.by_model_name: dict[str, list[str]] = {}
         self._is_known = is_known
-        self._by_name: dict[str, CatalogTool] = {}
-        self._by_model_name: dict[str, list[str]] = {}
         self._search: ToolSearch | None = None
-
-    def __getitem__(self, name: str) -> CatalogTool:
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        return len(self._by_name)
 
     def rebuild(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]], available: Iterable[str]
@@ -157,35 +154,28 @@ class Catalog(Names, Mapping[str, CatalogTool]):
             available: upstreams whose tools can be called now.
         """
         up = set(available)
-        self._by_name, self._by_model_name, self._search = {}, {}, None
-        for name, upstream, definition in self.assign(offers):
+        self.clear()
+        self.by_model_name, self._search = {}, None
+        for name, upstream, definition in self.names.assign(offers):
             if upstream in up:
-                raw_name = str(definition.get("name", ""))
+                raw_name = definition["name"]
                 known_as = self._model_name(name, upstream, raw_name)
                 exposed = {**definition, "name": name}
-                self._by_name[name] = CatalogTool(name, upstream, raw_name, exposed, known_as)
+                self[name] = CatalogTool(name, upstream, raw_name, exposed, known_as)
                 if known_as is not None:
-                    self._by_model_name.setdefault(known_as, []).append(name)
+                    self.by_model_name.setdefault(known_as, []).append(name)
 
     def unknown(self) -> list[CatalogTool]:
         """Those that the model does not know."""
         return [tool for tool in self.values() if tool.known_as is None]
 
-    def model_names(self) -> tuple[str, ...]:
-        """The model's names of those that it knows, each once."""
-        return tuple(self._by_model_name)
-
     def model_name(self, name: str) -> str:
         """The model's name of a tool; the listed name if the model does not know it."""
-        owner = self.owner(name)
+        owner = self.names.owner(name)
         if owner is None:
             return name
-        listed = self.name_of(*owner)
+        listed = self.names.name_of(*owner)
         return self._model_name(listed, *owner) or listed
-
-    def of_model_name(self, known_as: str) -> Sequence[str]:
-        """Names of the tools with that name in the model: several if upstreams share a name."""
-        return self._by_model_name.get(known_as, ())
 
     def subjects(self) -> list[str]:
         """What tools are about, by the words of their names; those the model knows first.

@@ -13,7 +13,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp.shared.subscriptions import event_from_wire
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dtdr.agents.transcript import bound_call, read_call
@@ -71,6 +71,7 @@ class ClientState:
         notified: definitions of the last notice or answer to the client; None before the first.
         kept, kept_before: model names that a sticky policy continues from, now and before ``step``.
         characters: kept in ``calls``.
+        open_calls: calls (``OpenCall``) that wait for the client's answer to a question.
         running: calls in progress, and open streams of changes.
         awaited: set when the client has listed again after the latest notice of a change.
         lists_again: whether the client listed again after the last notice.
@@ -93,6 +94,7 @@ class ClientState:
     wire: ServerSession | None = None
     is_modern: bool = False
     subscriptions: set[str] = field(default_factory=set)
+    open_calls: dict[str, Any] = field(default_factory=dict)
     running: int = 0
     last_call: float = 0.0
     touched: float = field(default_factory=time.monotonic)
@@ -101,7 +103,7 @@ class ClientState:
     ranked_for: object = None
     awaited: anyio.Event | None = None
     lists_again: bool = True
-    _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
+    _read: dict[tuple[int, float | None], ToolCall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.listen = ListenHandler(self.bus)
@@ -137,19 +139,20 @@ class ClientState:
         calls = tuple(self.calls)  # others may be made meanwhile
         result: list[ToolCall] = []
         for call, step in zip(calls, number_steps(calls), strict=True):
-            known, read = self._read.get(call.id, (None, None))
-            if read is None or known is not call:
-                has_ended = call.ended is not None
-                read = bound_call(read_call(call, call.id, step))
-                if has_ended:
-                    self._read[call.id] = call, read
+            # A call that was answered with questions ends once more.
+            key = id(call), call.ended
+            read = self._read.get(key) or bound_call(read_call(call, call.id, step))
+            if call.ended is not None:
+                self._read[key] = read
             result.append(read)
         return result
 
-    def resume(self, call: TracedCall) -> None:
-        """Continue a call that was answered with questions."""
-        call.ended = None
-        self._read.pop(call.id, None)
+    async def notify(self, note: types.ServerNotification) -> None:
+        """Tell the client of a change, in the way of its protocol."""
+        if event := event_from_wire(note.method, note.model_dump(mode="json").get("params")):
+            await self.bus.publish(event)
+        if self.wire is not None and not self.is_modern:
+            await self.wire.send_notification(note)
 
     def start_over(self) -> list[TracedCall]:
         """Begin another run and return the calls of the one that ended."""
@@ -183,7 +186,6 @@ class Clients:
         """The state of the client with that key."""
         state = self._states.pop(key, None)
         if state is None:
-            self.forget_idle()
             while len(self._states) >= MAX_CLIENTS:
                 self.forget(next(iter(self._states)))
             state = ClientState(key)
@@ -205,19 +207,13 @@ class Clients:
         self._ended(self._states.pop(key))
 
     async def send_change(self, note: types.ServerNotification) -> None:
-        """Send a change of resources or prompts to the clients, in the way of their protocol."""
+        """Send a change of resources or prompts to the clients."""
         for state in self:
-            if isinstance(note, types.ResourceUpdatedNotification):
-                # A server may report a part of what was subscribed to.
-                if not any(note.params.uri.startswith(known) for known in state.subscriptions):
-                    continue
-                await state.bus.publish(ResourceUpdated(note.params.uri))
-            elif isinstance(note, types.ResourceListChangedNotification):
-                await state.bus.publish(ResourcesListChanged())
-            elif isinstance(note, types.PromptListChangedNotification):
-                await state.bus.publish(PromptsListChanged())
-            if state.wire is not None and not state.is_modern:
-                await state.wire.send_notification(note)
+            # A server may report a part of what was subscribed to.
+            if not isinstance(note, types.ResourceUpdatedNotification) or any(
+                note.params.uri.startswith(uri) for uri in state.subscriptions
+            ):
+                await state.notify(note)
 
 
 def client_key(context: Context) -> str:

@@ -1,4 +1,4 @@
-"""The gateway's servers, from the command line or a configuration file, and its options."""
+"""The gateway's servers, from the command line or a configuration file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dtdr.agents.policy import ToolPolicy
-from dtdr.agents.prefetch import PrefetchBounds
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -63,49 +61,6 @@ class UpstreamSpec:
             raise InputError(f"upstream {self.name!r} needs either a command or a URL")
 
 
-DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow", fallback=False)
-
-LOST_CACHE = 0.5
-"""Share of the next calls that a new list for the whole run must add. A missing tool is searched
-for and then listed, so it costs the prompt cache too, and the search: with probability p,
-p × (cache + search) against the cache now. A search is a request that reads the prompt, and seconds
-of the user's time. If it costs as much as a lost cache, a new list pays from .5 on."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayOptions:
-    """How the gateway chooses, and what it records.
-
-    Attributes:
-        policy: how many ranked tools are shown and when they may change. ``always_include`` are
-            names as clients see them, of unknown tools too.
-        whole_run: choose the list for the next calls of the run, not only for the next one, and
-            change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
-            the policy's ``sticky``. Answers wait until the client has listed again.
-        learn: file to append demonstrations of the passed calls to; None records nothing.
-        redact: scrub secrets and personal data from it.
-        outputs: whether it keeps the calls' outputs.
-        prefetch: make predicted calls of read-only tools early; None makes none.
-        pin: file of the digests of the tools' definitions; a tool with another definition is
-            refused. None accepts changed definitions and logs them.
-    """
-
-    policy: ToolPolicy = DEFAULT_POLICY
-    whole_run: bool = False
-    learn: Path | None = None
-    redact: bool = True
-    outputs: bool = True
-    prefetch: PrefetchBounds | None = None
-    pin: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.whole_run:
-            if self.policy.coverage is not None:
-                raise InputError("a list for the whole run has no coverage; give --top instead")
-            policy = replace(self.policy, sticky="confidence", tolerance=LOST_CACHE)
-            object.__setattr__(self, "policy", policy)
-
-
 def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
     """Upstreams from the words after ``--``.
 
@@ -144,7 +99,7 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON, which has no comments: {error}") from error
     servers = value.get("mcpServers", value.get("servers")) if isinstance(value, dict) else None

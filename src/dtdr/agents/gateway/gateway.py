@@ -8,17 +8,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.subscriptions import ToolsListChanged
 
-from dtdr.agents.gateway.catalog import Catalog
+from dtdr.agents.gateway.catalog import Catalog, Names
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
-from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
+from dtdr.agents.gateway.config import UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
+from dtdr.agents.policy import ToolPolicy
+from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError
@@ -49,7 +51,14 @@ class Gateway:
         retriever: a fitted model. If it can change its tools, it registers the servers' tools that
             it does not know, in memory.
         specs: the servers behind the gateway.
-        options: how it chooses, and what it records.
+        policy: how many ranked tools are shown and when they may change. ``always_include`` are
+            names as clients see them, of unknown tools too.
+        whole_run: choose the list for the next calls of the run, not only for the next one, and
+            change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
+            the policy's ``sticky``. Answers wait until the client has listed again.
+        recorder: records the calls; None records nothing.
+        prefetch: make predicted calls of read-only tools early; None makes none.
+        pins: refuse changed definitions; None accepts them.
 
     Attributes:
         keeps_calls: whether arguments and outputs are kept while a run lasts.
@@ -57,40 +66,40 @@ class Gateway:
     Raises:
         InputError: there is no server, two share a name, or the model is not calibrated or not
             fitted with arguments, which an option needs.
-        OutputError: the file to record into cannot be written.
     """
 
     def __init__(
         self,
         retriever: Model,
         specs: Sequence[UpstreamSpec],
-        options: GatewayOptions | None = None,
+        policy: ToolPolicy,
+        *,
+        whole_run: bool = False,
+        recorder: Recorder | None = None,
+        prefetch: PrefetchBounds | None = None,
+        pins: Pins | None = None,
     ) -> None:
-        self.options = options = options or GatewayOptions()
-        self._recorder: Recorder | None = None
-        if options.learn is not None:
-            self._recorder = Recorder(options.learn, redact=options.redact, outputs=options.outputs)
-        self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
-        self.pins = Pins(options.pin)
+        self.policy, self._whole_run, self._recorder = policy, whole_run, recorder
+        self.ranker = Ranker(retriever, policy, whole_run=whole_run)
+        self.pins = pins or Pins()
         require_distinct(specs)
         names = [spec.name for spec in specs]
         # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
-        self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
-        self._definitions: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        known = Names(names, reserved, self.pins.iter_tools())
+        self.catalog = Catalog(self.ranker.knows, known)
         self._has_started = False
         self.clients = Clients(self.end_run)
         self.upstreams = {
-            spec.name: Upstream(spec, self.clients, self._tools_changed) for spec in specs
+            spec.name: Upstream(spec, self.pins, self.clients, self._tools_changed)
+            for spec in specs
         }
         self.prefetcher: Prefetcher | None = None
-        if options.prefetch is not None:
+        if prefetch is not None:
             if not self.ranker.fills:
                 raise InputError(NO_ARGUMENTS)
-            self.prefetcher = Prefetcher(
-                self.ranker, self.catalog, self.upstreams, options.prefetch
-            )
-        self.keeps_calls = bool(self._recorder or self.prefetcher or self.ranker.reads_calls)
+            self.prefetcher = Prefetcher(self.ranker, self.catalog, self.upstreams, prefetch)
+        self.keeps_calls = bool(recorder or prefetch or self.ranker.reads_calls)
         self._version = 0
         self._tasks: TaskGroup | None = None
 
@@ -105,8 +114,8 @@ class Gateway:
                 tasks.start_soon(self._clean_up)
                 await self._wait_for_servers(START_SECONDS)
                 self._has_started = True
-                await self._register_tools()
                 self._report()
+                await self._register_tools()
                 yield
             finally:
                 await self.close()
@@ -133,11 +142,11 @@ class Gateway:
             self._disconnected.set()
 
     async def owner(self, name: str) -> tuple[str, str] | None:
-        """As ``Catalog.owner``, but waits for servers that are still starting."""
-        owner = self.catalog.owner(name)
+        """As ``Names.owner``, but waits for servers that are still starting."""
+        owner = self.catalog.names.owner(name)
         if owner is None:
             await self._wait_for_servers(CONNECT_SECONDS)
-        return owner or self.catalog.owner(name)
+        return owner or self.catalog.names.owner(name)
 
     async def _wait_for_servers(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -171,9 +180,9 @@ class Gateway:
             basis = (*run, state.searched, tuple(state.called), self._version)
             if basis == state.ranked_for:
                 return
-            ranked = await self._rank(state)
+            ranked = await self.ranker.select(state, self.catalog)
             # What was there before keeps its place.
-            always = self.options.policy.always_include
+            always = self.policy.always_include
             wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
             former = [name for name in state.shown if name in wanted]
             shown = dict.fromkeys([*former, *wanted])
@@ -184,34 +193,20 @@ class Gateway:
         """Definitions of the tools that a client sees."""
         return [tool.definition for tool in map(self.catalog.get, state.shown) if tool]
 
-    async def _rank(self, state: ClientState) -> Sequence[str]:
-        """Names to show by the ranking; all of them if ranking failed or there are few."""
-        few, whole_run = self.options.policy.top_k, self.options.whole_run
-        if few is not None and len(self.catalog) <= few:
-            return tuple(self.catalog)
-        # A step is ranked again when a server comes or goes, and continues from what was kept
-        # before it. Another query begins another set, unless the set is for the whole run.
-        step = state.query, state.history
-        if step != state.step:
-            lasts = whole_run or (state.step is not None and state.step[0] == state.query)
-            state.kept_before = state.kept if lasts else ()
-            state.step = step
-        names, kept = self.catalog.model_names(), state.kept_before
-        if whole_run:
-            # What was called or found is listed in any case, and may be the next tool as well.
-            listed = (*state.called, *state.searched)
-            kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
-        # Only a user's request can ask for no tool. A list for a whole run is there in any case: of
-        # 12 requests in other words, it has .34 of the wanted tools, and .23 if 5 have none.
-        offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
-        selected = await self.ranker.select(state, offered, kept)
-        if selected is None:
-            return tuple(self.catalog)
-        return [name for item in selected for name in self.catalog.of_model_name(item)]
+    async def update(self, state: ClientState) -> None:
+        """Bring a client's list up to date after a change, and tell the client if it differs.
 
-    def schedule_refresh(self, state: ClientState) -> None:
-        """Bring a client's list up to date in the background and tell the client of changes."""
-        self._schedule(self._refresh_and_notify, state)
+        In the background, unless the list is for the whole run. Then this waits until the client
+        has listed again: it asks its LLM as soon as it is answered, with the list that it has.
+        """
+        if not self._whole_run:
+            self._schedule(self._refresh_and_notify, state)
+            return
+        await self._refresh_and_notify(state)
+        if state.awaited is not None and state.lists_again:
+            with anyio.move_on_after(LISTING_SECONDS) as scope:
+                await state.awaited.wait()
+            state.lists_again = not scope.cancelled_caught
 
     def schedule_prefetch(self, state: ClientState) -> None:
         """Make a client's next calls early, in the background, if that is an option."""
@@ -222,19 +217,6 @@ class Gateway:
         if self._tasks is not None:
             self._tasks.start_soon(work, *arguments)
 
-    async def await_listing(self, state: ClientState) -> None:
-        """Wait until a client has the new list, if it is one for the whole run.
-
-        The client asks its LLM as soon as it is answered, with the list that it has then.
-        """
-        if not self.options.whole_run:
-            return
-        await self._refresh_and_notify(state)
-        if state.awaited is not None and state.lists_again:
-            with anyio.move_on_after(LISTING_SECONDS) as scope:
-                await state.awaited.wait()
-            state.lists_again = not scope.cancelled_caught
-
     async def _refresh_and_notify(self, state: ClientState) -> None:
         try:
             await self.refresh(state)
@@ -242,9 +224,7 @@ class Gateway:
             if state.notified is not None and state.notified != shown:
                 state.notified = shown
                 state.awaited = anyio.Event()
-                await state.bus.publish(ToolsListChanged())
-                if state.wire is not None and not state.is_modern:
-                    await state.wire.send_tool_list_changed()
+                await state.notify(types.ToolListChangedNotification())
         except Exception:
             logger.exception("could not bring a client's list of tools up to date")
 
@@ -256,10 +236,10 @@ class Gateway:
         if not intent.strip() or intent == state.intent:
             return
         # Until it has called a tool, the client's LLM may not have read the list.
-        kept = state.kept if self.options.whole_run and state.calls else ()
+        kept = state.kept if self._whole_run and state.calls else ()
         if state.intent:
             self.end_run(state)
-        if self.options.whole_run:
+        if self._whole_run:
             state.kept = kept
         state.intent = intent
         self.schedule_prefetch(state)
@@ -268,8 +248,7 @@ class Gateway:
         """Set what the user wrote, from the hook of the one client over pipes."""
         for state in tuple(self.clients) or (self.clients.at(STDIO),):
             self.take_intent(state, text)
-            self.schedule_refresh(state)
-            await self.await_listing(state)
+            await self.update(state)
 
     def end_run(self, state: ClientState) -> None:
         """Begin another run for a client, and record the one that ended."""
@@ -279,7 +258,6 @@ class Gateway:
             self.prefetcher.end(state)
         if calls and self._recorder is not None:
             self._recorder.add(texts, calls)
-            self._schedule(self._recorder.work)
 
     async def _clean_up(self) -> None:
         while True:
@@ -287,13 +265,12 @@ class Gateway:
             for state in self.clients:
                 if state.has_paused:
                     self.end_run(state)
-                    self.schedule_refresh(state)
+                    self._schedule(self._refresh_and_notify, state)
             self.clients.forget_idle()
 
     # -- the tools of upstreams --------------------------------------------------------------------
 
-    async def _tools_changed(self, upstream: Upstream) -> None:
-        self._definitions[upstream.name] = self.pins.accept(upstream.name, upstream.tools)
+    async def _tools_changed(self) -> None:
         self._rebuild()
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
@@ -304,18 +281,18 @@ class Gateway:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        up = [item.name for item in self.upstreams.values() if item.is_up]
-        self.catalog.rebuild(self._definitions, up)
+        offers = {name: upstream.tools for name, upstream in self.upstreams.items()}
+        self.catalog.rebuild(offers, [name for name in offers if self.upstreams[name].is_up])
         self._version += 1
         for state in self.clients:
-            self.schedule_refresh(state)
+            self._schedule(self._refresh_and_notify, state)
 
     def _report(self) -> None:
         logger.info(
             "%d of %d servers are connected; %d tools, of which %d have no demonstration",
             sum(item.is_up for item in self.upstreams.values()), len(self.upstreams),
-            len(self.catalog), len(self.catalog.unknown()) + self.ranker.registered,
+            len(self.catalog), len(self.catalog.unknown()),
         )  # fmt: skip
-        for name in self.options.policy.always_include:
+        for name in self.policy.always_include:
             if name not in self.catalog:
                 logger.warning("no server has the tool %r that is always to be shown", name)

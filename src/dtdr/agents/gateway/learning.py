@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import anyio
@@ -15,15 +15,12 @@ from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors
 from dtdr.data.outputs import OUTPUT_LENGTH
-from dtdr.errors import DtdrError
 from dtdr.logs.log_format import Trace, TracedCall, UserMessage
 from dtdr.logs.mcp import MCP
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.turns import CutOptions, Cutter
 
 logger = logging.getLogger("dtdr.mcp")
-
-SOURCE = "dtdr mcp"
 
 CLOSE_SECONDS = 3.0
 """Time to record the waiting runs at the end; a run takes about 0.1 ms."""
@@ -33,7 +30,7 @@ class Recorder:
     """Appends one demonstration per run to a ``demonstrations.jsonl`` file.
 
     References, failures and secrets are treated as in ``dtdr import``. Several gateways may append
-    to one file. Runs that were added wait until a worker thread records them.
+    to one file.
 
     Args:
         path: the file; created at once.
@@ -48,10 +45,9 @@ class Recorder:
         self.path = path
         length = OUTPUT_LENGTH if outputs else 0
         options = CutOptions(query=MCP.default_query, output_length=length)
-        self._cutter = Cutter(options, Redactor() if redact else None, SOURCE)
-        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall]]] = deque()
-        self._lock = anyio.Lock()
-        self._deadline = float("inf")
+        self._cutter = Cutter(options, Redactor() if redact else None, "dtdr mcp")
+        self._worker = ThreadPoolExecutor(1, "dtdr-learn")
+        self._waiting: set[Future[None]] = set()
         with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.open("a").close()
@@ -83,27 +79,22 @@ class Recorder:
         return demonstrations
 
     def add(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
-        """Take a run that has ended; see ``record``."""
-        self._waiting.append((texts, calls))
-
-    async def work(self) -> None:
-        """Record the waiting runs; a call that comes meanwhile does not wait."""
-        with anyio.CancelScope(shield=True):
-            async with self._lock:
-                if self._waiting:
-                    await anyio.to_thread.run_sync(self._record)
+        """Record a run in a thread, after those before it; the log says if that is impossible."""
+        run = self._worker.submit(self._record, texts, calls)
+        self._waiting.add(run)
+        run.add_done_callback(self._waiting.discard)
 
     async def close(self) -> None:
-        """Record the waiting runs, for ``CLOSE_SECONDS`` at most."""
-        self._deadline = time.monotonic() + CLOSE_SECONDS
-        await self.work()
-        if self._waiting:
-            reason = "there was no time left"
-            logger.warning("%d runs were not recorded: %s", len(self._waiting), reason)
+        """Wait for the runs that were added, for ``CLOSE_SECONDS`` at most."""
+        runs = self._waiting.copy()
+        with anyio.CancelScope(shield=True):
+            _, late = await anyio.to_thread.run_sync(wait, runs, CLOSE_SECONDS)
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        if late:
+            logger.warning("%d runs were not recorded: there was no time left", len(late))
 
-    def _record(self) -> None:
-        while self._waiting and time.monotonic() < self._deadline:
-            try:
-                self.record(*self._waiting.popleft())
-            except DtdrError as error:  # a full disk must not stop the calls
-                logger.warning("could not record a run: %s", error)
+    def _record(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
+        try:
+            self.record(texts, calls)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the calls go on
+            logger.warning("could not record a run: %s", error)

@@ -106,10 +106,9 @@ class PassThrough:
         first: dict[str, dict[str, Any]] = {}
         for upstream, items in (await self._gather(method, key)).items():
             for item in items:
-                value = item.get(identity)
-                if isinstance(value, str) and value not in first:
-                    first[value] = item
-                    owners[value] = upstream
+                if item[identity] not in first:
+                    first[item[identity]] = item
+                    owners[item[identity]] = upstream
         return {key: list(first.values())}
 
     def _readers(self, uri: str) -> Sequence[Upstream]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dtdr.data.files import replace_file
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError, OutputError, cannot_read
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -42,8 +42,7 @@ class Pins:
         except FileNotFoundError:
             self._save(path)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(f"cannot read {path}: {reason}") from error
+            raise cannot_read(path, error) from error
         except ValueError as error:
             raise InputError(
                 f'{path} must be JSON {{"server": {{"tool": "digest"}}}}; remove it to pin again'
@@ -60,7 +59,7 @@ class Pins:
         known = self._digests.setdefault(upstream, {})
         accepted: list[dict[str, Any]] = []
         for definition in definitions:
-            tool = upstream, str(definition.get("name", ""))
+            tool = upstream, definition["name"]
             digest = _digest(definition)
             if known.setdefault(tool[1], digest) == digest:
                 self._refused.discard(tool)

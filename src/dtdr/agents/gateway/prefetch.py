@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from dtdr.agents.gateway.catalog import Catalog
@@ -50,12 +50,8 @@ class Prefetcher:
         listed = self._upstreams[tool.upstream].spec.prefetch
         if listed is not None:
             return tool.raw_name in listed
-        hints = tool.definition.get("annotations")
-        return (
-            isinstance(hints, Mapping)
-            and hints.get("readOnlyHint") is True
-            and hints.get("destructiveHint") is not True
-        )
+        hints = tool.definition.get("annotations", {})
+        return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
     async def start(self, state: ClientState) -> None:
         """Predict the next calls of a client, and make those that are probable and safe."""
@@ -70,26 +66,25 @@ class Prefetcher:
         listed = [
             replace(call, tool=names[0])
             for call in calls
-            if len(names := self._catalog.of_model_name(call.tool)) == 1
+            if len(names := self._catalog.by_model_name.get(call.tool, [])) == 1
         ]
         earlier = state.read_calls()
         run.prepare([call for call in listed if self._may_get(call, earlier)], earlier)
 
     def _may_get(self, call: CallPrediction, earlier: Sequence[ToolCall]) -> bool:
         """Whether the server of a call may get its arguments before the client sends them."""
-        tool = self._catalog.get(call.tool)
-        if tool is None or self._upstreams[tool.upstream].spec.prefetch is not None:
-            return tool is not None
+        server = self._catalog[call.tool].upstream
+        if self._upstreams[server].spec.prefetch is not None:
+            return True
         made_by = {
-            item.id: set(map(self._upstream_of, self._catalog.of_model_name(item.tool)))
+            item.id: {
+                self._catalog[name].upstream
+                for name in self._catalog.by_model_name.get(item.tool, ())
+            }
             for item in earlier
         }
         used = {source.call for sources in call.sources.values() for source in sources}
-        return all(made_by.get(call) == {tool.upstream} for call in used if call)
-
-    def _upstream_of(self, name: str) -> str | None:
-        tool = self._catalog.get(name)
-        return None if tool is None else tool.upstream
+        return all(made_by.get(call) == {server} for call in used if call)
 
     async def call(
         self,
@@ -103,22 +98,19 @@ class Prefetcher:
         A tool that may change something makes every client's early calls to its server outdated,
         before the answer is handed over: whoever has it may expect later reads to see the change.
         """
-        name = self._catalog.name_of(*owner)
-        arguments = params.get("arguments") or {}
-        if (run := self._runs.get(state)) is not None:
-            if params.keys() <= {"name", "arguments"} and isinstance(arguments, Mapping):
-                is_made, result = await run.take(name, arguments)
-                if is_made:
-                    made: RawResult = result
-                    return made
-            else:
-                run.discard()
+        name = self._catalog.names.name_of(*owner)
+        run = self._runs.get(state)
+        if run is not None and params.keys() <= {"name", "arguments"}:
+            is_made, result = await run.take(name, params.get("arguments") or {})
+            if is_made:
+                return cast(RawResult, result)
         try:
             return await send()
         finally:
             if not self.allows(name):
+                tools = {tool.name for tool in self._catalog.values() if tool.upstream == owner[0]}
                 for other in self._runs.values():
-                    other.discard(lambda tool: self._upstream_of(tool) == owner[0])
+                    other.discard(tools.__contains__)
 
     def end(self, state: ClientState) -> None:
         """Discard the early calls of a client's run."""
@@ -128,9 +120,7 @@ class Prefetcher:
                 logger.info("early calls so far: %s", self.counts)
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> RawResult:
-        tool = self._catalog.get(name)
-        if tool is None or not self.allows(name):
-            raise LookupError(f"{name} is no longer there, or no longer allowed")
+        tool = self._catalog[name]
         sent = {"name": tool.raw_name, "arguments": dict(arguments)}
         result = await self._upstreams[tool.upstream].request("tools/call", sent)
         if result.get("isError") is True or result.get("resultType") == "input_required":

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import anyio
 import numpy as np
 
-from dtdr.agents.gateway.catalog import CatalogTool
+from dtdr.agents.gateway.catalog import Catalog, CatalogTool
 from dtdr.agents.gateway.clients import ClientState
 from dtdr.agents.policy import ToolPolicy, ToolSelector
-from dtdr.agents.search import described_tool
+from dtdr.agents.search import SEARCH_TOOL, described_tool
 from dtdr.data.calls import END
 from dtdr.data.run import CallLike, as_run
-from dtdr.errors import DtdrError, EncoderError
+from dtdr.errors import DtdrError, EncoderError, InputError
 from dtdr.net.http_requests import bound_requests
 from dtdr.net.workers import Workers
 from dtdr.predict.arguments.prediction import CallPrediction
@@ -24,6 +25,12 @@ from dtdr.predict.model import Model
 from dtdr.rankers.ranking import Ranking
 
 T = TypeVar("T")
+
+LOST_CACHE = 0.5
+"""Share of the next calls that a new list for the whole run must add. A missing tool is searched
+for and then listed, so it costs the prompt cache too, and the search: with probability p,
+p × (cache + search) against the cache now. A search is a request that reads the prompt, and seconds
+of the user's time. If it costs as much as a lost cache, a new list pays from .5 on."""
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -43,12 +50,15 @@ class Ranker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
     Attributes:
-        registered: how many tools were registered by their descriptions.
         reads_calls: whether the model ranks by the arguments and outputs of calls.
         fills: whether it learned arguments, for ``predict``.
     """
 
     def __init__(self, retriever: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
+        if whole_run:
+            if policy.coverage is not None:
+                raise InputError("a list for the whole run has no coverage; give --top instead")
+            policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
         policy.check(retriever.calibration_)
         self._whole_run = whole_run
         self._retriever = retriever
@@ -58,32 +68,47 @@ class Ranker:
         self._refused: set[str] = set()
         self.reads_calls = retriever.uses_calls
         self.fills = retriever.arguments_ is not None
-        self.registered = 0
 
     def knows(self, tool: str) -> bool:
         """Whether the model has a tool of that name."""
         return tool != END and self._retriever.index(tool) >= 0
 
-    async def select(
-        self, state: ClientState, names: Sequence[str], kept: Sequence[str]
-    ) -> Sequence[str] | None:
-        """Model names worth showing, best first; remembers what a sticky policy keeps.
+    async def select(self, state: ClientState, catalog: Catalog) -> Sequence[str]:
+        """Names of the tools to show for their rank; all if ranking failed or there are few.
 
-        None if the model failed. Then everything must be shown: a gateway that hides tools by
-        mistake is worse than one that hides none. ``kept`` are the tools of the step before.
+        Remembers in the state what a sticky policy keeps.
         """
+        few, whole_run = self._policy.top_k, self._whole_run
+        if few is not None and len(catalog) <= few:
+            return tuple(catalog)
+        # A step is ranked again when a server comes or goes, and continues from what was kept
+        # before it. Another query begins another set, unless the set is for the whole run.
+        step = state.query, state.history
+        if step != state.step:
+            lasts = whole_run or (state.step is not None and state.step[0] == state.query)
+            state.kept_before = state.kept if lasts else ()
+            state.step = step
+        names, kept = tuple(catalog.by_model_name), state.kept_before
+        if whole_run:
+            # What was called or found is listed in any case, and may be the next tool as well.
+            listed = (*state.called, *state.searched)
+            kept = tuple(dict.fromkeys((*kept, *map(catalog.model_name, listed))))
+        # Only a user's request can ask for no tool. A list for a whole run is there in any case: of
+        # 12 requests in other words, it has .34 of the wanted tools, and .23 if 5 have none.
+        offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
         selector = ToolSelector(self._policy, kept=kept)
 
         def select() -> tuple[str, ...]:
             model = self._retriever
-            rank = partial(rank_ahead, model) if self._whole_run else model.rank
-            ranking = rank(state.query, self._read(state), offered=names)
-            return selector.select(names, ranking, state.history).preferred
+            rank = partial(rank_ahead, model) if whole_run else model.rank
+            ranking = rank(state.query, self._read(state), offered=offered)
+            return selector.select(offered, ranking, state.history).preferred
 
         selected = await self._try("rank; every tool is shown", select)
-        if selected is not None:
-            state.kept = selector.kept
-        return selected
+        if selected is None:  # to hide tools by mistake is worse than to hide none
+            return tuple(catalog)
+        state.kept = selector.kept
+        return [name for item in selected for name in catalog.by_model_name.get(item, ())]
 
     async def predict(self, state: ClientState, count: int) -> list[CallPrediction]:
         """The most probable next calls by model names, best first; empty if the model failed."""
@@ -137,7 +162,6 @@ class Ranker:
                     self._refused.update(new)
                 logger.warning("the model does not register %d new tools: %s", len(new), error)
                 return False
-            self.registered += len(new)
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
 

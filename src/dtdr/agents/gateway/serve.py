@@ -38,9 +38,6 @@ LIMITS = Limits(body_bytes=4 << 20)
 READ_SECONDS = 1.0
 """For a hook to send its prompt."""
 
-_BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, asyncio.LimitOverrunError)
-"""Errors that something other than a hook may cause."""
-
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over standard input and output, until it closes them."""
@@ -163,7 +160,7 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
     path = Path(folder()) / f"{os.getppid()}-{os.getpid()}.sock"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(*_BROKEN):
+        with suppress(Exception):  # of something other than a hook
             async with asyncio.timeout(READ_SECONDS):
                 sent = await reader.readuntil(b"\0")  # no more than the limit is read
                 prompt = json.loads(sent[:-1])["prompt"]

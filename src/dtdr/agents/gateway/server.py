@@ -104,7 +104,7 @@ class GatewayServer(Server[Any]):
         if state.awaited is not None:
             state.awaited.set()
             state.lists_again = True
-        most = gateway.options.policy.top_k
+        most = gateway.policy.top_k
         # If ranking failed, all tools are listed, and clients need not load them all.
         if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
             tools = [{**tool, "_meta": {**tool.get("_meta", {}), **ALWAYS_LOAD}} for tool in tools]
@@ -124,7 +124,7 @@ class GatewayServer(Server[Any]):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         if refusal := gateway.pins.refusal(*owner):
             return _problem(refusal)
-        call = self._begin(state, gateway.catalog.name_of(*owner), params)
+        call = self._begin(state, gateway.catalog.names.name_of(*owner), params)
         state.running += 1
         try:
             result = await self._forward(context, state, owner)
@@ -139,9 +139,8 @@ class GatewayServer(Server[Any]):
         finally:
             call.ended = state.last_call = time.monotonic()
             state.running -= 1
-            gateway.schedule_refresh(state)
             gateway.schedule_prefetch(state)
-        await gateway.await_listing(state)
+            await gateway.update(state)
         return result
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -185,7 +184,7 @@ class GatewayServer(Server[Any]):
         if params.input_responses is not None or params.request_state is not None:
             for call in reversed(state.calls):
                 if call.tool == tool:
-                    state.resume(call)
+                    call.ended = None
                     return call
         if state.has_paused or state.is_full:
             gateway.end_run(state)
@@ -210,8 +209,7 @@ class GatewayServer(Server[Any]):
         names = gateway.catalog.search(text, limit, *(rankings or ()))
         # Only the latest of all searches stay listed.
         state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: max(limit, search.LIMIT)]
-        gateway.schedule_refresh(state)
-        await gateway.await_listing(state)
+        await gateway.update(state)
         shown = [
             {
                 "name": tool.name,

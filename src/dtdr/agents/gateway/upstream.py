@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -23,16 +23,16 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from dtdr.agents.gateway.clients import Clients, Context
+from dtdr.agents.gateway.clients import Clients, ClientState, Context
 from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.questions import (
     ASKING,
-    Caller,
     OpenCall,
-    OpenCalls,
     RawResult,
     answer_inputs,
-    forward_question,
+    ask,
+    refuse,
     select_params,
 )
 from dtdr.net.http_requests import LARGEST_ANSWER
@@ -103,27 +103,30 @@ class Upstream:
 
     Args:
         spec: which server.
+        pins: accept the server's tools.
         clients: receive what the server sends on its own.
         tools_changed: called when the server's tools changed, or it connected or disconnected.
 
     Attributes:
-        tools: the server's tool definitions; those last seen while it is disconnected.
-        open_calls: calls that wait for their client's answer to a question.
+        tools: the server's tool definitions that are accepted; those last seen while it is
+            disconnected.
         tried: set once the first connection was made or failed.
     """
 
     def __init__(
         self,
         spec: UpstreamSpec,
+        pins: Pins,
         clients: Clients,
-        tools_changed: Callable[[Upstream], Awaitable[None]],
+        tools_changed: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec = spec
+        self._pins = pins
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
-        self.open_calls: OpenCalls = {}
         self.tried = anyio.Event()
-        self._callers: list[Caller] = []
+        # The clients' requests that the server is working on.
+        self._callers: list[tuple[ClientState, Context, OpenCall | None]] = []
         self._clients = clients
         self._tools_changed = tools_changed
         self._connection: _Connection | None = None
@@ -179,7 +182,7 @@ class Upstream:
             try:
                 async with client:
                     connection = _Connection(client.session, closed)
-                    self.tools = await self._list(connection, "tools/list", "tools")
+                    await self._list_tools(connection)
                     scope.deadline = float("inf")
                     try:
                         await self._serve(connection)
@@ -201,31 +204,24 @@ class Upstream:
                 tasks.start_soon(self._listen, connection)
             else:
                 tasks.start_soon(self._subscribe, connection, *self._uris)
-            while not connection.closed.is_set():
-                with anyio.move_on_after(PROBE_SECONDS if self.spec.url else None):
-                    await connection.closed.wait()
-                if self.spec.url and not connection.closed.is_set():
-                    await self._probe(connection)
+            if self.spec.url:
+                tasks.start_soon(self._probe, connection)
+            await connection.closed.wait()
             tasks.cancel_scope.cancel()
 
     async def _probe(self, connection: _Connection) -> None:
-        """Ask an HTTP server for a sign of life; a busy one that stays silent counts as alive."""
-        session = connection.session
-        try:
-            with anyio.move_on_after(PROBE_SECONDS):
-                if connection.is_modern:
-                    await session.send_discover(str(session.protocol_version))
-                else:
-                    await session.send_ping()
-        except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED or _is_lost_session(error):
-                connection.closed.set()
+        """Ask an HTTP server for signs of life; a busy one that stays silent counts as alive."""
+        method = "server/discover" if connection.is_modern else "ping"
+        while True:
+            await anyio.sleep(PROBE_SECONDS)
+            with suppress(MCPError), anyio.move_on_after(PROBE_SECONDS):
+                await self._send(connection, method, {})
 
     async def _set_connection(self, connection: _Connection | None) -> None:
         self._connection = connection
         self._changed.set()
         self._changed = anyio.Event()
-        await self._tools_changed(self)
+        await self._tools_changed()
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -258,7 +254,7 @@ class Upstream:
         the server's call is cancelled. ``changed`` replaces some of the client's parameters, such
         as the tool's name. Errors are those of ``request``.
         """
-        is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        client = self._clients.of(context)
         sent = {**select_params(context), **(changed or {})}
         is_asked = "progressToken" in ((context.params or {}).get("_meta") or {})
         progress = context.session.report_progress if is_asked else None
@@ -268,17 +264,16 @@ class Upstream:
 
         call: OpenCall | None = None
         is_handshake = self._connection is None or not self._connection.is_modern
-        if is_modern and is_handshake and context.method in ASKING:
-            call = OpenCall.resume(self.open_calls, context, sent) or OpenCall(send({}))
-        caller = (context, call)
+        if client.is_modern and is_handshake and context.method in ASKING:
+            waiting = client.open_calls.pop(sent.get("requestState", ""), None)
+            call = waiting.answer(sent) if waiting else OpenCall(send({}), client.open_calls)
+        caller = (client, context, call)
         self._callers.append(caller)
         try:
-            result = await (send({}) if call is None else call.outcome(self.open_calls, context))
-            if not is_modern:
-                result = await answer_inputs(context, result, send)
+            result = await (call.outcome() if call else send({}))
+            return result if client.is_modern else await answer_inputs(context, result, send)
         finally:
             self._callers.remove(caller)
-        return result
 
     async def _ready(self) -> _Connection:
         """The living connection, for which a request waits a moment."""
@@ -337,7 +332,7 @@ class Upstream:
                 page = tools.model_dump(by_alias=True, mode="json", exclude_none=True)
             else:
                 page = await self._send(connection, method, {"cursor": cursor} if cursor else {})
-            items += (item for item in page.get(key, ()) if isinstance(item, dict))
+            items += page[key]
             cursor = page.get("nextCursor")
             if not cursor:
                 break
@@ -362,19 +357,29 @@ class Upstream:
             return
         async with self._listing:
             try:
-                self.tools = await self._list(connection, "tools/list", "tools")
+                await self._list_tools(connection)
             except MCPError as error:
                 logger.warning("upstream %r: cannot list its tools (%s)", self.name, error)
                 return
-        await self._tools_changed(self)
+        await self._tools_changed()
+
+    async def _list_tools(self, connection: _Connection) -> None:
+        listed = await self._list(connection, "tools/list", "tools")
+        self.tools = self._pins.accept(self.name, listed)
 
     def _callback(self, kind: Any) -> Any:
-        """A callback for the server's questions of one kind."""
+        """Passes the server's questions of one kind on to the client whose call it works on."""
 
-        async def ask(context: ClientRequestContext, params: Any = None) -> Any:
-            return await forward_question(self._clients, tuple(self._callers), kind(params=params))
+        async def answer(_: ClientRequestContext, params: Any = None) -> Any:
+            callers = {client.key: (context, call) for client, context, call in self._callers}
+            if len(callers) != 1:
+                reason = "calls of several clients are" if callers else "no client's call is"
+                return refuse(f"the gateway cannot tell whom to ask: {reason} being worked on")
+            ((context, call),) = callers.values()
+            question = kind(params=params)
+            return await (call.ask(question) if call else ask(context, question))
 
-        return ask
+        return answer
 
     # -- what clients want of every connection -------------------------------------------------
 
@@ -457,7 +462,6 @@ class _WatchedStream(ObjectReceiveStream[Any]):
             raise
 
     async def aclose(self) -> None:
-        self._closed.set()
         await self._stream.aclose()
 
 

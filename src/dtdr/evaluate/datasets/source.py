@@ -14,7 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import cache_folder
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 
 Read = Callable[[Path, BadRecords | None], Iterator[Demonstration]]
 """Streams a source's file; ``(path, bad) -> demonstrations`` in record order."""
@@ -167,7 +167,7 @@ def read_json(path: Path) -> Any:
     try:
         return json_codec.loads(path.read_bytes())
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({json_codec.explain(error)})") from error
 
@@ -191,7 +191,7 @@ def object_records(path: Path) -> Iterator[tuple[str, tuple[str, Any]]]:
                 seen.add(key)
                 yield f", record {number} (id {key!r})", (key, record)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(path, error) from error
 
 
 def member(record: object, *names: str, kind: type | tuple[type, ...] = str) -> Any:

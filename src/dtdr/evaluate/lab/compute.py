@@ -48,7 +48,6 @@ class Summary:
         cached: runs that were in the cache.
         computed: runs that were computed now.
         failed: label and reason of each run that failed.
-        damaged: what was wrong with cache entries that were computed again.
         left_out: what the suites name but could not be run, with the reason.
         seconds: wall-clock time.
         expected_seconds: of the runs that were not in the cache.
@@ -60,7 +59,6 @@ class Summary:
     cached: int = 0
     computed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
     expected_seconds: float = 0.0
@@ -110,7 +108,7 @@ def run_lab(
         note(f"left out {reason}")
     runs = unique(run for item in chosen for run in item.runs)
     _check_splits(runs, context)
-    missing = [run for run in runs if not _is_kept(run, store, summary, note)]
+    missing = [run for run in runs if not _is_kept(run, store, note)]
     summary.runs, summary.cached = len(runs), len(runs) - len(missing)
     workers = workers or WORKERS
     estimates = Estimates(store, context)
@@ -236,16 +234,13 @@ def _parallel(groups: Sequence[Sequence[Run]], workers: int, context: Context) -
         )
 
 
-def _is_kept(run: Run, store: Store, summary: Summary, note: Callable[[str], None]) -> bool:
-    path = store.path(run.key)
-    if path is None:
-        return False
+def _is_kept(run: Run, store: Store, note: Callable[[str], None]) -> bool:
     try:
         store.read(run.key)
     except InputError as error:
-        summary.damaged.append(str(error))
-        note(f"{error} (it is computed again now)")
-        path.unlink(missing_ok=True)
+        if path := store.path(run.key):
+            note(f"{error} (it is computed again now)")
+            path.unlink(missing_ok=True)
         return False
     return True
 

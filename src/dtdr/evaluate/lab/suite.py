@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dtdr.errors import InputError, check_choice, unknown_choice
+from dtdr.errors import InputError, cannot_read, check_choice, unknown_choice
 from dtdr.evaluate.lab.fitting import needs_llm
 from dtdr.evaluate.lab.kinds import KINDS, RANK
 from dtdr.llm.prompting import LAYOUTS
@@ -154,7 +154,7 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
     try:
         value = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read {name}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_read(name, error) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8, so it is not a suite") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

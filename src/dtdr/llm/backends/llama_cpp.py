@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dtdr.errors import InputError, MissingExtraError
+from dtdr.errors import InputError, MissingExtraError, cannot_read
 from dtdr.llm.backends.backend import LLMError
 from dtdr.llm.backends.server import OpenAIServer
 
@@ -91,8 +91,6 @@ def check_gguf(path: Path) -> None:
         with path.open("rb") as stream:
             magic = stream.read(4)
     except OSError as error:
-        raise InputError(
-            f"cannot read the model {path}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise cannot_read(f"the model {path}", error) from error
     if magic != b"GGUF":
         raise InputError(f"{path} is not a GGUF file; give a model in llama.cpp's format")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,7 +16,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.errors import InputError, check_at_least
 from dtdr.llm.backends import LLM
-from dtdr.llm.planning.filling import MIN_PROBABILITY, FilledParameters, Filler
+from dtdr.llm.planning.filling import FilledParameters, Filler
 from dtdr.llm.planning.results import PlannedStep, PlanResult, Stopped
 from dtdr.llm.planning.selector import DEFAULT as DEFAULT_SELECT
 from dtdr.llm.planning.selector import Selected, Selector
@@ -58,7 +57,6 @@ class Planner:
         fill: who fills parameters, one of ``dtdr.llm.planning.filling.METHODS``; see ``Filler``.
             Default: ``both`` with learned arguments and an LLM, ``learned`` or ``llm`` with only
             one of them, ``none`` with neither.
-        min_probability: of a learned value that ``both`` takes without asking the LLM.
         max_steps: limit of calls in a plan.
         seed: of the choice of the example.
 
@@ -77,7 +75,6 @@ class Planner:
         mask: Selection | None = None,
         demonstrations: Iterable[Demonstration] = (),
         fill: str | None = None,
-        min_probability: float = MIN_PROBABILITY,
         max_steps: int = MAX_STEPS,
         seed: int = 0,
     ) -> None:
@@ -107,7 +104,6 @@ class Planner:
             llm=llm,
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
             is_learned=retriever.arguments_ is not None,
-            min_probability=min_probability,
         )
         self._count_constant = None if llm is None else functools.cache(llm.count_tokens)
 
@@ -149,17 +145,6 @@ class Planner:
         run = _Run(self, query)
         while not run.stopped:
             yield self._step(run)
-
-    async def aplan(self, query: str | Run) -> PlanResult:
-        """Like ``plan``, without blocking the event loop; cancel the task to stop."""
-        steps = [step async for step in self.aiter_steps(query)]
-        return self.result_of(query, steps)
-
-    async def aiter_steps(self, query: str | Run) -> AsyncIterator[PlannedStep]:
-        """Like ``iter_steps``, without blocking the event loop."""
-        run = _Run(self, query)
-        while not run.stopped:
-            yield await asyncio.to_thread(self._step, run)
 
     def result_of(self, query: str | Run, steps: Iterable[PlannedStep]) -> PlanResult:
         """The result of the steps of ``iter_steps``."""

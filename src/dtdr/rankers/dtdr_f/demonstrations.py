@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
-from dtdr.errors import ModelError
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
     NO_OUTCOME,
@@ -46,6 +45,7 @@ _PLAN = {
     "later": np.int32,
     "earlier": np.int32,
     "group": np.uint32,
+    "absent": np.uint8,
 }
 _RUN = {
     "before": np.int32,
@@ -95,7 +95,8 @@ class EncodedDemonstrations:
         columns: the values of each demonstration by name. Of a query, what ``QueryText`` has. Of a
             plan, the tool of each call (``REMOVED`` is none), whether it is ``parallel`` to the one
             before it, pairs of a ``later`` call and the ``earlier`` one that it depends on, by
-            place, and the hash of the ``group`` (0 is none). Of a run, the parts of its
+            place, the hash of the ``group`` (0 is none), and one bit per tool, 1 for those that the
+            run was not offered (empty if none). Of a run, the parts of its
             ``Context`` and ``Outcome``s.
         tools: size of the vocabulary; its last index is the end of plan.
     """
@@ -156,6 +157,15 @@ class EncodedDemonstrations:
             "calls": Ragged(lookup[calls.values], calls.starts),
             "before": Ragged(earlier, before.starts),
         }
+        if self.absent is not None:
+            kept = np.flatnonzero(lookup[:-1] != REMOVED)
+            absent = np.zeros((len(self), tools), np.bool_)
+            absent[:, lookup[kept]] = self.absent[:, kept]
+            is_told = self.columns["absent"].sizes > 0
+            rows = [
+                np.packbits(row) if told else () for row, told in zip(absent, is_told, strict=True)
+            ]
+            columns["absent"] = Ragged.of(rows, np.uint8)
         return EncodedDemonstrations(columns, tools)
 
     def without_runs(self) -> EncodedDemonstrations:
@@ -274,6 +284,17 @@ class EncodedDemonstrations:
         ]
         return [every[start:end] for start, end in pairwise(self.starts.tolist())]
 
+    @cached_property
+    def absent(self) -> npt.NDArray[np.bool_] | None:
+        """Shape (plans, tools): the tools that each run was not offered; None if no run tells."""
+        column = self.columns["absent"]
+        if not len(column.values):
+            return None
+        is_told, absent = column.sizes > 0, np.zeros((len(self), self.tools), np.bool_)
+        bits = column.values.reshape(np.count_nonzero(is_told), -1)
+        absent[is_told] = np.unpackbits(bits, axis=1, count=self.tools)
+        return absent
+
     # -- folds ---------------------------------------------------------------------------------
 
     def assign_folds(self, folds: int, seed: int) -> Indices:
@@ -316,14 +337,10 @@ class EncodedDemonstrations:
 
         Raises:
             KeyError: an array is missing.
-            ModelError: the arrays do not fit together or the vocabulary.
         """
         names = [*_TEXT, *_PLAN, *(_RUN if "data.status" in arrays else ())]
         columns = {name: Ragged.restore(arrays, f"data.{name}") for name in names}
-        columns = {**_no_runs(columns["calls"]), **columns}
-        if not _fits(columns, tools):
-            raise ModelError("the demonstrations of the model do not fit together; fit it again")
-        return cls(columns, tools)
+        return cls({**_no_runs(columns["calls"]), **columns}, tools)
 
 
 def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
@@ -357,6 +374,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "later": [later for later, _ in edges],
         "earlier": [earlier for _, earlier in edges],
         "group": [hash_word(item.group) if item.group else 0],
+        "absent": _pack_absent(item.offered, index),
         "before": [part for call in context.calls for part in (call.tool, call.status)],
         "said": context.words,
         "said_weights": context.weights,
@@ -367,6 +385,17 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "fact_counts": [len(outcome.facts) for outcome in outcomes],
         "facts": np.concatenate([NO_WORDS, *(outcome.facts for outcome in outcomes)]),
     }
+
+
+def _pack_absent(
+    offered: frozenset[str] | None, index: Mapping[str, int]
+) -> npt.NDArray[np.uint8] | tuple[()]:
+    """One bit per tool; empty where every tool was offered or nothing is told."""
+    if offered is None:
+        return ()
+    *tools, _ = index  # the end of plan can always follow
+    absent = [name not in offered for name in tools]
+    return np.packbits([*absent, False]) if any(absent) else ()
 
 
 def _canonical_order(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[int]:
@@ -387,31 +416,3 @@ def _no_runs(calls: Ragged) -> dict[str, Ragged]:
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         columns[name] = Ragged(np.zeros(starts[-1], dtype), starts)
     return columns
-
-
-def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
-    """Whether columns fit together and a vocabulary."""
-    sizes = {name: column.sizes for name, column in columns.items()}
-    calls, later, earlier, before = (
-        columns[name].values for name in ("calls", "later", "earlier", "before")
-    )
-    alike = (
-        *(("calls", name) for name in _PER_CALL),
-        *(("words", "stems"), ("words", "flags"), ("later", "earlier"), ("said", "said_weights")),
-    )
-    return bool(
-        len({len(column) for column in columns.values()}) == 1
-        and all(column.starts[-1] == len(column.values) for column in columns.values())
-        and all((size >= 0).all() for size in sizes.values())
-        and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
-        and (sizes["group"] == 1).all()
-        and len(set(sizes["surface"].tolist())) <= 1
-        and not (sizes["before"] % 2).any()
-        and columns["word_counts"].values.sum() == len(columns["output_words"].values)
-        and columns["fact_counts"].values.sum() == len(columns["facts"].values)
-        and REMOVED <= calls.min(initial=0) <= calls.max(initial=0) < tools
-        and REMOVED <= before[::2].min(initial=0) <= before[::2].max(initial=0) < tools
-        and earlier.min(initial=0) >= 0
-        and (earlier < later).all()
-        and (later < np.repeat(sizes["calls"], sizes["later"])).all()
-    )

@@ -38,16 +38,14 @@ class HeldOutStep:
         is_reworded: whether its query was read with unknown words.
         features: shape (k, features): of the candidates.
         right: shape (k,): 1 where a candidate is acceptable, else 0.
-        described: shape (text features + 1, new): tools that the blocks have not seen.
-        new_share: share of the acceptable tools that is among these.
+        absent: shape (k,): whether the run was not offered it.
     """
 
     half: int
     is_reworded: bool
     features: Matrix
     right: Matrix
-    described: Matrix
-    new_share: float
+    absent: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,8 @@ class HeldOut:
         self._new_tool_share = _NEW_TOOL_STEPS / max(steps, 1)
         self._rng = np.random.default_rng(seed)
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
+        self._wanted: list[tuple[Matrix, float]] = []
+        """See ``NewToolScorer.with_share``."""
         self.steps: list[HeldOutStep] = []
 
     def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
@@ -127,14 +127,20 @@ class HeldOut:
                     is_parallel=bool(encoded.parallel[start + place]),
                 )
             done = len(each.history)
-            table, view = step.write(), step.query.view
-            right = np.zeros(view.size, np.float32)
-            right[view.find_columns(each.acceptable)] = 1
+            table, new = step.write(), fitted.training.new
+            right = np.zeros(table.shape[1], np.float32)
+            right[list(each.acceptable)] = 1
+            absent = np.zeros(len(right), np.bool_)
+            if encoded.absent is not None:
+                absent = encoded.absent[plan] & (right == 0)
             is_drawn = not is_reworded and self._rng.random() < self._new_tool_share
-            if is_drawn and view.size > 2:
+            if is_drawn and len(right) > 2:
                 known = np.flatnonzero(right[:-1])
                 self._examples.append(draw_example(self._rng, table[text_rows], known))
-            chosen, _ = ranker.shortlist(table, view.new)
+                if len(new):
+                    wanted = float(right[new].sum() / max(right.sum(), 1))
+                    self._wanted.append((table[np.ix_(text_rows, new)], wanted))
+            chosen, _ = ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
             candidates = table if chosen is None else table[:, chosen]
             self.steps.append(
                 HeldOutStep(
@@ -142,8 +148,7 @@ class HeldOut:
                     is_reworded,
                     candidates[:-1].T.copy(),
                     right if chosen is None else right[chosen],
-                    table[np.ix_(text_rows, view.new)],
-                    float(right[view.new].sum() / max(right.sum(), 1)),
+                    absent if chosen is None else absent[chosen],
                 )
             )
 
@@ -157,7 +162,8 @@ class HeldOut:
         if not any(step.right.any() for step in self.steps):
             return LearnedRanker(None, [None, None], new_tools, Calibration())
         right = np.stack([step.right for step in self.steps])
-        steps = Steps.of(np.stack([step.features for step in self.steps]), right)
+        absent = np.stack([step.absent for step in self.steps])
+        steps = Steps.of(np.stack([step.features for step in self.steps]), right, absent)
         half = np.array([step.half for step in self.steps])
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
@@ -193,12 +199,7 @@ class HeldOut:
         names = [LAYOUT.names[row] for row in LAYOUT.text_rows[:-1]]
         similar = np.isin(names, _SIMILAR)
         scorer = NewToolScorer.fit(rows, right, weights, varies, similar)
-        steps = [
-            (step.described, step.new_share)
-            for step in self.steps
-            if not step.is_reworded and step.described.size
-        ]
-        return scorer.with_share(steps, share)
+        return scorer.with_share(self._wanted, share)
 
 
 def _calibrate(chances: Sequence[Matrix], right: Sequence[Matrix]) -> Calibration:

@@ -17,7 +17,7 @@ from dtdr.errors import ModelError
 from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
-from dtdr.rankers.dtdr_f.blocks.block import Block, Query, TrainingSet, View
+from dtdr.rankers.dtdr_f.blocks.block import Block, Query, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
@@ -45,16 +45,10 @@ _ENOUGH = 0.25
 in. Without any, what the ranker learned of words ranks rare tools first."""
 
 _TRUST = 0.98
-"""The most that a query is trusted if tools without demonstrations are in view. At a sure step
+"""The most that a query is trusted if there are tools without demonstrations. At a sure step
 these share more than tools that are often called. Counts then decide which of the others is likely:
 of five tools shown by a CI assistant that offers 20 tools no run called, 0.6 to 1.5 are such tools
 (1.7 to 2.4 without counts)."""
-
-
-MOST_IN_VIEW = 256
-"""Tools that a query keeps in view among more, so that a step costs the same with 20,000."""
-_MOST_NEW = 16
-"""Tools without demonstrations that a query keeps in view."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,84 +148,30 @@ class FactoredModel:
 
     def prepare_features(self, features: QueryFeatures, context: Context) -> PreparedQuery:
         """Everything that depends on the query and what came before it alone."""
-        view, rest = self._in_view(features)
-        query = Query(features, view, context)
-        table = np.zeros((len(LAYOUT.names) + 1, view.size), np.float32)
+        query = Query(features, context)
+        table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
         table[-1] = 1
         begins = []
         for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
             begin = block.start(query, table[rows])
             if begin is not None:
                 begins.append((begin, rows))
-        tools = len(self.training.tools)
-        return PreparedQuery(features, view, table, begins, rest, features.familiar, tools)
-
-    @cached_property
-    def _new(self) -> Indices:
-        """Shape (new,): the tools that may be ranked by their texts."""
-        return np.flatnonzero(self.training.slots[:-2] < 0)
-
-    @cached_property
-    def _whole(self) -> View:
-        return self._view(np.arange(len(self.training.tools)), self._new)
-
-    def _view(self, tools: Indices, new: Indices) -> View:
-        """The view of some tools, sorted, of which some are new."""
-        slots = self.training.slots[tools]
-        seen = np.flatnonzero(slots >= 0)
-        is_whole = len(tools) == len(self.training.tools)
-        return View(
-            len(tools),
-            None if is_whole else tools,
-            {tool: column for column, tool in enumerate(tools.tolist())},
-            seen,
-            slots[seen],
-            np.searchsorted(tools, new),
-        )
-
-    def _in_view(self, features: QueryFeatures) -> tuple[View, npt.NDArray[np.float64] | None]:
-        """The tools in view, and how the others share what is left for them."""
-        tools, new = self._whole.size, self._new
-        if tools <= MOST_IN_VIEW and len(new) <= _MOST_NEW:
-            return self._whole, None
-        relevance = np.zeros(tools, np.float32)
-        for block in self.blocks:
-            values = block.relevance(features)
-            if values is not None:
-                relevance += values
-        if len(new) > _MOST_NEW:
-            new = np.sort(new[np.argpartition(-relevance[new], _MOST_NEW - 1)[:_MOST_NEW]])
-        if tools <= MOST_IN_VIEW:
-            return self._view(np.arange(tools), new), None
-        rest = np.exp((relevance - relevance.max()).astype(np.float64))
-        relevance[new] = relevance[-1] = np.inf
-        chosen = np.sort(np.argpartition(-relevance, MOST_IN_VIEW - 1)[:MOST_IN_VIEW])
-        rest[chosen] = 0
-        rest /= max(float(rest.sum()), 1e-300)
-        return self._view(chosen, new), rest
+        return PreparedQuery(features, table, begins, features.familiar)
 
     def probabilities(self, step: StepFeatures) -> Floats:
         """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
-        table, view = step.write(), step.query.view
+        table, new = step.write(), self.training.new
         if self.ranker is None:
             mixed = ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
-            chosen, order = ranker.shortlist(table, view.new)
+            chosen, order = ranker.shortlist(table, new)
             mixed = ranker.probabilities(self.ranker, table, chosen, order)
-        if self.new_tools is not None and len(view.new):
-            tools = view.new if view.tools is None else view.tools[view.new]
-            described = table[np.ix_(LAYOUT.text_rows, view.new)]
-            mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
-        trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(view.new) else 1.0)
+        if self.new_tools is not None and len(new):
+            described = table[np.ix_(LAYOUT.text_rows, new)]
+            mixed = self.new_tools.mix(mixed, described, new, self.offered[new])
+        trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(new) else 1.0)
         if trust < 1:
             mixed = trust * mixed + (1 - trust) * ranker.softmax(table[LAYOUT.counts])
-        rest = step.query.rest
-        if view.tools is not None and rest is not None:
-            # Tools out of view share less than the least likely tool in view.
-            share = 0.5 * float(mixed[mixed.argmin()])
-            every: Floats = rest * (share / (1 + share))
-            every[view.tools] = mixed * (1 / (1 + share))
-            mixed = every
         if not step.calls and not self.may_end_at_once:
             rule_out_end(mixed)
         return mixed
@@ -349,7 +289,7 @@ class FactoredStepState:
         model: ranks every step.
 
     Attributes:
-        features: of every tool in view, after the calls so far.
+        features: of every tool, after the calls so far.
     """
 
     def __init__(

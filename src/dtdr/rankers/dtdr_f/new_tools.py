@@ -121,7 +121,7 @@ class NewToolScorer:
         """Probabilities of all tools when those of some must come from their descriptions.
 
         Args:
-            probabilities: of the tools in view, summing to 1; overwritten.
+            probabilities: of all tools, summing to 1; overwritten.
             table: shape (text features + 1, new).
             new: shape (new,): the columns of these tools.
             offered: shape (new,): whether the demonstrations could have called them.
@@ -192,7 +192,7 @@ def draw_example(
 
     Args:
         rng: draws the tools.
-        table: shape (text features + 1, tools in view).
+        table: shape (text features + 1, tools).
         right: columns of the acceptable tools, the end of plan left out.
     """
     is_other = np.ones(table.shape[1] - 1, np.bool_)

@@ -40,6 +40,8 @@ _LINEAR_DECAY, _ROUNDS = 100.0, 60
 .004 of log MRR on tau_airline and .002 on tau_retail."""
 _CONSTANT = 2e-4
 """A feature that varies less counts as constant, even if it varies more later."""
+_ABSENT = np.float32(-1e4)
+"""Score of a candidate that the run was not offered."""
 _OUTSIDE = 1e-5
 """The likeliest tool outside the candidates is at most this likely."""
 _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)
@@ -109,6 +111,8 @@ class Steps:
         scale: shape (features,): what they were divided by.
         low: shape (features,): the least value of each, as the blocks gave it.
         high: likewise the greatest.
+        penalty: shape (steps, k): added to scores; far below 0 where the run was not offered a
+            candidate.
     """
 
     features: Matrix
@@ -117,9 +121,10 @@ class Steps:
     scale: Matrix
     low: Matrix
     high: Matrix
+    penalty: Matrix
 
     @classmethod
-    def of(cls, features: Matrix, right: Matrix) -> Steps:
+    def of(cls, features: Matrix, right: Matrix, absent: npt.NDArray[np.bool_]) -> Steps:
         """Features as the blocks gave them."""
         mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
         scale[scale < _CONSTANT] = 1
@@ -128,11 +133,17 @@ class Steps:
         np.subtract(features, mean, out=inputs)
         inputs /= scale
         low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
-        return cls(inputs, right, mean, scale, low, high)
+        penalty = np.where(absent, _ABSENT, np.float32(0))
+        return cls(inputs, right, mean, scale, low, high, penalty)
 
     def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
-        return replace(self, features=self.features[rows], right=self.right[rows])
+        return replace(
+            self,
+            features=self.features[rows],
+            right=self.right[rows],
+            penalty=self.penalty[rows],
+        )
 
 
 def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
@@ -144,12 +155,12 @@ def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
         steps: to learn from.
         prior: shape (features,): weights of log probabilities to start from, else 0.
     """
-    inputs, right = steps.features, steps.right
     start = (prior * steps.scale).astype(np.float32)
     experts = np.flatnonzero(prior)
     if len(experts):
-        start[experts] = _minimise(inputs[:, :, experts], right, start[experts], 1.0)
-    return _minimise(inputs, right, start, _LINEAR_DECAY)
+        some = replace(steps, features=steps.features[:, :, experts])
+        start[experts] = _minimise(some, start[experts], 1.0)
+    return _minimise(steps, start, _LINEAR_DECAY)
 
 
 @dataclass(frozen=True)
@@ -201,7 +212,8 @@ class RankerFit:
             factor *= active > 0
             active *= factor
             scores = active @ parameters["output"] + rows @ parameters["skip"]
-            _, error = marginal_cross_entropy(scores.reshape(-1, k), right[chosen])
+            scores = scores.reshape(-1, k) + steps.penalty[chosen]
+            _, error = marginal_cross_entropy(scores, right[chosen])
             error = error.reshape(-1, 1)
             # A product of one column costs three times as much.
             back = error * parameters["output"][:, 0]
@@ -232,7 +244,7 @@ class RankerFit:
         active = steps.features @ self.network["features"] + self.network["hidden_bias"]
         np.maximum(active, 0, out=active)
         network = active @ self.network["output"] + steps.features @ self.network["skip"]
-        return steps.features @ self.linear, network[:, :, 0]
+        return steps.features @ self.linear + steps.penalty, network[:, :, 0] + steps.penalty
 
     def chances(self, steps: Steps, share: float, temperature: float) -> Matrix:
         """What ``mix`` gives the candidates; shape (steps, k)."""
@@ -284,20 +296,20 @@ def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[floa
     return _SHARES[best], _TEMPERATURES[at]
 
 
-def _minimise(inputs: Matrix, right: Matrix, target: Matrix, decay: float) -> Matrix:
+def _minimise(steps: Steps, target: Matrix, decay: float) -> Matrix:
     """Weights of a linear ranker that are drawn to ``target``."""
     # A process that loads a model and ranks does not need it.
     from scipy.optimize import minimize
 
-    steps, k, width = inputs.shape
-    flat = inputs.reshape(-1, width)
+    count, k, width = steps.features.shape
+    flat = steps.features.reshape(-1, width)
 
     def loss(weights: Floats) -> tuple[float, Floats]:
-        scores = (flat @ weights.astype(np.float32)).reshape(steps, k)
-        total, error = marginal_cross_entropy(scores, right)
+        scores = (flat @ weights.astype(np.float32)).reshape(count, k) + steps.penalty
+        total, error = marginal_cross_entropy(scores, steps.right)
         away = weights - target
-        total += 0.5 * decay / steps * float(away @ away)
-        return total, (error.ravel() @ flat).astype(np.float64) + decay / steps * away
+        total += 0.5 * decay / count * float(away @ away)
+        return total, (error.ravel() @ flat).astype(np.float64) + decay / count * away
 
     options = {"maxiter": _ROUNDS}
     start = target.astype(np.float64)

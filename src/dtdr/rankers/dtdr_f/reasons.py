@@ -31,16 +31,9 @@ def add_reasons(
     A block is left out by giving its features, of every tool, the means that they had in training,
     which the ranker standardises to 0. What a block adds is what the log odds lose without it.
     """
-    names, view = model.names, step.query.view
+    names = model.names
     tool, rival = names.index(explanation.tool), names.index(explanation.rival)
     similar = similar_demonstrations(model, step.query.features, query)
-    column = view.places.get(tool, -1)
-    if column < 0:
-        note = (
-            f"With this many tools, a query keeps {view.size} in view, and {names[tool]!r} is not "
-            "one of them: nothing in the query asks for it."
-        )
-        return replace(explanation, similar=similar, note=f"{explanation.note} {note}".strip())
     whole = _log_odds(model.probabilities(step), tool, rival)
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
@@ -60,7 +53,7 @@ def add_reasons(
         explanation,
         contributions=tuple(contributions),
         similar=similar,
-        note=f"{explanation.note} {_note(model, step, column, names[tool])}".strip(),
+        note=f"{explanation.note} {_note(model, step, tool)}".strip(),
     )
 
 
@@ -69,16 +62,17 @@ def _log_odds(probabilities: Floats, tool: int, rival: int) -> float:
     return float(np.log(one / other))
 
 
-def _note(model: FactoredModel, step: StepFeatures, column: int, name: str) -> str:
-    """What has to be known of a tool in view to read its contributions."""
-    if model.new_tools is not None and column in step.query.view.new:
+def _note(model: FactoredModel, step: StepFeatures, tool: int) -> str:
+    """What has to be known of a tool to read its contributions."""
+    name, new = model.names[tool], model.training.new
+    if model.new_tools is not None and tool in new:
         return (
             f"No demonstration calls {name!r}, so its name and description decide. Tools without "
             "demonstrations together get about the share that further runs give them."
         )
     if model.ranker is not None:
-        chosen, _ = ranker.shortlist(step.write(), step.query.view.new)
-        if chosen is not None and column not in chosen:
+        chosen, _ = ranker.shortlist(step.write(), new)
+        if chosen is not None and tool not in chosen:
             return (
                 f"{name!r} is not among the {len(chosen)} candidates of this step, which share "
                 "nearly all of the probability."

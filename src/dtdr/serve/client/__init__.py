@@ -6,13 +6,11 @@
 
 from dtdr.serve.client.clients import AsyncClient, AsyncRemoteSession, Client, RemoteSession
 from dtdr.serve.client.surface import InvalidRequestError, RemoteRanking, ServerError
-from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
 
 __all__ = [
     "AsyncClient",
     "AsyncRemoteSession",
     "Client",
-    "FeedbackResult",
     "InvalidRequestError",
     "RemoteRanking",
     "RemoteSession",

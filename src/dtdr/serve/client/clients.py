@@ -7,8 +7,6 @@ import secrets
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-import msgspec
-
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
@@ -19,17 +17,17 @@ from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
 from dtdr.rankers.selection import Bounds, Selection
 from dtdr.serve.client.surface import (
+    Answer,
     Awaited,
     Blocking,
     Connection,
     RemoteRanking,
     ServerError,
     endpoint,
-    read_calls,
     read_plans,
     read_search,
 )
-from dtdr.serve.server.schemas import FeedbackResponse as FeedbackResult
+from dtdr.serve.server import schemas
 
 KEY_VARIABLE = "DTDR_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8756"
@@ -52,64 +50,62 @@ class _SessionEndpoints:
     async def _open(self) -> Self:
         if not self.id:
             # Not repeated: a lost answer leaves a session open.
-            ask = self._connection.ask
-            answer = await ask("POST", "/v1/sessions", self._fields, is_repeatable=False)
-            self.id, self.history = str(answer["session"]), tuple(answer["history"])
+            answer = await self._connection.ask(
+                "sessions", self._fields, schemas.SessionResponse, is_repeatable=False
+            )
+            self.id, self.history = answer.session, tuple(answer.history)
         return self
 
     @endpoint
     async def rank(
-        self,
-        *,
-        offered: Collection[str] | None = None,
-        selection: Selection | None = None,
-        **bounds: Unpack[Bounds],
+        self, *, offered: Collection[str] | None = None, **bounds: Unpack[Bounds]
     ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
-        return RemoteRanking.read(await self._post("rank", **_selected(selection, bounds, offered)))
+        fields = _selected(bounds, offered)
+        return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
 
     @endpoint
     async def search(
         self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; see ``Client.search``."""
-        names = None if among is None else list(among)
-        return read_search(await self._post("search", text=text, top_k=k, among=names))
+        fields = {"text": text, "top_k": k, "among": among}
+        return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
     async def next_calls(self, k: int = 3) -> list[CallPrediction]:
         """The next calls with their arguments; see ``Client.next_calls``."""
-        return read_calls(await self._post("calls", top_k=k))
+        return (await self._ask("calls", {"top_k": k}, schemas.CallsResponse)).calls
 
     @endpoint
     async def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool; see ``Client.fill``."""
-        return read_calls(await self._post("calls", tool=tool))[0]
+        return (await self._ask("calls", {"tool": tool}, schemas.CallsResponse)).calls[0]
 
     @endpoint
     async def plans(self, k: int = 5) -> list[PlanPrediction]:
         """What is left to do; see ``Client.plans``."""
-        return read_plans(await self._post("plans", top_k=k))
+        return read_plans(await self._ask("plans", {"top_k": k}, schemas.PlansResponse))
 
     @endpoint
     async def call(self, *calls: CallLike) -> Self:
         """Add calls to the session: names, calls with outputs, or JSON objects."""
-        tools = list(map(_call_record, calls))
-        answer = await self._post("call", tools=tools, idempotency_key=secrets.token_hex(8))
-        self.history = tuple(answer["history"])
+        key = secrets.token_hex(8)
+        fields = {"tools": list(map(_call_record, calls)), "idempotency_key": key}
+        self.history = tuple((await self._ask("call", fields, schemas.SessionResponse)).history)
         return self
 
     @endpoint
     async def close(self) -> None:
         """Delete the session on the server, if it is still there."""
         try:
-            await self._connection.ask("DELETE", f"/v1/sessions/{self.id}")
+            await self._connection.ask(f"sessions/{self.id}", None, object, method="DELETE")
         except ServerError as error:
             if error.status != 404:
                 raise
 
-    async def _post(self, action: str, **fields: Any) -> Any:
-        return await self._connection.ask("POST", f"/v1/sessions/{self.id}/{action}", fields)
+    async def _ask(self, action: str, fields: Mapping[str, Any], kind: type[Answer]) -> Answer:
+        return await self._connection.ask(f"sessions/{self.id}/{action}", fields, kind)
 
 
 class RemoteSession(_SessionEndpoints, Blocking):
@@ -174,8 +170,6 @@ class _ClientEndpoints(Generic[Session]):
         *,
         before: Sequence[BeforeLike] = (),
         offered: Collection[str] | None = None,
-        model: str | None = None,
-        selection: Selection | None = None,
         **bounds: Unpack[Bounds],
     ) -> RemoteRanking:
         """Rank the tools for the next step.
@@ -185,17 +179,15 @@ class _ClientEndpoints(Generic[Session]):
             history: the calls so far, oldest first: names of tools, ``ToolCall``, or JSON objects.
             before: messages and calls of the conversation before the query, oldest first.
             offered: names of the tools that can be called; None: all.
-            model: one of the server's models.
-            selection: which tools to send; 10 without any bound.
-            bounds: ``top_k``, ``threshold``, ``coverage`` and ``token_budget`` of a
-                ``dtdr.rankers.selection.Selection``, instead of one.
+            bounds: which tools to send, as ``dtdr.rankers.selection.Selection`` has them:
+                ``top_k``, ``threshold``, ``coverage``, ``token_budget``; without any, ten.
 
         Raises:
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = _step(query, history, before) | _selected(selection, bounds, offered)
-        return RemoteRanking.read(await self._post("rank", model, fields))
+        fields = _step(query, history, before) | _selected(bounds, offered)
+        return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
 
     @endpoint
     async def rank_batch(
@@ -205,8 +197,6 @@ class _ClientEndpoints(Generic[Session]):
         *,
         befores: Sequence[Sequence[BeforeLike]] | None = None,
         offered: Collection[str] | None = None,
-        model: str | None = None,
-        selection: Selection | None = None,
         **bounds: Unpack[Bounds],
     ) -> list[RemoteRanking]:
         """Rank many steps with one request, all among the same tools; as ``rank``.
@@ -219,9 +209,9 @@ class _ClientEndpoints(Generic[Session]):
             if len(queries) != len(items):
                 raise InputError(f"{len(queries)} queries but {len(items)} {name} were given")
         steps = [_step(*step) for step in zip(queries, histories, befores, strict=True)]
-        fields = {"steps": steps} | _selected(selection, bounds, offered)
-        answer = await self._post("rank/batch", model, fields)
-        return list(map(RemoteRanking.read, answer["rankings"]))
+        fields = {"steps": steps} | _selected(bounds, offered)
+        answer = await self._ask("rank/batch", fields, schemas.BatchResponse)
+        return list(map(RemoteRanking.read, answer.rankings))
 
     @endpoint
     async def search(
@@ -233,7 +223,6 @@ class _ClientEndpoints(Generic[Session]):
         *,
         among: Collection[str] | None = None,
         before: Sequence[BeforeLike] = (),
-        model: str | None = None,
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; best first, with their shares.
 
@@ -244,11 +233,9 @@ class _ClientEndpoints(Generic[Session]):
             k: how many at most, up to 100.
             among: names of the tools that may be returned; all by default.
             before: as in ``rank``.
-            model: as in ``rank``.
         """
-        names = None if among is None else list(among)
-        fields = _step(query, history, before) | {"text": text, "top_k": k, "among": names}
-        return read_search(await self._post("search", model, fields))
+        fields = _step(query, history, before) | {"text": text, "top_k": k, "among": among}
+        return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
     async def next_calls(
@@ -258,7 +245,6 @@ class _ClientEndpoints(Generic[Session]):
         k: int = 3,
         *,
         before: Sequence[BeforeLike] = (),
-        model: str | None = None,
     ) -> list[CallPrediction]:
         """The next calls: the k most probable tools, each with its arguments and their sources.
 
@@ -267,7 +253,7 @@ class _ClientEndpoints(Generic[Session]):
         without arguments.
         """
         fields = _step(query, history, before) | {"top_k": k}
-        return read_calls(await self._post("calls", model, fields))
+        return (await self._ask("calls", fields, schemas.CallsResponse)).calls
 
     @endpoint
     async def fill(
@@ -277,11 +263,10 @@ class _ClientEndpoints(Generic[Session]):
         history: Sequence[CallLike] = (),
         *,
         before: Sequence[BeforeLike] = (),
-        model: str | None = None,
     ) -> CallPrediction:
         """The most probable arguments of a tool; arguments and errors as ``next_calls``."""
         fields = _step(query, history, before) | {"tool": tool}
-        return read_calls(await self._post("calls", model, fields))[0]
+        return (await self._ask("calls", fields, schemas.CallsResponse)).calls[0]
 
     @endpoint
     async def plans(
@@ -291,35 +276,31 @@ class _ClientEndpoints(Generic[Session]):
         k: int = 5,
         *,
         before: Sequence[BeforeLike] = (),
-        model: str | None = None,
     ) -> list[PlanPrediction]:
         """The k most probable whole plans, or what is left of them after the history.
 
         As ``next_calls``, with status 409 if the model was fitted without plans.
         """
         fields = _step(query, history, before) | {"top_k": k}
-        return read_plans(await self._post("plans", model, fields))
+        return read_plans(await self._ask("plans", fields, schemas.PlansResponse))
 
     @endpoint
     async def feedback(
         self,
         demonstrations: Iterable[Demonstration | Mapping[str, Any]],
-        *,
-        model: str | None = None,
-    ) -> FeedbackResult:
-        """Update a model with demonstrations; returns when it ranks with them.
+    ) -> schemas.FeedbackResponse:
+        """Update the model, a dtdr-f, with demonstrations; returns when it ranks with them.
 
         Args:
             demonstrations: or their JSON objects, where a call may be a tool's name alone.
-            model: one of the server's models, a dtdr-f.
         """
         records = [
             item.to_dict() if isinstance(item, Demonstration) else item for item in demonstrations
         ]
         # Not repeated: the model would learn twice.
         options = {"is_repeatable": False, "seconds": SLOW_SECONDS}
-        answer = await self._post("feedback", model, {"demonstrations": records}, **options)
-        return msgspec.convert(answer, FeedbackResult)
+        fields = {"demonstrations": records}
+        return await self._ask("feedback", fields, schemas.FeedbackResponse, **options)
 
     @endpoint
     async def close(self) -> None:
@@ -332,21 +313,19 @@ class _ClientEndpoints(Generic[Session]):
         history: Sequence[CallLike] = (),
         *,
         before: Sequence[BeforeLike] = (),
-        model: str | None = None,
     ) -> Session:
         """Open a session: the server keeps the query and the calls.
 
         A context manager that deletes it. That of an ``AsyncClient`` is awaited, or entered with
         ``async with``.
         """
-        fields = {**_step(query, history, before), "model": model or self.model}
+        fields = _step(query, history, before) | {"model": self.model}
         return self._session(self._connection, query, fields)
 
-    async def _post(
-        self, path: str, model: str | None, fields: Mapping[str, Any], **options: Any
-    ) -> Any:
-        fields = {**fields, "model": model or self.model}
-        return await self._connection.ask("POST", f"/v1/{path}", fields, **options)
+    async def _ask(
+        self, path: str, fields: Mapping[str, Any], kind: type[Answer], **options: Any
+    ) -> Answer:
+        return await self._connection.ask(path, {**fields, "model": self.model}, kind, **options)
 
 
 class Client(_ClientEndpoints[RemoteSession], Blocking):
@@ -355,7 +334,7 @@ class Client(_ClientEndpoints[RemoteSession], Blocking):
     Args:
         url: the server's address.
         key: an API key; ``$DTDR_API_KEY`` by default.
-        model: the default model of all calls.
+        model: the model of all calls; None if the server has one only.
         timeout: seconds for one try, from connecting to the last byte.
         retries: how often a request is sent again if the server is busy or does not answer. A
             request that changes something on the server is sent again only if no connection was
@@ -384,18 +363,13 @@ def _step(
 ) -> dict[str, Any]:
     if isinstance(history, str):
         raise InputError(f"a history must be a list of calls, not {history!r}")
-    step: dict[str, Any] = {"query": query, "history": list(map(_call_record, history))}
-    if before:
-        step["before"] = list(map(before_record, before))
-    return step
+    calls, earlier = list(map(_call_record, history)), list(map(before_record, before))
+    return {"query": query, "history": calls, "before": earlier}
 
 
-def _selected(
-    selection: Selection | None, bounds: Bounds, offered: Collection[str] | None
-) -> dict[str, Any]:
+def _selected(bounds: Bounds, offered: Collection[str] | None) -> dict[str, Any]:
     """The fields of a request that limit the answer."""
-    chosen = Selection.of(selection, bounds).to_dict()
-    return chosen if offered is None else {**chosen, "offered": list(offered)}
+    return {**Selection(**bounds).to_dict(), "offered": offered}
 
 
 def _call_record(call: CallLike) -> Any:

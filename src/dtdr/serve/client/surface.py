@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+import msgspec
+
 from dtdr.errors import DtdrError, InputError
 from dtdr.net.http_requests import NoAnswerError, Request, Transport, wait_for
-from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.serve.server import schemas
 
+Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
@@ -65,17 +68,17 @@ class RemoteRanking:
     generation: int
 
     @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """A ranking from the server's JSON."""
+    def read(cls, answer: schemas.RankResponse) -> Self:
+        """A ranking from the server's."""
         return cls(
-            tuple(item["tool"] for item in answer["tools"]),
-            tuple(float(item["probability"]) for item in answer["tools"]),
-            float(answer["confidence"]),
-            bool(answer["familiar"]),
-            bool(answer["none_of_these"]),
-            tuple(answer["unknown_tools"]),
-            str(answer["model"]),
-            int(answer["generation"]),
+            tuple(item.tool for item in answer.tools),
+            tuple(item.probability for item in answer.tools),
+            answer.confidence,
+            answer.familiar,
+            answer.none_of_these,
+            tuple(answer.unknown_tools),
+            answer.model,
+            answer.generation,
         )
 
     @property
@@ -98,19 +101,14 @@ class RemoteRanking:
         return iter(zip(self.tools, self.probabilities, strict=True))
 
 
-def read_search(answer: Mapping[str, Any]) -> list[tuple[str, float]]:
+def read_search(answer: schemas.SearchResponse) -> list[tuple[str, float]]:
     """The tools that a search found, with their shares."""
-    return [(str(item["tool"]), float(item["score"])) for item in answer["tools"]]
+    return [(item.tool, item.score) for item in answer.tools]
 
 
-def read_calls(answer: Mapping[str, Any]) -> list[CallPrediction]:
-    """Predicted calls."""
-    return list(map(CallPrediction.from_dict, answer["calls"]))
-
-
-def read_plans(answer: Mapping[str, Any]) -> list[PlanPrediction]:
+def read_plans(answer: schemas.PlansResponse) -> list[PlanPrediction]:
     """Predicted plans."""
-    return list(map(PlanPrediction.from_dict, answer["plans"]))
+    return [PlanPrediction.from_dict(msgspec.to_builtins(plan)) for plan in answer.plans]
 
 
 class Blocking:
@@ -146,8 +144,6 @@ class endpoint(Generic[Arguments, Result]):  # noqa: N801  # a decorator
         self.method = method
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Callable[..., Any]: ...
-    @overload
     def __get__(self, instance: Blocking, owner: type) -> Callable[Arguments, Result]: ...
     @overload
     def __get__(
@@ -179,23 +175,30 @@ class Connection:
 
     async def ask(
         self,
-        method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None,
+        kind: type[Answer],
         *,
+        method: str = "POST",
         is_repeatable: bool = True,
         seconds: float | None = None,
-    ) -> Any:
-        """The JSON of the answer, None for an empty one; fields of the body that are None stay out.
+    ) -> Answer:
+        """What the server answers, of this kind.
+
+        Args:
+            path: below ``/v1/``.
+            fields: of the body, but for those that are None; without any, there is no body.
+            kind: one of ``dtdr.serve.server.schemas``; ``object`` takes any answer.
+            method: of HTTP.
+            is_repeatable: whether sending twice does no more than sending once.
+            seconds: for a try.
 
         Raises:
-            ServerError: there is no answer, or it is an error, or not JSON.
+            ServerError: there is no answer, it is an error, or it is none of a dtdr server.
         """
-        if body is not None:
-            body = {name: value for name, value in body.items() if value is not None}
-        request = Request(
-            method, self.url + path, body, self.headers, seconds or self.seconds, is_repeatable
-        )
+        body = fields and {name: value for name, value in fields.items() if value is not None}
+        seconds, url = seconds or self.seconds, f"{self.url}/v1/{path}"
+        request = Request(method, url, body, self.headers, seconds, is_repeatable)
         try:
             answer = await self.transport.send(request)
         except NoAnswerError as error:
@@ -205,19 +208,17 @@ class Connection:
         try:
             content = json.loads(answer.content or b"null")
             if answer.is_success:
-                return content
-            refusal = content["error"]
-            message, kind, request_id = refusal["message"], refusal["type"], refusal["request_id"]
-        except (ValueError, TypeError, KeyError, RecursionError):
+                return msgspec.convert(content, kind)
+            refusal = msgspec.convert(content, schemas.ErrorResponse).error
+        except (ValueError, RecursionError):
             shown = answer.content[:80].decode("utf-8", "replace")
             raise ServerError(
                 f"this is not an answer of a dtdr server (status {answer.status}): {shown!r}",
                 status=0 if answer.is_success else answer.status,
             ) from None
-        error_type = InvalidRequestError if answer.status in (400, 413, 422) else ServerError
-        raise error_type(
-            f"the server refused: {message}",
+        raise (InvalidRequestError if answer.status in (400, 413, 422) else ServerError)(
+            f"the server refused: {refusal.message}",
             status=answer.status,
-            kind=str(kind),
-            request_id=str(request_id),
+            kind=refusal.type,
+            request_id=refusal.request_id,
         )

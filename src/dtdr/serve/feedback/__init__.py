@@ -13,15 +13,13 @@ MODEL_FIELD = "{model}"
 """In a path, the name of the model."""
 
 
-def open_log(
-    target: str, model: str, *, one_of_several: bool = False, redact: bool = True
-) -> FeedbackLog:
+def open_log(target: str, model: str, *, several: bool = False, redact: bool = True) -> FeedbackLog:
     """The log of a model.
 
     Args:
         target: an address of Redis, or a path, which may have ``{model}`` in it.
         model: its name.
-        one_of_several: whether other models have logs at this target too.
+        several: whether other models have logs at this target too.
         redact: remove secrets and personal data.
 
     Raises:
@@ -33,7 +31,7 @@ def open_log(
         from dtdr.serve.feedback.redis_log import RedisLog
 
         return RedisLog(target, model, redact=redact)
-    if one_of_several and MODEL_FIELD not in target:
+    if several and MODEL_FIELD not in target:
         raise InputError(
             f"{target} would have the feedback of several models; write {MODEL_FIELD} into its "
             f"name, as in feedback/{MODEL_FIELD}.jsonl"

@@ -12,7 +12,7 @@ from typing import IO
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors, lock_file
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError, OutputError, cannot_read
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
 
 logger = logging.getLogger("dtdr.feedback")
@@ -37,7 +37,7 @@ class FileLog(FeedbackLog):
         self._lock = threading.Lock()
         self._lock_file: IO[bytes] | None = None
 
-    def prepare(self) -> None:
+    def prepare(self) -> set[str]:
         """Lock the file and read its ids.
 
         Raises:
@@ -61,6 +61,7 @@ class FileLog(FeedbackLog):
                         stream.truncate(end - len(line))
                         logger.warning("half a line of %s was cut off", self.path)
         self._ids = ids
+        return ids
 
     def close(self) -> None:
         """Let others append."""
@@ -83,15 +84,13 @@ class FileLog(FeedbackLog):
     def _append(self, demonstrations: Sequence[Demonstration]) -> None:
         """Add lines, and wait for the disk; see ``FeedbackLog``."""
         with self._lock:
-            if self._ids is None:
-                self.prepare()
-            assert self._ids is not None
+            ids = self.prepare() if self._ids is None else self._ids
             for number, item in enumerate(demonstrations):
-                if item.id in self._ids:
+                if item.id in ids:
                     raise DuplicateError(number)
             lines = (json.dumps(item.to_dict(), separators=(",", ":")) for item in demonstrations)
             self._write("".join(f"{line}\n" for line in lines).encode())
-            self._ids.update(item.id for item in demonstrations)
+            ids.update(item.id for item in demonstrations)
 
     def _write(self, content: bytes) -> None:
         with explain_os_errors(self.path), self.path.open("ab", buffering=0) as stream:
@@ -133,8 +132,7 @@ class FileLog(FeedbackLog):
             if start:
                 raise InputError(f"{self.path}, which was read before, is not there") from None
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise InputError(f"cannot read {self.path}: {reason}") from error
+            raise cannot_read(self.path, error) from error
         return entries
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
@@ -46,7 +47,7 @@ class RedisLog(FeedbackLog):
     def __init__(self, url: str, model: str, *, redact: bool = True) -> None:
         super().__init__(redact=redact)
         self._name = PREFIX + model
-        self._address = describe_address(url)
+        self._explain_errors = partial(explain_errors, "logs of feedback", describe_address(url))
         self._client = connect(url)
         self._script = self._client.register_script(_APPEND)
 
@@ -55,17 +56,16 @@ class RedisLog(FeedbackLog):
         arguments: list[Any] = [secrets.token_hex(8), _ID_SECONDS]
         for item in demonstrations:
             arguments += [item.id, json.dumps(item.to_dict(), separators=(",", ":"))]
-        with explain_errors("logs of feedback", self._address):
+        with self._explain_errors():
             number = self._script(keys=[self._name], args=arguments)
         if number:
             raise DuplicateError(number - 1)
 
     def read(self, position: str, limit: int) -> list[Entry]:
         """The next entries; see ``FeedbackLog``."""
-        with explain_errors("logs of feedback", self._address):
-            entries = self._client.xrange(
-                self._name, min=f"({position}" if position else "-", count=limit
-            )
+        with self._explain_errors():
+            start = f"({position}" if position else "-"
+            entries = self._client.xrange(self._name, min=start, count=limit)
         return [
             Entry(
                 identifier.decode(),

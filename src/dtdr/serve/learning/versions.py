@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from dtdr.data.files import explain_os_errors, lock_file, replace_folder
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
 
@@ -81,7 +81,7 @@ class Versions:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise InputError(f"cannot read {path}: {(error.strerror or '').lower()}") from error
+            raise cannot_read(path, error) from error
         changes = []
         for number, line in enumerate(lines[:-1], start=1):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import isfinite
 from typing import Any
 
@@ -147,7 +147,7 @@ async def create_session(
     """Open a session."""
 
     def begin() -> OpenSession:
-        return OpenSession.of(step.model, step.read(), call.owner, call.size)
+        return OpenSession(step.model, step.read(), call.owner, call.size)
 
     session = await step.model.current.run(begin) if step.has_details else begin()
     await call.service.sessions.open(session)
@@ -167,7 +167,8 @@ async def call_in_session(
     limit = call.service.settings.limits.history
 
     def add(session: OpenSession) -> OpenSession:
-        return session.with_run(add_calls(session.run, body.tools), key, call.size)
+        run, sent = add_calls(session.run, body.tools), session.sent + call.size
+        return replace(session, run=run, sent=sent, keys=session.keys | {key})
 
     for _ in range(_ATTEMPTS):
         if key in session.keys:
@@ -231,13 +232,15 @@ def rank_response(
     """
     offered = selection.offered
     ranking = ranking.among(None if offered is None else frozenset(offered))
+    chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
+    size = len((chosen if chosen.bounds else Selection(top_k=_TOP_K)).positions(ranking))
     confidence = ranking.confidence
     if not isfinite(confidence):
         raise ModelError(f"model {snapshot.name!r} gives probabilities that are not numbers")
     return schemas.RankResponse(
         tools=[
             schemas.RankedTool(tool=tool, probability=round(float(probability), 6))
-            for tool, probability in ranking.top(_size(ranking, selection))
+            for tool, probability in ranking.top(size)
         ],
         confidence=round(confidence, 6),
         familiar=bool(ranking.is_familiar),
@@ -245,15 +248,3 @@ def rank_response(
         unknown_tools=unknown_names(snapshot, history),
         **snapshot.identity,
     )
-
-
-def _size(ranking: Ranking, selection: schemas.Selection) -> int:
-    """How many of the best tools a selection keeps, at least one.
-
-    Raises:
-        InputError: the model is not calibrated for it.
-    """
-    bounds = {field.name: getattr(selection, field.name) for field in fields(Selection)}
-    if bounds["threshold"] is bounds["coverage"] is bounds["token_budget"] is None:
-        return selection.top_k or _TOP_K
-    return len(Selection(**bounds).positions(ranking))

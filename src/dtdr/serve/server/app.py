@@ -16,7 +16,7 @@ from dtdr.errors import InputError
 from dtdr.net.server_logs import log
 from dtdr.serve.feedback import FileLog, open_log
 from dtdr.serve.server.endpoints import Endpoint
-from dtdr.serve.server.keys import KeyFile
+from dtdr.serve.server.keys import read_keys
 from dtdr.serve.server.middleware import RequestMiddleware, refuse
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.openapi import document
@@ -54,8 +54,7 @@ def create_app(settings: Settings, *, more: Sequence[Endpoint] = ()) -> Starlett
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         watching = asyncio.create_task(service.watch())
-        keys = 0 if service.keys is None else len(service.keys.keys)
-        log("ready", models=list(service.models), keys=keys)
+        log("ready", models=list(service.models), keys=len(service.keys or ()))
         try:
             yield
         finally:
@@ -81,8 +80,8 @@ def create_app(settings: Settings, *, more: Sequence[Endpoint] = ()) -> Starlett
 
 
 def _service(settings: Settings) -> Service:
-    keys = None if settings.keys is None else KeyFile(settings.keys)
-    if keys is not None and not keys.keys:
+    keys = None if settings.keys is None else read_keys(settings.keys)
+    if keys == ():
         raise InputError(
             f"{settings.keys} has no key; make one with: dtdr keys create {settings.keys}"
         )
@@ -98,9 +97,8 @@ def _service(settings: Settings) -> Service:
     service = Service(settings, models, sessions, Metrics(), keys)
     if settings.feedback_log is not None:
         for name in models:
-            one_of_several = len(models) > 1
             feedback = open_log(
-                settings.feedback_log, name, one_of_several=one_of_several, redact=settings.redact
+                settings.feedback_log, name, several=len(models) > 1, redact=settings.redact
             )
             if isinstance(feedback, FileLog):
                 feedback.prepare()  # fails now if it cannot be written

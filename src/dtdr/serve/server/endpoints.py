@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
 from dtdr.serve.server.models import AskedStep, are_names, names_of, read_run
-from dtdr.serve.server.schemas import SearchRequest, with_step
+from dtdr.serve.server.schemas import with_step
 from dtdr.serve.server.service import Call
 
 REFUSALS = {
@@ -59,8 +59,7 @@ class Endpoint:
         method: of HTTP.
         path: with parameters in braces; with ``{session}``, the step is that of the session.
         function: a coroutine function; its docstring describes the endpoint.
-        request: the body's type; by default the annotation of ``body``, with the fields of a step
-            if the function takes one.
+        needs_query: whether the step of a request has a query.
         status: of a success.
         role: the key that a request needs; None for answers without models, queries and keys.
         is_described: whether the OpenAPI document has it.
@@ -72,7 +71,7 @@ class Endpoint:
         path: str,
         function: Callable[..., Awaitable[Any]],
         *,
-        request: type | None = None,
+        needs_query: bool = True,
         status: int = 200,
         role: Role | None = "rank",
         is_described: bool = True,
@@ -89,10 +88,10 @@ class Endpoint:
         if self._is_of_session and "session" not in self.name:
             self.name += "_in_session"
         self.result = described.return_annotation
-        self.body = request or types.get("body")
-        if self._is_asked and not self._is_of_session and request is None:
+        self.body = types.get("body")
+        if self._is_asked and not self._is_of_session:
             name = path.rsplit("/", 1)[1].capitalize()
-            self.body = with_step(f"{name}Request", types["body"])
+            self.body = with_step(f"{name}Request", types["body"], needs_query=needs_query)
         self.needs_body = self.body is not None and any(
             item.required for item in msgspec.structs.fields(self.body)
         )
@@ -154,7 +153,7 @@ def _read_step(call: Call, body: Any) -> AskedStep:
     """
     service = call.service
     model, query = service.models.find(body.model), body.query
-    if isinstance(body, SearchRequest) and query is None:
+    if query is None:
         if body.history or body.before:
             raise HTTPException(422, "query: is missing; history and before are those of a query")
         query = ""

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from dtdr.data.files import explain_os_errors, lock_file, replace_file
-from dtdr.errors import InputError
+from dtdr.errors import InputError, cannot_read
 
 Role = Literal["rank", "admin"]
 """``rank`` may rank and use sessions; ``admin`` may also update, save and reload models."""
@@ -45,25 +45,14 @@ class _Record(msgspec.Struct):
     keys: tuple[ApiKey, ...]
 
 
-class KeyFile:
-    """The keys of a server.
-
-    Raises:
-        InputError: the file cannot be read, or is not a key file.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.keys = read_keys(path)
-
-    def find(self, presented: str) -> ApiKey | None:
-        """The key that was presented, or None, in constant time."""
-        digest = _hash(presented)
-        match = None
-        for key in self.keys:
-            if hmac.compare_digest(key.sha256, digest):
-                match = key
-        return match
+def find_key(keys: Iterable[ApiKey], presented: str) -> ApiKey | None:
+    """The key that was presented, or None, in constant time."""
+    digest = _hash(presented)
+    match = None
+    for key in keys:
+        if hmac.compare_digest(key.sha256, digest):
+            match = key
+    return match
 
 
 def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
@@ -76,9 +65,7 @@ def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
         return msgspec.json.decode(Path(path).read_bytes(), type=_Record).keys
     except OSError as error:
         remedy = "" if Path(path).exists() else f"; make it with: dtdr keys create {path}"
-        raise InputError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}{remedy}"
-        ) from error
+        raise cannot_read(path, error, remedy) from error
     except ValueError as error:
         raise InputError(
             f"{path} is not a key file of version 1, or damaged ({error}); "

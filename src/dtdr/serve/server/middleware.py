@@ -26,7 +26,7 @@ from dtdr.net.origins import refuse_page
 from dtdr.net.server_logs import log, log_failure
 from dtdr.serve.feedback import DuplicateError
 from dtdr.serve.server.endpoints import error_body
-from dtdr.serve.server.keys import ApiKey
+from dtdr.serve.server.keys import ApiKey, find_key
 from dtdr.serve.server.service import Call, Service
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -55,7 +55,9 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        call = scope["dtdr.call"] = Call(self._service, _request_id(headers), headers)
+        name = headers.get(b"x-request-id", b"").decode("latin-1")
+        name = name if _REQUEST_ID.fullmatch(name) else secrets.token_hex(8)
+        call = scope["dtdr.call"] = Call(self._service, name, headers)
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -97,7 +99,7 @@ class RequestMiddleware:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
             presented = token.strip()
-        key = keys.find(presented.decode("latin-1"))
+        key = find_key(keys, presented.decode("latin-1"))
         if key is None:
             # A key cannot be guessed, so no client is locked out.
             self._service.metrics.refused_keys.inc()
@@ -164,8 +166,3 @@ def _reason(method: str, error: HTTPException) -> str:
         return "there is nothing at this path; see /docs"
     allowed = sorted((error.headers or {}).get("Allow", "").split(", "))
     return f"{method[:16]} does not work here; use {' or '.join(allowed)}"
-
-
-def _request_id(headers: dict[bytes, bytes]) -> str:
-    request_id = headers.get(b"x-request-id", b"").decode("latin-1")
-    return request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
-
-if sys.platform != "win32":
-    import resource
 
 
 def tune_process() -> None:
@@ -23,7 +21,9 @@ def tune_process() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 100)
     sys.setswitchinterval(0.0005)
-    if sys.platform != "win32":
+    with contextlib.suppress(ImportError):  # on Windows
+        import resource
+
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
             most = 8_192 if hard == resource.RLIM_INFINITY else min(8_192, hard)

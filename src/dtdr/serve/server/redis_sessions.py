@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
-from redis.exceptions import ResponseError
 from starlette.exceptions import HTTPException
 
 from dtdr.data import json_codec
 from dtdr.data.run import Run
-from dtdr.errors import UnavailableError
 from dtdr.net.limits import Limits
 from dtdr.net.redis_client import connect, describe_address, explain_errors
 from dtdr.serve.server.models import ModelRegistry
@@ -59,7 +57,7 @@ class RedisSessions:
         self._limits = limits
         self._models = models
         self._milliseconds = max(1, round(1_000 * limits.session_seconds))
-        self._address = describe_address(url)
+        self._explain_errors = partial(explain_errors, "sessions", describe_address(url))
         self._client = connect(url, asynchronous=True)
         self._add_entry = self._client.register_script(_ADD)
 
@@ -71,22 +69,18 @@ class RedisSessions:
     async def find(self, identifier: str, owner: str) -> OpenSession:
         """An open session, whose time to live starts again; see ``Sessions``."""
         name = _name(owner, identifier)
-        try:
-            with self._explain_errors():
-                # Not as a transaction, which a full Redis refuses.
-                async with self._client.pipeline(transaction=False) as commands:
-                    commands.pexpire(name, self._milliseconds).lrange(name, 0, -1)
-                    is_open, entries = await commands.execute()
-        except UnavailableError as error:
-            if type(error.__cause__) is ResponseError:  # it is not a list
-                raise _unreadable() from error
-            raise
+        with self._explain_errors():
+            # Not as a transaction, which a full Redis refuses.
+            async with self._client.pipeline(transaction=False) as commands:
+                commands.pexpire(name, self._milliseconds).lrange(name, 0, -1)
+                is_open, entries = await commands.execute()
         if not is_open or not entries:
             raise missing(self._limits)
         try:
             return await to_thread.run_sync(self._decode, identifier, owner, entries)
         except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable() from error
+            reason = "the session in Redis cannot be read by this version; open it again"
+            raise HTTPException(404, reason) from error
 
     def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> OpenSession:
         start, *added = map(json_codec.loads, entries)
@@ -100,7 +94,7 @@ class RedisSessions:
             start["run"]["calls"] += record["calls"]
         keys = frozenset(record["key"] for record in added)
         sent = sum(map(len, entries))
-        return OpenSession.of(model, Run.from_dict(start["run"]), owner, sent, keys, identifier)
+        return OpenSession(model, Run.from_dict(start["run"]), owner, sent, keys, identifier)
 
     async def add(self, session: OpenSession, longer: OpenSession) -> bool:
         """Replace a session that was found; see ``Sessions``."""
@@ -143,14 +137,6 @@ class RedisSessions:
     async def shut_down(self) -> None:
         """Close all connections."""
         await self._client.aclose()
-
-    def _explain_errors(self) -> AbstractContextManager[None]:
-        return explain_errors("sessions", self._address)
-
-
-def _unreadable() -> HTTPException:
-    """The refusal of a session that this process cannot read."""
-    return HTTPException(404, "the session in Redis cannot be read by this version; open it again")
 
 
 def _name(owner: str, identifier: str) -> str:

@@ -45,7 +45,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/rank", actions.rank),
     Endpoint("POST", "/v1/sessions/{session}/call", actions.call_in_session),
     Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
-    Endpoint("POST", "/v1/search", actions.search, request=schemas.SearchRequest),
+    Endpoint("POST", "/v1/search", actions.search, needs_query=False),
     Endpoint("POST", "/v1/sessions/{session}/search", actions.search),
     Endpoint("POST", "/v1/calls", actions.predict_calls),
     Endpoint("POST", "/v1/sessions/{session}/calls", actions.predict_calls),

@@ -78,12 +78,12 @@ class Step(Request, kw_only=True):
     before: Before = []
 
 
-def with_step(name: str, bounds: type[Request]) -> type[Struct]:
+def with_step(name: str, bounds: type[Request], *, needs_query: bool) -> type[Struct]:
     """The request with the fields of a step in addition to these."""
     return defstruct(
         name,
         [
-            ("query", Query),
+            ("query", Query) if needs_query else ("query", Query | None, None),
             ("history", History, []),
             ("before", Before, []),
             ("model", ModelName, None),
@@ -175,15 +175,6 @@ class SearchBounds(Request, kw_only=True):
     text: Annotated[str, says("What the agent wants to do, in its words.", min_length=1)]
     top_k: Annotated[int, Meta(ge=1, le=MAX_SEARCH)] = SEARCH_LIMIT
     among: Annotated[list[ToolName] | None, says("Tools to search; default: all.")] = None
-
-
-class SearchRequest(SearchBounds, kw_only=True):
-    """A search, and its run as far as it is known."""
-
-    query: Query | None = None
-    history: History = []
-    before: Before = []
-    model: ModelName = None
 
 
 class FoundTool(Response, kw_only=True):

@@ -29,12 +29,12 @@ class Metrics:
         PlatformCollector(registry=registry)
 
         def count(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+            return Counter(name, text, labels, namespace="dtdr", registry=registry)
 
         def show(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(name, text, labels, registry=registry)
+            return Gauge(name, text, labels, namespace="dtdr", registry=registry)
 
-        self.requests = count("dtdr_requests", "Requests answered.", "route", "method", "status")
+        self.requests = count("requests", "Requests answered.", "route", "method", "status")
         self.seconds = Histogram(
             "dtdr_request_seconds",
             "From the end of a request's body to the end of its answer.",
@@ -42,29 +42,20 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.rankings = count("dtdr_rankings", "Steps ranked.", "model")
-        text = "Steps whose query is unlike the demonstrations."
-        self.unfamiliar = count("dtdr_unfamiliar_queries", text, "model")
-        text = "Tokens of tools' definitions that LLMs were shown, about."
-        self.shown_tokens = count("dtdr_shown_definition_tokens", text, "model")
-        text = "Tokens of tools' definitions that were kept out of prompts, about."
-        self.hidden_tokens = count("dtdr_hidden_definition_tokens", text, "model")
-        text = "Demonstrations learned from feedback."
-        self.learned = count("dtdr_learned_demonstrations", text, "model")
-        text = "Demonstrations from feedback appended to the log."
-        self.logged = count("dtdr_logged_demonstrations", text, "model")
-        text = "When the served model folder was written; time() minus this is its age."
-        self.written = show("dtdr_model_written_timestamp_seconds", text, "model")
-        self.reloads = count("dtdr_reloads", "Reloads of a model folder.", "model", "outcome")
-        self.generation = show("dtdr_model_generation", "Snapshot that is served.", "model")
-        text = "Demonstrations learned and not yet saved."
-        self.unsaved = show("dtdr_unsaved_demonstrations", text, "model")
-        text = "1 where a folder, the keys or the sessions could not be looked after the last time."
-        self.failing = show("dtdr_failing", text, "task")
-        self.sessions = show("dtdr_sessions_open", "Open sessions.")
-        self.refused_keys = count("dtdr_refused_keys", "Requests without a valid key.")
-        text = "Connections that were refused or ended before a request."
-        self.refused_connections = count("dtdr_refused_connections", text, "reason")
+        self.rankings = count("rankings", "Steps ranked.", "model")
+        self.unfamiliar = count("unfamiliar_queries", "Steps unlike the demonstrations.", "model")
+        self.shown_tokens = count("shown_definition_tokens", "Tokens LLMs were shown.", "model")
+        self.hidden_tokens = count("hidden_definition_tokens", "Tokens kept from prompts.", "model")
+        self.learned = count("learned_demonstrations", "Learned from feedback.", "model")
+        self.logged = count("logged_demonstrations", "Feedback appended to the log.", "model")
+        self.written = show("model_written_timestamp_seconds", "Date of the folder.", "model")
+        self.reloads = count("reloads", "Reloads of a model folder.", "model", "outcome")
+        self.generation = show("model_generation", "Snapshot that is served.", "model")
+        self.unsaved = show("unsaved_demonstrations", "Learned and not yet saved.", "model")
+        self.failing = show("failing", "1 where the last look at a task failed.", "task")
+        self.sessions = show("sessions_open", "Open sessions.")
+        self.refused_keys = count("refused_keys", "Requests without a valid key.")
+        self.refused_connections = count("refused_connections", "Refused, or ended.", "reason")
 
     def show_model(self, model: ServedModel) -> None:
         """Show the snapshot that a model serves at the time of a look."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -16,7 +17,7 @@ from starlette.exceptions import HTTPException
 from dtdr.errors import DtdrError, OutputError
 from dtdr.net.server_logs import log
 from dtdr.serve.feedback import FeedbackLog
-from dtdr.serve.server.keys import ApiKey, KeyFile, read_keys
+from dtdr.serve.server.keys import ApiKey, read_keys
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.sessions import OpenSession, Sessions
@@ -38,7 +39,7 @@ class Service:
     models: ModelRegistry
     sessions: Sessions | RedisSessions
     metrics: Metrics
-    keys: KeyFile | None = None
+    keys: tuple[ApiKey, ...] | None = None
     is_stopping: bool = False
     failures: dict[str, str] = field(default_factory=dict)
     """Reasons by failing task, such as ``model mail`` or ``keys``."""
@@ -108,8 +109,8 @@ class Service:
                 tasks.create_task(self._repeat(task, pause, work))
 
             repeat("sessions", _PAUSE, self.sessions.expire)
-            if self.keys is not None:
-                repeat("keys", min(seconds or _PAUSE, _PAUSE), partial(_refresh_keys, self.keys))
+            if (file := self.settings.keys) is not None:
+                repeat("keys", min(seconds or _PAUSE, _PAUSE), partial(self._refresh_keys, file))
             for model in self.models.values() if seconds else ():
                 repeat(f"model {model.name}", seconds, partial(self._follow, model))
 
@@ -133,6 +134,12 @@ class Service:
             await self.reload(model)
         elif model.reload_error is not None:
             raise DtdrError(model.reload_error)
+
+    async def _refresh_keys(self, file: Path) -> None:
+        """Read the keys again; those of a damaged file stay as they were."""
+        former, self.keys = self.keys, read_keys(file)
+        if self.keys != former:
+            log("keys changed", keys=len(self.keys))
 
     @contextlib.contextmanager
     def showing_failure(self, task: str) -> Iterator[None]:
@@ -208,10 +215,3 @@ class Call:
         session = await self.service.sessions.find(identifier, self.owner)
         self.log(session.model.name)
         return session
-
-
-async def _refresh_keys(file: KeyFile) -> None:
-    """Read the keys again; those of a damaged file stay as they were."""
-    former, file.keys = file.keys, read_keys(file.path)
-    if file.keys != former:
-        log("keys changed", keys=len(file.keys))

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from starlette.exceptions import HTTPException
 
@@ -27,36 +27,21 @@ class OpenSession:
 
     Attributes:
         owner: the key that opened it.
+        sent: bytes of its requests.
         keys: of the requests that added calls; a repeated one adds nothing.
-        bytes: its size, estimated.
     """
 
-    id: str
     model: ServedModel
     run: Run
     owner: str
-    keys: frozenset[str]
-    bytes: int
+    sent: int
+    keys: frozenset[str] = frozenset()
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
 
-    @classmethod
-    def of(
-        cls,
-        model: ServedModel,
-        run: Run,
-        owner: str,
-        sent: int,
-        keys: frozenset[str] = frozenset(),
-        identifier: str | None = None,
-    ) -> OpenSession:
-        """A session whose requests had ``sent`` bytes: Python needs about three times as much."""
-        identifier = identifier or secrets.token_urlsafe(16)
-        size = _SESSION_BYTES + _CALL_BYTES * len(run.calls) + 3 * sent
-        return cls(identifier, model, run, owner, keys, size)
-
-    def with_run(self, run: Run, key: str, sent: int) -> OpenSession:
-        """The session after a request of ``sent`` bytes that added calls to its run."""
-        more = _CALL_BYTES * (len(run.calls) - len(self.run.calls)) + 3 * sent
-        return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
+    @property
+    def bytes(self) -> int:
+        """Its size, estimated: Python needs about three times as much as was sent."""
+        return _SESSION_BYTES + _CALL_BYTES * len(self.run.calls) + 3 * self.sent
 
     @property
     def step(self) -> AskedStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from dtdr.net.limits import Limits, is_loopback
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8756
 
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def named_models(texts: Iterable[str]) -> dict[str, Path]:
         name, equals, folder = item.partition("=")
         if not equals:
             name, folder = Path(item).resolve().name, item
-        if not name or not set(name) <= _NAME:
+        if not _NAME.fullmatch(name):
             raise InputError(
                 f"{name!r} cannot name a model; use letters, digits, '.', '_' and '-', "
                 "as in: dtdr serve mail=models/mail"

@@ -290,6 +290,7 @@ def select_shown(retriever: Model, run: Run, policy: ToolPolicy) -> schemas.Show
     steps: list[schemas.ShownStep] = []
     selection = masked.select(names, costs=costs)
     for made in (None, *run.calls):
+        former = selection.shown
         if made is not None:
             masked.call(
                 made.tool,
@@ -305,7 +306,7 @@ def select_shown(retriever: Model, run: Run, policy: ToolPolicy) -> schemas.Show
                 called="" if made is None else made.tool,
                 shown=len(selection.shown),
                 tokens=sum(costs[name] for name in selection.shown),
-                changed=selection.changed,
+                changed=set(selection.shown) != set(former),
             )
         )
     ordered = sorted(selection.shown, key=lambda name: -selection.weights.get(name, 0.0))

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dtdr.errors import EncoderError, InputError, MissingExtraError
+from dtdr.errors import EncoderError, InputError, MissingExtraError, cannot_read
 from dtdr.text.encoders.base import Encoder, Floats32, encodable, length_one, with_progress
 
 DIMENSION = 384
@@ -186,9 +186,7 @@ def _checked_path(kind: str) -> Path:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise EncoderError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise EncoderError(str(cannot_read(path, error))) from error
     if digest != expected:
         raise EncoderError(
             f"{path} has SHA-256 {digest}, expected {expected}: it is damaged or another version; "

@@ -106,9 +106,7 @@ def choose_method(summaries: Summaries) -> tuple[str, str]:
 
 def _describe(splits: Sequence[RunSummary]) -> str:
     mean = mean_of(splits, "mrr")
-    sure = "" if mean.half_width is None else f" ± {mean.half_width:.3f}"
-    seconds = float(np.median([one.header.fit_seconds for one in splits]))
-    return f"{mean.value:.3f}{sure}, learned in {seconds:.1f} s"
+    return f"{mean.value:.3f}" + ("" if mean.half_width is None else f" ± {mean.half_width:.3f}")
 
 
 def _what_to_show(count: int | None, tools: int, all_tokens: int) -> str:

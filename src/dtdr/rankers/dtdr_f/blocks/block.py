@@ -8,7 +8,7 @@ brings its features up to date before each ranking. The ranker sees a block thro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
@@ -60,6 +60,11 @@ class TrainingSet:
         return slots
 
     @cached_property
+    def new(self) -> Indices:
+        """The tools without demonstrations, which are ranked by their texts."""
+        return np.flatnonzero(self.slots[:-2] < 0)
+
+    @cached_property
     def scale(self) -> float:
         """Factor on counts of plans."""
         return self.reference / max(len(self.data), 1) if self.reference else 1.0
@@ -71,46 +76,15 @@ class TrainingSet:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """The tools that a query keeps in view: the columns of its features.
-
-    Attributes:
-        size: how many there are, the end of plan, which is last, among them.
-        tools: shape (size,): their indices, sorted; None where all tools are in view.
-        places: the column of each of them.
-        seen: the columns of tools with demonstrations, sorted.
-        slots: shape (columns of these,): their places in ``TrainingSet.seen``.
-        new: the columns of the others that may be ranked by their texts.
-    """
-
-    size: int
-    tools: Indices | None
-    places: dict[int, int]
-    seen: Indices
-    slots: Indices
-    new: Indices
-
-    def find_columns(self, tools: Sequence[int]) -> list[int]:
-        """The columns of those of the tools that are in view."""
-        return [self.places[tool] for tool in tools if tool in self.places]
-
-    def of(self, values: Matrix) -> Matrix:
-        """The part in view of values whose last axis is that of all tools."""
-        return values if self.tools is None else values.take(self.tools, axis=-1)
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
     """A query for one set of fitted blocks.
 
     Attributes:
         features: of its text.
-        view: the tools in view.
         context: what came before it.
     """
 
     features: QueryFeatures
-    view: View
     context: Context = NO_CONTEXT
 
 
@@ -120,21 +94,19 @@ class CallEvent:
 
     Attributes:
         tool: its index, -1 for one that is not known.
-        column: its column in view, -1 where it has none.
         count: how often the tool was called by now; 0 for one that is not known.
         outcome: what became of it.
         is_parallel: whether it is of the same step as the call before it.
     """
 
     tool: int
-    column: int
     count: int
     outcome: Outcome = NO_OUTCOME
     is_parallel: bool = False
 
 
 class BlockState(Protocol):
-    """The features of every tool in view along the calls of one plan."""
+    """The features of every tool along the calls of one plan."""
 
     def call(self, event: CallEvent) -> None:
         """One more call was made."""
@@ -180,19 +152,12 @@ class Block(ABC):
         """Write the features before any call.
 
         Args:
-            query: with the tools in view.
-            out: shape (features, tools in view), zeros.
+            query: what is ranked.
+            out: shape (features, tools), zeros.
 
         Returns:
             What begins a state; None where calls change nothing.
         """
-
-    def relevance(self, query: QueryFeatures) -> Matrix | None:
-        """How relevant each tool is to a query, on the scale of a log probability.
-
-        The sum over blocks chooses which of many tools are in view. None adds nothing to it.
-        """
-        return None
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What is saved; what ``fit`` computes from the plans alone need not be."""

@@ -14,7 +14,6 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     CallEvent,
     Query,
     TrainingSet,
-    View,
 )
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.markov import MarkovChains
@@ -57,28 +56,27 @@ class Chain(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """The state of no call."""
-        return partial(_ChainState, self, query.view)
+        return partial(_ChainState, self)
 
 
 class _ChainState:
-    __slots__ = ("_calls", "_chain", "_rows", "_view")
+    __slots__ = ("_calls", "_chain", "_rows")
 
-    def __init__(self, chain: Chain, view: View, rows: Matrix) -> None:
-        self._chain, self._view, self._rows = chain, view, rows
+    def __init__(self, chain: Chain, rows: Matrix) -> None:
+        self._chain, self._rows = chain, rows
         self._calls: tuple[int, ...] = ()
 
     def call(self, event: CallEvent) -> None:
         self._calls = (*self._calls[-1:], event.tool)
-        chain, view, rows = self._chain, self._view, self._rows
+        servers, rows = self._chain.servers, self._rows
         if event.tool < 0:
             rows[3] = 0
             return
-        servers = chain.servers if view.tools is None else chain.servers[view.tools]
-        np.equal(servers, chain.servers[event.tool], out=rows[3], casting="unsafe")
+        np.equal(servers, servers[event.tool], out=rows[3], casting="unsafe")
         np.maximum(rows[4], rows[3], out=rows[4])
 
     def write(self) -> None:
-        view, rows = self._view, self._rows
+        rows = self._rows
         both, single, count = self._chain.read(self._calls)
-        rows[0], rows[1] = view.of(both), view.of(single)
+        rows[0], rows[1] = both, single
         rows[2].fill(min(count, 20.0) * 0.1)

@@ -15,15 +15,10 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     CallEvent,
     Query,
     TrainingSet,
-    View,
     cached_rows,
 )
 from dtdr.rankers.dtdr_f.observations import REMOVED
-from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix
-
-_RELEVANCE = 3.0
-"""The tool most like the query counts as much as twenty times the probability."""
 
 
 class Descriptions(Block):
@@ -44,7 +39,7 @@ class Descriptions(Block):
     shortlist: ClassVar = {"relative_similarity": 2.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        self._tools = training.tools
+        self._tools, self._seen = training.tools, training.seen
         data, size = training.data, len(training.tools)
         known = data.calls != REMOVED
         following = data.following()
@@ -63,33 +58,27 @@ class Descriptions(Block):
         mean = (self._rates @ weights + 1e-3) / (weights.sum() + 1)
         return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)])
 
-    def relevance(self, query: QueryFeatures) -> Matrix:
-        """The similarity with the query relative to that of the tool most alike."""
-        similarity = self._tools.similarity(query)
-        return similarity * np.float32(_RELEVANCE / (float(similarity.max()) + 1e-6))
-
     def start(self, query: Query, out: Matrix) -> Begin:
         """Similarity with the query."""
-        view = query.view
-        out[0] = similarity = view.of(self._tools.similarity(query.features))
+        out[0] = similarity = self._tools.similarity(query.features)
         # Relative to the best known tool: new tools must not change the features of the others.
-        known = similarity[view.seen]
+        known = similarity[self._seen]
         np.multiply(similarity, 1 / (float(known[known.argmax()]) + 0.01), out=out[1])
         np.minimum(out[1], 2, out=out[1])  # a new tool may be the only one that is similar at all
-        return partial(_DescriptionsState, self.rows, view)
+        return partial(_DescriptionsState, self.rows)
 
 
 class _DescriptionsState:
-    __slots__ = ("_alike", "_like_last", "_view")
+    __slots__ = ("_alike", "_like_last")
 
-    def __init__(self, alike: Callable[[int], Matrix], view: View, rows: Matrix) -> None:
-        self._alike, self._view, self._like_last = alike, view, rows[2:]
+    def __init__(self, alike: Callable[[int], Matrix], rows: Matrix) -> None:
+        self._alike, self._like_last = alike, rows[2:]
 
     def call(self, event: CallEvent) -> None:
         if event.tool < 0:  # after a call of an unknown tool, all are 0
             self._like_last.fill(0)
         else:
-            self._like_last[:] = self._view.of(self._alike(event.tool))
+            self._like_last[:] = self._alike(event.tool)
 
     def write(self) -> None:
         """Every call wrote already."""

@@ -39,7 +39,7 @@ class _HistoryState:
         self._steps += 1
         if self._column >= 0:
             self._last[self._column] = 0
-        self._column = column = event.column
+        self._column = column = event.tool
         if column < 0:
             return
         self._last[column] = 1

@@ -131,6 +131,7 @@ class LastOutput(Block):
     def __init__(self, keys: npt.NDArray[np.int64], weights: Matrix, training: TrainingSet) -> None:
         self.keys, self.weights = keys, weights
         self.slots: list[int] = training.slots.tolist()
+        self.seen = training.seen
 
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
@@ -169,6 +170,7 @@ class LastOutput(Block):
             wanted,
             np.arange(steps),
             outputs,
+            absent=None if data.absent is None else data.absent[owner][:, training.seen],
             smoothing=smoothing,
             epochs=max(2, min(epochs, int(_MAX_WORK / max(inputs.nnz * outputs, 1)))),
             batch_size=_BATCH,
@@ -199,9 +201,8 @@ class LastOutput(Block):
         """What is known before the first call."""
         context = query.context
         for call in context.calls:
-            column = query.view.places.get(call.tool, -1)
-            if column >= 0:
-                out[4, column] = 1
+            if call.tool >= 0:
+                out[4, call.tool] = 1
         return partial(_LastOutputState, self, query)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -234,8 +235,8 @@ class _LastOutputState:
             return
         self._is_known = True
         failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
-        if event.column >= 0:
-            rows[1, event.column], rows[2, event.column] = failed, nothing
+        if event.tool >= 0:
+            rows[1, event.tool], rows[2, event.tool] = failed, nothing
         if failed:
             rows[3] = 1
 
@@ -248,7 +249,7 @@ class _LastOutputState:
         else:
             entries = _first_entries(query.features.words, query.context, block.slots)
         self._rows[0] = _UNSEEN
-        self._rows[0, query.view.seen] = block.read(entries)[query.view.slots]
+        self._rows[0, block.seen] = block.read(entries)
 
 
 def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:

@@ -19,11 +19,10 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     CallEvent,
     Query,
     TrainingSet,
-    View,
 )
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
-from dtdr.rankers.nn import Indices, Matrix, fit_softmax, stack_rows
+from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
 
 _LAST_CALLS = 3
 _POSITIONS = 12
@@ -38,13 +37,13 @@ _SMOOTHING = 0.02
 _UNSEEN = np.float32(-9)
 """Log probability of a tool that no demonstration calls."""
 
-_EPOCHS, _FULL_EPOCHS = 40, 1_300
+_EPOCHS, _FULL_EPOCHS = 24, 1_300
 """Passes, and plans up to which all are made."""
-_FEW_PLANS, _FEW_EPOCHS = 30, 100
+_FEW_PLANS, _FEW_EPOCHS = 30, 60
 """This few plans are learned longer, in small batches."""
 _BATCHES = ((_FEW_PLANS, 16), (500, 64), (3_000, 128), (math.inf, 256))
 """Queries a batch up to this many plans."""
-_RATE, _DECAY, _DROPPED = 0.02, 0.1, 0.3
+_RATE, _DECAY, _DROPPED = 0.05, 0.1, 0.3
 
 
 class NextTool(Block):
@@ -68,7 +67,7 @@ class NextTool(Block):
     def __init__(self, query: Matrix, history: Matrix, training: TrainingSet) -> None:
         self.query, self.history = query, history
         self.slots: list[int] = training.slots.tolist()
-        self._seen = training.seen
+        self.seen = training.seen
         # By their meaning, as lists of rows: taking one costs a tenth of indexing a matrix.
         size = len(training.seen) - 1
         count, any_call, *lags = (history[at * size : (at + 1) * size] for at in range(_GROUPS))
@@ -99,6 +98,7 @@ class NextTool(Block):
             np.array(owner, np.intp),
             outputs,
             shared=csr_array(queries),
+            absent=None if data.absent is None else data.absent[:, training.seen],
             smoothing=_SMOOTHING,
             epochs=epochs,
             batch_size=next(size for most, size in _BATCHES if plans <= most),
@@ -117,16 +117,10 @@ class NextTool(Block):
         logits += surface @ self.query[-len(surface) :]
         return logits
 
-    def relevance(self, query: QueryFeatures) -> Matrix:
-        """The logits before any call."""
-        relevance = np.full(len(self.slots) - 1, _UNSEEN)
-        relevance[self._seen] = self._read(query) + self.positions[0]
-        return relevance
-
     def start(self, query: Query, out: Matrix) -> Begin:
         """Tools without demonstrations have one low value; the others are written at each step."""
         out[0] = _UNSEEN
-        return partial(_NextToolState, self, self._read(query.features), query.view)
+        return partial(_NextToolState, self, self._read(query.features))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The weights."""
@@ -143,12 +137,10 @@ class NextTool(Block):
 
 
 class _NextToolState:
-    __slots__ = ("_block", "_columns", "_lags", "_length", "_logits", "_row", "_slots")
+    __slots__ = ("_block", "_lags", "_length", "_logits", "_row")
 
-    def __init__(self, block: NextTool, logits: Matrix, view: View, rows: Matrix) -> None:
+    def __init__(self, block: NextTool, logits: Matrix, rows: Matrix) -> None:
         self._block, self._logits, self._row = block, logits, rows[0]
-        self._slots: Indices = view.slots
-        self._columns = view.seen
         self._lags = (-1, -1, -1)
         self._length = 0
 
@@ -167,9 +159,8 @@ class _NextToolState:
         for slot, weights in zip(self._lags, block.lags, strict=True):
             if slot >= 0:
                 logits += weights[slot]
-        logits = logits.take(self._slots)
         logits -= logits[logits.argmax()]
-        self._row[self._columns] = logits
+        self._row[block.seen] = logits
 
 
 def _history_features(history: Sequence[int], outputs: int) -> tuple[list[int], list[float]]:

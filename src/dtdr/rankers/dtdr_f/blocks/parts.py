@@ -42,7 +42,7 @@ class Parts(Block):
 
     def __init__(self, training: TrainingSet) -> None:
         asked = training.asked
-        self._shape = asked.mean.shape
+        self._shape, self._seen = asked.mean.shape, training.seen
         self._weights = asked.weights.astype(np.float32).reshape(len(asked.weights), -1)
         self._means = asked.mean.ravel()
         self._scale = training.featurizer.words.idf
@@ -50,15 +50,11 @@ class Parts(Block):
     def start(self, query: Query, out: Matrix) -> Begin:
         """No part is served yet."""
         asked = self.read(query.features)
-        view = query.view
-        every = np.zeros((*asked.shape[:2], view.size), np.float32)
-        every[:, :, view.seen] = asked.take(view.slots, axis=2)
-        asked = every
         asked[:, :, -1] = 0
-        np.add.reduce(asked[1], out=out[0])
-        # The last row is added to every window, so that logarithms can be taken.
-        presence = np.full((asked.shape[1] + 1, asked.shape[2]), _LITTLE, np.float32)
-        np.minimum(asked[0], 1, out=presence[:-1])
+        out[0, self._seen] = np.add.reduce(asked[1])
+        presence = np.zeros((asked.shape[1] + 1, out.shape[1]), np.float32)
+        presence[:-1, self._seen] = np.minimum(asked[0], 1)
+        presence[-1] = _LITTLE  # added to every window, so that logarithms can be taken
         return partial(_PartsState, presence, float(out[0].sum()))
 
     def read(self, query: QueryFeatures) -> Matrix:
@@ -96,7 +92,7 @@ class _PartsState:
         self._steps, self._last, self._windows = places.steps, places.first, places.first_windows
 
     def call(self, event: CallEvent) -> None:
-        column = event.column
+        column = event.tool
         if column < 0:
             return
         parts = self._parts

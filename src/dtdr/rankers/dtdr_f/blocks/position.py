@@ -63,7 +63,7 @@ class Position(Block):
     shortlist: ClassVar = {"named_ahead": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        weights = training.asked.weights[:, 0]
+        weights, self._seen = training.asked.weights[:, 0], training.seen
         self._lengths = _regress_length(training)
         # A last row of zeros, for words that are not known.
         scale = training.featurizer.words.idf
@@ -80,31 +80,31 @@ class Position(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin | None:
         """Before the first call the plan is at the beginning of the query."""
-        features, view = query.features, query.view
+        features, seen = query.features, self._seen
         words = min(len(features.stems), MAX_WORDS)
         if not words:
             return None
         learned = _spread(self._read_learned(features.terms, len(features.stems)))
-        by_text = view.of(_spread(self._read_descriptions(features.stems[:MAX_WORDS])))
+        by_text = _spread(self._read_descriptions(features.stems[:MAX_WORDS]))
         by_text = by_text * by_text
-        evidence = by_text * view.of(self._trust)
-        known = np.maximum(learned.take(view.slots, axis=1), 0)
+        evidence = by_text * self._trust
+        known = np.maximum(learned, 0)
         known *= known
-        evidence[:, view.seen] += known
+        evidence[:, seen] += known
         evidence[:, -1] = by_text[:, -1] = 0
         by_text *= np.float32(0.3)
 
         blur = _blur(words)
         said, described = blur @ evidence, blur @ by_text
-        parts = np.zeros((PARTS + 1, _PRODUCTS, view.size), np.float32)
+        parts = np.zeros((PARTS + 1, _PRODUCTS, len(self._trust)), np.float32)
         shares = parts[:-1, :2]
-        np.add(said, view.of(self._frequent), out=shares[:, 0])
+        np.add(said, self._frequent, out=shares[:, 0])
         shares[:, 0, -1] = 0
         shares[:, 1] = described
         # The features of the others must not depend on a new tool.
         others = shares.copy()
-        others[:, :, view.seen] = 0
-        shares /= shares[:, :, view.seen].sum(axis=2, keepdims=True) + others + np.float32(_UNSAID)
+        others[:, :, seen] = 0
+        shares /= shares[:, :, seen].sum(axis=2, keepdims=True) + others + np.float32(_UNSAID)
         if words < PARTS:  # several parts share a word
             said, described = said * (words / PARTS), described * (words / PARTS)
         np.cumsum(said[::-1], axis=0, out=parts[-2::-1, 2])
@@ -120,7 +120,7 @@ class Position(Block):
         parts += _ADDED
         expected = float(_with_constant(features.text.surface[None])[0] @ self._lengths)
         first, moves = _moves(round(min(max(expected, _FEWEST), _MOST) * _STEPS_PER_CALL))
-        return partial(_PositionState, parts, likely, view.seen, first, moves)
+        return partial(_PositionState, parts, likely, seen, first, moves)
 
     def _read_learned(self, terms: Indices, length: int) -> Matrix:
         """The weights of each word, alone and with its neighbours; shape (words, seen)."""
@@ -183,9 +183,9 @@ class _PositionState:
     def call(self, event: CallEvent) -> None:
         at = self._at
         self._centre_of_last = 0.0
-        if event.column >= 0:
-            at = at * self._likely[:, event.column]
-            self._centre_of_last = float(self._centre[event.column])
+        if event.tool >= 0:
+            at = at * self._likely[:, event.tool]
+            self._centre_of_last = float(self._centre[event.tool])
         at = at @ self._moves
         at *= 1 / float(at @ _ONES)
         self._at = at

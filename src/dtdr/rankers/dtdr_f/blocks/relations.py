@@ -14,7 +14,6 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     CallEvent,
     Query,
     TrainingSet,
-    View,
     cached_rows,
 )
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
@@ -66,16 +65,16 @@ class Relations(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """No call yet: every output that a call uses is missing."""
-        out[0] = query.view.of(self._log_frequency)
-        out[1] = query.view.of(self.producers)
-        return partial(_RelationsState, self.rows, query.view)
+        out[0] = self._log_frequency
+        out[1] = self.producers
+        return partial(_RelationsState, self.rows)
 
 
 class _RelationsState:
-    __slots__ = ("_called", "_missing", "_relations", "_sum", "_together", "_uses_last", "_view")
+    __slots__ = ("_called", "_missing", "_relations", "_sum", "_together", "_uses_last")
 
-    def __init__(self, relations: Callable[[int], Matrix], view: View, rows: Matrix) -> None:
-        self._relations, self._view = relations, view
+    def __init__(self, relations: Callable[[int], Matrix], rows: Matrix) -> None:
+        self._relations = relations
         _, self._missing, self._together, self._uses_last = rows
         self._sum = np.zeros_like(self._together)
         self._called = 0
@@ -85,7 +84,7 @@ class _RelationsState:
             self._together.fill(0)
             self._uses_last.fill(0)
             return
-        together, used_by = self._view.of(self._relations(event.tool))
+        together, used_by = self._relations(event.tool)
         self._uses_last[:] = used_by
         if event.count == 1:
             self._called += 1

@@ -17,6 +17,7 @@ from dtdr.predict.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.predict.arguments.features import (
     FLAGS,
     LAST_USED,
+    TOOL_CLAUSE,
     USAGE,
     constant_features,
     distances,
@@ -35,7 +36,7 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import name_stems, read_dates, telling_words
+from dtdr.predict.arguments.texts import match_clauses, name_stems, read_dates, telling_words
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
@@ -48,8 +49,6 @@ MAX_PARTS = 400
 _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
-
-
 _PLAIN = tuple(
     Part(None, form, Source("omitted" if form == OMITTED else "unknown"))
     for form in (UNKNOWN, OMITTED, LIST, OBJECT)
@@ -275,6 +274,7 @@ class CallCandidates:
         result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
         if spans:
             result.blocks += texts.blocks
+            result.blocks.append(Block(TOOL_CLAUSE, 0, match_clauses(texts, tool)))
         # What is no value, and what is put together part by part.
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]

@@ -33,13 +33,8 @@ class Confidence:
 
     def __init__(self, curve: Floats | None = None) -> None:
         self.curve = np.zeros((4, 0)) if curve is None else curve
-        is_sound = (
-            self.curve.ndim == 2
-            and len(self.curve) == 4
-            and np.isfinite(self.curve).all()
-            and (np.diff(self.curve[:2], axis=1) >= 0).all()
-        )
-        if not is_sound:
+        is_table = self.curve.ndim == 2 and len(self.curve) == 4 and np.isfinite(self.curve).all()
+        if not is_table or (np.diff(self.curve[:2], axis=1) < 0).any():
             raise ValueError("not a curve")
 
     @classmethod
@@ -90,7 +85,6 @@ class Confidence:
         rows = []
         for exact in _DESCRIBED:
             if (least := self.threshold(exact)) is not None:
-                covered = float(calls[chances >= least].sum() / calls.sum())
-                row = {"exact": exact, "probability": least, "calls": covered}
-                rows.append({name: round(value, 4) for name, value in row.items()})
+                covered = round(float(calls[chances >= least].sum() / calls.sum()), 4)
+                rows.append({"exact": exact, "probability": round(least, 4), "calls": covered})
         return rows

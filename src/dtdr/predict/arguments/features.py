@@ -19,6 +19,8 @@ USAGE = Rows.of(
     [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )
 """Of a span, by whether it was used, times 10, plus its length."""
+TOOL_CLAUSE = Rows.of([features([f"tool clause {code}"]) for code in range(3)])
+"""Of a span, by whether its clause mentions the tool, see ``match_clauses``."""
 _DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
 
 

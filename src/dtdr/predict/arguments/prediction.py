@@ -105,29 +105,19 @@ def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
     said = "\n".join(item.content for item in run.before if isinstance(item, Message)).casefold()
     earlier: set[str] = set()
     for call in run.plan.calls:
-        values = [
-            (name, value)
-            for name, argument in call.arguments.items()
-            for _, value in iter_leaves(argument, is_reference)
-        ]
-        for name, value in values:
-            text = _text(value)
-            if is_reference(value):
-                source = "output"
-            elif isinstance(value, bool) or not text:
-                source = "other"
-            elif text in query:
-                source = "query"
-            elif text in said:
-                source = "earlier message"
-            else:
-                source = "argument" if text in earlier else "other"
-            yield call, name, source
-        earlier.update(_text(value) for _, value in values if not is_reference(value))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.strip().casefold()
+        own: set[str] = set()
+        for name, argument in call.arguments.items():
+            for _, value in iter_leaves(argument, is_reference):
+                source = "output" if is_reference(value) else "other"
+                if source == "other" and value is not None and not isinstance(value, bool):
+                    text = value if isinstance(value, str) else json.dumps(value, default=str)
+                    text = text.strip().casefold()
+                    own.add(text)
+                    if text and text in query:
+                        source = "query"
+                    elif text and text in said:
+                        source = "earlier message"
+                    elif text and text in earlier:
+                        source = "argument"
+                yield call, name, source
+        earlier |= own

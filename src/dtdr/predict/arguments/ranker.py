@@ -31,7 +31,6 @@ LEVELS = 3
 KIND_LEVELS = 2
 """Kinds are joined with the tool's slot and with the slot's name, not with any."""
 
-
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
 

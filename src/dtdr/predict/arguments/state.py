@@ -203,12 +203,9 @@ class RunState:
             ("argument", f"{how} {path}", path, value) for path, value in _iter_given(arguments)
         ]
         found.append(("output", WHOLE, "", {"$ref": call.id}))
-        if call.output is not None:
-            leaves = output_leaves(call.output)
-            found += [("output", path[1:], path, value) for path, value in leaves]
-        else:
-            unread = ((path, {"$ref": call.id, "path": path}) for path in paths)
-            found += [("output", path[1:], path, value) for path, value in unread]
+        unread = ((path, {"$ref": call.id, "path": path}) for path in paths)
+        leaves = unread if call.output is None else output_leaves(call.output)
+        found += [("output", path[1:], path, value) for path, value in leaves]
         words: dict[str, set[str]] = {}
         parts: list[Part] = []
         records: list[str] = []

@@ -52,7 +52,6 @@ class TokenizedText:
     """Tokens and spans of a text.
 
     Attributes:
-        text: as it was given.
         lower: the n tokens in lower case.
         starts, ends: first and last (exclusive) character of each token.
         rows: features of tokens as the first of a span, as the last of one, and of types of spans.
@@ -61,9 +60,9 @@ class TokenizedText:
         canonical: the spans as they are compared.
         is_named: whether a span is a quotation or an address, or has only names and numbers.
         words: stems of the words, and canonical forms of the numbers.
+        clauses: stems of the words of each clause.
     """
 
-    text: str
     lower: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -73,6 +72,7 @@ class TokenizedText:
     canonical: tuple[str, ...]
     is_named: npt.NDArray[np.bool_]
     words: frozenset[str]
+    clauses: tuple[frozenset[str], ...]
 
 
 @lru_cache(maxsize=64)
@@ -88,25 +88,24 @@ def tokenize(text: str) -> TokenizedText:
     spans = list(_iter_spans(tokens, lower, quotation, quotations))
     kinds = list(dict.fromkeys(kind for _, _, kind, _ in spans))
     row_of = {kind: row for row, kind in enumerate(kinds)}
-    clause, clauses = _clauses(lower, quotation)
+    clause, words = _clauses(lower, quotation)
     columns = [(first, last, row_of[kind], clause[first]) for first, last, kind, _ in spans]
     values = tuple(text[starts[first] : ends[last]] for first, last, *_ in spans)
     first_features, last_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     of_types = features([name for kind in kinds for name in _kind_features(*kind)])
+    tables = first_features, last_features, of_types.reshape(-1, 3)
+    of_clauses = Rows.of([features([f"g {word}" for word in own]) for own in words])
     return TokenizedText(
-        text,
         lower,
         starts,
         ends,
-        (
-            *map(Rows.of_table, (first_features, last_features, of_types.reshape(-1, 3))),
-            Rows.of(clauses),
-        ),
+        (*map(Rows.of_table, tables), of_clauses),
         np.array(columns, np.int64).reshape(-1, 4).T,
         values,
         tuple(map(canonical, values)),
         np.array([is_named for *_, is_named in spans], np.bool_),
         frozenset().union(*map(telling_words, tokens)),
+        tuple(frozenset(map(stem, own)) for own in words),
     )
 
 
@@ -136,8 +135,10 @@ def name_stems(name: str) -> frozenset[str]:
     return frozenset(stem(word) for word in _CAMEL.findall(name) if len(word) > 1)
 
 
-def _clauses(lower: Sequence[str], quotation: Sequence[int]) -> tuple[list[int], list[Hashes]]:
-    """The clause that each token is in, and its words outside of quotations, of each clause."""
+def _clauses(
+    lower: Sequence[str], quotation: Sequence[int]
+) -> tuple[list[int], list[dict[str, None]]]:
+    """The clause that each token is in, and the words of each outside of quotations."""
     words: list[dict[str, None]] = [{"^": None}]
     clause: list[int] = []
     for word, number in zip(lower, quotation, strict=True):
@@ -146,7 +147,7 @@ def _clauses(lower: Sequence[str], quotation: Sequence[int]) -> tuple[list[int],
         elif number < 0 and word[0].isalnum():
             words[-1][word] = None
         clause.append(len(words) - 1)
-    return clause, [features([f"g {word}" for word in own]) for own in words]
+    return clause, words
 
 
 def _quotations(
@@ -305,6 +306,8 @@ class RunTexts:
         said: who says a value, by its canonical form.
         word_features: the words of the query, each once.
         stems: of all words.
+        clause: of each span; shape (m,).
+        clauses: stems of the words of each.
     """
 
     blocks: tuple[Block, ...]
@@ -320,6 +323,8 @@ class RunTexts:
     said: Mapping[str, str]
     word_features: Hashes
     stems: frozenset[str]
+    clause: npt.NDArray[np.int64]
+    clauses: tuple[frozenset[str], ...]
 
     def span(self, place: int) -> tuple[int, int]:
         """The first and the last token of a span."""
@@ -350,6 +355,7 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     blocks: list[Block] = []
     tokens: list[npt.NDArray[np.int64]] = []
     values, forms, span_part = list[str](), list[str](), list[int]()
+    clauses: list[frozenset[str]] = []
     for number, (part, role) in enumerate(zip(parts, roles, strict=True)):
         is_kept = np.ones(len(part.values), np.bool_)
         if number:
@@ -362,11 +368,13 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         name = f"{role} {min(number, 3)}" if number else "query"
         of_role = Rows.of([features([f"role {name}", f"role of end {name}"])])
         blocks.append(Block(of_role, len(values), np.zeros(columns.shape[1], np.int64)))
-        tokens.append(columns[:2] + offsets[number])
+        origins = np.array([offsets[number], offsets[number], len(clauses)])
+        tokens.append(columns[[0, 1, 3]] + origins[:, None])
+        clauses += part.clauses
         values += compress(part.values, is_kept)
         forms += compress(part.canonical, is_kept)
         span_part += [number] * columns.shape[1]
-    first, last = np.concatenate(tokens, axis=1)
+    first, last, clause = np.concatenate(tokens, axis=1)
     places: dict[str, list[int]] = defaultdict(list)
     said: dict[str, str] = {}
     for place, (form, number) in enumerate(zip(forms, span_part, strict=True)):
@@ -387,7 +395,17 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         said,
         features([f"w {word}" for word in words]),
         frozenset(stem(word) for part in parts for word in part.lower),
+        clause,
+        tuple(clauses),
     )
+
+
+@lru_cache(maxsize=256)
+def match_clauses(texts: RunTexts, name: str) -> npt.NDArray[np.int64]:
+    """2 for a span in a clause that has most words of a name, 1 with fewer, 0 with none; (m,)."""
+    shared = np.array([len(name_stems(name) & own) for own in texts.clauses])
+    most: npt.NDArray[np.int64] = (shared > 0) * 1 + ((shared > 0) & (shared == shared.max()))
+    return most[texts.clause]
 
 
 @lru_cache(maxsize=64)

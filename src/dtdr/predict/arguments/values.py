@@ -17,8 +17,6 @@ from dtdr.data.outputs import READ_LENGTH, iter_leaves, parse_output, resolve_po
 
 MAX_LEAVES = 200
 """Parts of one output that may be an argument; longer lists rarely pass on their last items."""
-
-
 _MAX_DEPTH = 100
 _TRUTH = {"true": True, "false": False}
 _TYPES = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}

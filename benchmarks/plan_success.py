@@ -36,7 +36,7 @@ CELLS = (
     "hard:dtdr-f:constrained,hard:dr:retriever,hard:lr:retriever"
 )
 
-READINGS = {"Names": "names", "Similar": "similar", "Strict": "strict"}
+READINGS = {"Names": "names", "Strict": "strict"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _show(logs: list[tuple[Cell, PlanningLog]], given: argparse.Namespace) -> No
     title = (
         f"Success rate in % (95 % interval), {given.dataset}, {asked},\n"
         f"{common.mask_text(given)}. Names: functions and what depends on what.\n"
-        "Similar: arguments too, free text by similarity. Strict: every argument.\n"
+        "Strict: every argument too.\n"
         "Asked: LLM requests per plan."
     )
     columns = common.columns(["ICL:retriever:select:fill"], ["Plans", *READINGS, "Asked"])

@@ -212,7 +212,7 @@ def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
-    right = {name: is_success(log, record, name) for name in ("strict", "similar", "names")}
+    right = {name: is_success(log, record, name) for name in ("strict", "names")}
     return {"plan": record["plan"], "stopped": record["stopped"], **right}
 
 

@@ -64,9 +64,8 @@ def test_folds_hold_out_every_plan(evaluate):
     options = ("--folds", "3", "--show", "plans")
     found = evaluate(*options, "--json", retrievers=("dr", "random")).json()
     assert found["split"] == "3-folds"
-    result, second = found["results"]
+    result, _ = found["results"]
     assert {"dag", "log", "ece", "milliseconds_median"} <= result["plans"].keys()
-    assert 0 < second["plans"]["p_value_against_first"] <= 1
     assert result["steps"] == sum(len(item.plan) + 1 for item in plans)
     assert result["plans"]["plans"] == len(plans)
     assert result["plans"]["tools"] <= result["plans"]["tools@5"]

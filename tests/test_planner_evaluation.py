@@ -44,11 +44,11 @@ def gold_names(steps) -> list[str]:
 def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(retriever, tmp_path):
     llm = ScriptedLLM(gold_names(STEPS))
     log = run_selections(planner(retriever, llm), STEPS, tmp_path / "run.jsonl")
-    assert log.is_complete
+    assert len(log.records) == log.header["size"] == len(STEPS)
     assert function_selection_accuracy(log).value == 1
     for record in log:
         assert record["llm_calls"] == 1
-        assert min(record["constant_tokens"], record["variable_tokens"], record["seconds"]) > 0
+        assert min(record["prompt_tokens"], record["seconds"]) > 0
 
 
 def test_wrong_invalid_and_too_long_answers_are_counted_apart(retriever, tmp_path):
@@ -85,7 +85,6 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating_a_step(retriever
     with pytest.raises(LLMError):
         run_selections(planner(retriever, Breaking(names)), STEPS, path)
     assert len(read_planning_log(path).records) == 3
-    assert not read_planning_log(path).is_complete
     with path.open("a") as stream:
         stream.write('{"plan": "d0", "st')
     llm = ScriptedLLM(names[3:])
@@ -104,7 +103,7 @@ def test_a_log_cut_at_its_end_loses_no_step(retriever, tmp_path, lost):
     run_selections(planner(retriever, ScriptedLLM(names)), STEPS, path)
     path.write_bytes(path.read_bytes()[:-lost])
     log = run_selections(planner(retriever, ScriptedLLM(names[-1:])), STEPS, path)
-    assert log.is_complete
+    assert len(log.records) == len(STEPS)
     assert read_planning_log(path).records == log.records
     assert path.read_bytes().count(b"\n") == len(STEPS) + 1
 
@@ -113,7 +112,7 @@ def test_a_log_cut_in_its_first_line_is_begun_again(retriever, tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"format": "dtdr-planning-run", "format_ver')
     run_selections(planner(retriever, ScriptedLLM(gold_names(STEPS))), STEPS, path)
-    assert read_planning_log(path).is_complete
+    assert len(read_planning_log(path).records) == len(STEPS)
 
 
 def test_a_log_holds_half_a_character(retriever, tmp_path):

@@ -109,11 +109,8 @@ class Evaluation:
             item["next_calls"] = scores[0].to_dict()
             for other in others:
                 item["another_run"] = other.to_dict()
-        first = next(iter(self.plans.values()), None)
         for item, planned in zip(results, self.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
-            if first is not None and planned is not first:
-                item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
         for item in results:
             if self.calls is not None:
                 item["calls"] = self.calls.to_dict()

@@ -110,8 +110,7 @@ def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[s
         "shown": list(result.shown),
         "candidates": list(chosen.candidates),
         "probabilities": [round(ranking.probability(name), 6) for name in chosen.candidates],
-        "constant_tokens": result.constant_tokens,
-        "variable_tokens": result.variable_tokens,
+        "prompt_tokens": chosen.prompt_tokens,
         "llm_calls": result.llm_calls,
         "seconds": round(result.seconds["select"], 6),
     }

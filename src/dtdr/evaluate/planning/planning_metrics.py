@@ -9,6 +9,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.evaluate.statistics import Proportion, proportion
 
+
 def function_selection_accuracy(log: PlanningLog) -> Proportion:
     """FSA: how often the selected function is acceptable by the gold plan's DAG."""
     return proportion(is_correct(record) for record in log)

@@ -28,7 +28,6 @@ class Cell:
         value: the number behind the text, if the best of the column is marked.
         best: whether it is the best, with or without the column's ``best``.
         aside: whether it is a published figure, or otherwise secondary.
-        measured: whether it is a time or an amount of memory, which differ between runs.
     """
 
     text: str
@@ -36,7 +35,6 @@ class Cell:
     value: float | None = None
     best: bool = False
     aside: bool = False
-    measured: bool = False
 
 
 EMPTY = Cell("-")
@@ -92,11 +90,6 @@ class Table:
         if isinstance(row, Mapping):
             row = [row.get(column.key) for column in self.columns]
         return [_cell(*pair) for pair in zip(row, self.columns, strict=True)]
-
-    def without_times(self) -> Table:
-        """The table with what was measured left out."""
-        rows = [[EMPTY if cell.measured else cell for cell in row] for row in self.cells()]
-        return replace(self, rows=rows)
 
     def to_rich(self, *, cut: bool = False) -> Group:
         """The title, the table and the caption for a terminal; ``cut`` shortens long cells."""
@@ -167,18 +160,16 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}"
 
 
-def number(value: float | None, digits: int = 0, *, measured: bool = False) -> Cell:
+def number(value: float | None, digits: int = 0) -> Cell:
     """A number with separators of thousands."""
-    if value is None:
-        return Cell("-", measured=measured)
-    return Cell(f"{value:,.{digits}f}", measured=measured)
+    return EMPTY if value is None else Cell(f"{value:,.{digits}f}")
 
 
-def significant(value: float | None, *, measured: bool = False) -> Cell:
+def significant(value: float | None) -> Cell:
     """A number with about three digits that matter."""
     size = abs(value or 0)
     digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return number(value, digits, measured=measured)
+    return number(value, digits)
 
 
 def interval(mean: Interval | None, *, mark: str = "", short: bool = False) -> Cell:

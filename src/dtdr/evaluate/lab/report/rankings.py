@@ -83,7 +83,7 @@ def _retrieval_table(
 
     def median(attribute: str, name: str) -> Cell:
         values = sorted(getattr(split.header, attribute) for split in runs[name])
-        return significant(values[len(values) // 2], measured=True)
+        return significant(values[len(values) // 2])
 
     columns: dict[str, Callable[[str], Cell]] = {
         metric_title(metric): partial(mean, metric) for metric in DEFAULT

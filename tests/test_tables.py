@@ -2,8 +2,7 @@ import io
 
 from rich.console import Console
 
-from dtdr.evaluate.metrics import Mean
-from dtdr.evaluate.result_tables import breakdown_table, retrieval_table
+from dtdr.evaluate.result_tables import retrieval_table
 from dtdr.evaluate.tables import Cell, Column, Table, numeric, share
 
 RESULTS = [
@@ -44,15 +43,6 @@ def test_retrieval_table_fits_100_columns_without_cutting_anything():
     assert max(map(len, text.splitlines())) <= 100
     assert "sentence-transformers" in text
     assert "…" not in text
-
-
-def test_breakdown_shows_the_number_of_steps_and_says_what_it_leaves_out():
-    means = {number: Mean(number / 20, 1000 + number) for number in range(14)}
-    table = breakdown_table([(RESULTS[0], means), (RESULTS[1], means)], title="t")
-    assert "| steps |  | 1,000 |" in table.to_markdown()
-    text = printed(table)
-    assert "Not shown: 9 to 13" in text
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_names_cannot_break_a_row_or_its_style():

@@ -84,7 +84,7 @@ def test_text_from_data_cannot_become_part_of_the_page():
         Axis(HOSTILE),
         label=HOSTILE,
     )
-    html = to_html(page(Text(HOSTILE), table, [Figure(HOSTILE, chart, HOSTILE, [HOSTILE])]))
+    html = to_html(page(Text(HOSTILE), table, [Figure(HOSTILE, chart, HOSTILE, [HOSTILE], table)]))
     check(html)
     assert "<script>alert" not in html
 

@@ -20,8 +20,9 @@ from tempfile import mkdtemp
 
 import llm_options as common
 from dtdr.cli.output import console
+from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import split_sha256
-from dtdr.evaluate.planning.harness import choose_plans, hold_out, run_plans
+from dtdr.evaluate.planning.harness import choose_plans, run_plans
 from dtdr.evaluate.planning.planning_metrics import success_rate
 from dtdr.evaluate.planning.run_log import PlanningLog, read_planning_log
 from dtdr.evaluate.tables import Table
@@ -102,7 +103,8 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
     data = common.sides(given)
     known, unseen = data.train, data.test
     if given.held_out:
-        known, unseen = hold_out(data.train, seed=given.seed)
+        split = paper_split(data.train, given.seed, 0.2)
+        known, unseen = split.training(data.train), split.testing(data.train)
     plans = choose_plans(unseen, given.plans, seed=given.seed)
     learned = {
         "arguments": any(cell.fill != "llm" for cell in cells),

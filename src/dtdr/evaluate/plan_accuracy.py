@@ -92,14 +92,12 @@ class PlanScores:
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         shares = {name: self.share(name) for name in SHARES}
-        first = [result.probability or 0.0 for result in self.results]
         record: dict[str, Any] = rounded(
             {
                 "plans": len(self.results),
                 **{name: share.value for name, share in shares.items()},
                 "intervals": {name: (share.low, share.high) for name, share in shares.items()},
                 "p_value_against_greedy": self.p_value,
-                "mean_probability": statistics.fmean(first),
                 "ece": None if math.isnan(self.ece) else self.ece,
                 "milliseconds_median": self.milliseconds_median,
             }

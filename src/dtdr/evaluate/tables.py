@@ -123,10 +123,6 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
-    def _repr_html_(self) -> str:
-        """The table as notebooks show it."""
-        return f'<div style="text-align:left">{self.to_html()}</div>'
-
     def to_html(self) -> str:
         """The title, the table and the notes, as elements of a page."""
         head = "".join(
@@ -172,16 +168,16 @@ def significant(value: float | None) -> Cell:
     return number(value, digits)
 
 
-def interval(mean: Interval | None, *, mark: str = "", short: bool = False) -> Cell:
+def interval(mean: Interval | None, *, short: bool = False) -> Cell:
     """A number from 0 to 1 with half of its interval; ``short`` leaves that to the hover text."""
     if mean is None:
         return EMPTY
     half = mean.half_width
     if half is None:
-        return Cell(share(mean.value) + mark, value=mean.value)
+        return Cell(share(mean.value), value=mean.value)
     hover = f"95 % interval {mean.low:.4f} to {mean.high:.4f}"
     text = share(mean.value) if short else f"{mean.value:.3f} ± {half:.3f}"
-    return Cell(text + mark, hover, mean.value)
+    return Cell(text, hover, mean.value)
 
 
 def percent(value: Proportion | None) -> Cell:

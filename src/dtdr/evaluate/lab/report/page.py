@@ -97,7 +97,7 @@ def to_html(page: Page) -> str:
     return charts.render(
         f"{_ASSETS}.html.jinja",
         page=page,
-        style=f"{charts.css()}\n{charts.read_asset(f'{_ASSETS}.css')}",
+        style="\n".join(map(charts.read_asset, ("charts.css", f"{_ASSETS}.css"))),
         script=charts.read_asset(f"{_ASSETS}.js"),
         kind_of=lambda block: type(block).__name__,
     )

@@ -32,14 +32,23 @@ from dtdr.predict.arguments.values import canonical, convert, read_date, read_ou
 from tests.helpers import change_config
 from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS, demonstrations
 
+LOOK_UP = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
+INVITE = 'Create an event "Ski Trip" with Wanda and Yusuf'
+
 
 @pytest.fixture(scope="module")
 def model():
     return ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
 
 
+def after_look_up(output=None):
+    run = Run(LOOK_UP)
+    run.call("find_user", {"name": "Wanda"}, output=output)
+    return run
+
+
 def test_each_argument_is_filled_with_its_source(model):
-    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
+    run = Run(LOOK_UP)
     call = model.fill("find_user", run)
     assert call.arguments == {"name": "Wanda"}
     (source,) = call.sources["name"]
@@ -58,7 +67,7 @@ def test_each_argument_is_filled_with_its_source(model):
 
 
 def test_a_list_takes_the_outputs_of_several_calls(model):
-    run = Run('Create an event "Ski Trip" with Wanda and Yusuf')
+    run = Run(INVITE)
     names = []
     for _ in range(2):
         call = model.fill("get_contact", run)
@@ -127,7 +136,7 @@ def test_a_model_says_how_sure_a_call_has_to_be(model):
 
 
 def test_a_state_that_is_kept_and_copied_predicts_as_a_new_one(model):
-    run = Run('Create an event "Ski Trip" with Wanda and Yusuf')
+    run = Run(INVITE)
     state, branch = RunState.from_run(run), RunState.from_run(run).copy()
     for tool in ("get_contact", "get_contact", "create_event"):
         expected = model.fill(tool, run)
@@ -349,7 +358,8 @@ def test_a_date_is_given_in_the_form_that_demonstrations_give_it():
     run = Run("Find flights to Oslo on August 30, 2031 for two")
     call = model.fill("find_flights", run)
     (source,) = call.sources["day"]
-    assert run.query[slice(*source.span)] == "August 30, 2031"
+    first, last = source.span or (0, 0)
+    assert run.query[first:last] == "August 30, 2031"
     assert call.probability > 0.8
     for asked in (run, Run("Find flights to Oslo on 2031-08-30")):
         assert model.fill("find_flights", asked).arguments == {"day": "2031-08-30"}
@@ -386,9 +396,7 @@ def test_only_case_spaces_and_number_formats_do_not_count(left, right, is_same):
 
 
 def test_an_argument_may_be_given_by_reference_or_by_value(model):
-    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
-    run.call("find_user", {"name": "Wanda"}, output={"id": 77, "mail": "wanda@y.org"})
-    state = RunState.from_run(run)
+    state = RunState.from_run(after_look_up({"id": 77, "mail": "wanda@y.org"}))
     prediction = model.fill("send_mail", state)
     wanted = {"subject": "ski  trip", "folder": "Outbox"}
     for to in ("wanda@y.org", {"$ref": "1", "path": "/mail"}):
@@ -400,9 +408,7 @@ def test_an_argument_may_be_given_by_reference_or_by_value(model):
 
 
 def test_a_part_of_an_output_that_is_not_known_yet_is_a_reference_with_its_path(model):
-    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
-    run.call("find_user", {"name": "Wanda"})
-    call = model.fill("send_mail", run)
+    call = model.fill("send_mail", after_look_up())
     assert call.arguments["to"] == {"$ref": "1", "path": "/mail"}
     (source,) = call.sources["to"]
     assert (source.kind, source.call, source.path) == ("output", "1", "/mail")
@@ -435,7 +441,8 @@ def test_a_text_to_be_written_around_an_output_names_it():
     call = model.fill("post", run)
     assert (call.arguments, call.unknown, call.probability) == ({"to": "Wanda"}, ("text",), 0)
     (source,) = call.contains["text"]
-    assert (source.kind, source.call, call.outputs) == ("output", "1", {"1"})
+    assert (source.kind, source.call) == ("output", "1")
+    assert call.outputs == {"1"}
     read = CallPrediction.from_dict(json.loads(json.dumps(call.to_dict())))
     assert read.contains == call.contains
 
@@ -492,8 +499,7 @@ def test_an_output_that_a_log_cut_is_read_up_to_its_last_whole_part(output, read
 
 
 def test_a_part_of_an_output_that_a_log_cut_is_an_argument(model):
-    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
-    run.call("find_user", {"name": "Wanda"}, output="{'id': 77, 'mail': 'wanda@y.org', 'not...")
+    run = after_look_up("{'id': 77, 'mail': 'wanda@y.org', 'not...")
     call = model.fill("send_mail", run)
     assert call.arguments["to"] == "wanda@y.org"
     assert call.sources["to"][0].path == "/mail"
@@ -543,7 +549,7 @@ def retriever():
 
 
 def test_a_retriever_predicts_whole_calls(retriever):
-    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
+    run = Run(LOOK_UP)
     calls = retriever.next_calls(run, k=2)
     ranking = retriever.rank(run)
     assert [call.tool for call in calls] == [tool for tool, _ in ranking[:2]]
@@ -599,36 +605,32 @@ def test_an_update_learns_arguments_and_a_removed_tool_is_forgotten(folder):
 
 def test_a_tool_that_is_renamed_keeps_its_arguments(folder, tmp_path, capsys):
     retriever = dtdr.load(folder)
-    query = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
     output = {"id": 77, "mail": "wanda@y.org"}
-    before = Run(query)
-    before.call("find_user", {"name": "Wanda"}, output=output)
-    expected = retriever.fill("send_mail", before)
+    expected = retriever.fill("send_mail", after_look_up(output))
     retriever.rename_tool("send_mail", "post")
     retriever.rename_tool("find_user", "search_user")
     retriever.rename_tool("search_user", "user.find")
     retriever.save(tmp_path / "model")
     assert run_command(["inspect", str(tmp_path / "model")]) == 0
     assert re.search(r"post +folder +\"Outbox\"", capsys.readouterr().out)
-    after = Run(query)
+    after = Run(LOOK_UP)
     after.call("user.find", {"name": "Wanda"}, output=output)
     for one in (retriever, dtdr.load(tmp_path / "model")):
         call = one.fill("post", after)
         assert (call.tool, call.arguments) == ("post", expected.arguments)
         assert call.probability == pytest.approx(expected.probability, abs=0.02)
-        assert one.fill("user.find", Run(query)).arguments == {"name": "Wanda"}
+        assert one.fill("user.find", Run(LOOK_UP)).arguments == {"name": "Wanda"}
         assert one.fill("send_mail", after).arguments == {}
     renamed = ToolCall("1", "user.find", {"name": "Zoe"})
     more = [Demonstration(str(n), f"Look up Zoe {n}", Plan((renamed,))) for n in range(3)]
     assert retriever.update(more) == 3
     assert retriever.fill("user.find", Run("Look up Zoe")).arguments == {"name": "Zoe"}
     retriever.rename_tool("user.find", "find_user")
-    assert retriever.fill("find_user", Run(query)).arguments == {"name": "Wanda"}
-    before_call = retriever.fill("never_called", Run("Look up Wanda"))
-    assert before_call.arguments or before_call.unknown
+    assert retriever.fill("find_user", Run(LOOK_UP)).arguments == {"name": "Wanda"}
+    unlearned = retriever.fill("never_called", Run(LOOK_UP))
+    assert unlearned.arguments or unlearned.unknown
     retriever.rename_tool("never_called", "still_never_called")
-    call = retriever.fill("still_never_called", Run("Look up Wanda"))
-    assert (call.arguments, call.unknown) == (before_call.arguments, before_call.unknown)
+    assert retriever.fill("still_never_called", Run(LOOK_UP)).arguments == unlearned.arguments
 
 
 def test_a_model_without_arguments_says_what_to_do(tmp_path):

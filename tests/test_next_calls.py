@@ -18,16 +18,15 @@ ALPHA, BETA, GAMMA, DELTA, END = range(len(TOOLS))
 
 def plan_steps():
     """A plan alpha, beta, alpha and its end, each ranked wrong for another cause but the first."""
-    rankings = [
-        [ALPHA, END, BETA, GAMMA, DELTA],
-        [END, BETA, ALPHA, GAMMA, DELTA],
-        [BETA, GAMMA, END, ALPHA, DELTA],
-        [DELTA, END, ALPHA, BETA, GAMMA],
-    ]
-    called = ["alpha", "beta", "alpha", "end"]
+    rankings = {
+        (ALPHA, END, BETA, GAMMA, DELTA): "alpha",
+        (END, BETA, ALPHA, GAMMA, DELTA): "beta",
+        (BETA, GAMMA, END, ALPHA, DELTA): "alpha",
+        (DELTA, END, ALPHA, BETA, GAMMA): "end",
+    }
     return [
-        make_step(ranking, [tool], plan="t-1", step=step, plan_length=3)
-        for step, (ranking, tool) in enumerate(zip(rankings, called, strict=True))
+        make_step([*ranking], [tool], plan="t-1", step=step, plan_length=3)
+        for step, (ranking, tool) in enumerate(rankings.items())
     ]
 
 

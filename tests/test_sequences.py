@@ -1,7 +1,6 @@
 """A list of names is a sequence; calls with arguments come in any order unless something says."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -13,47 +12,36 @@ from dtdr.data.demonstrations import as_demonstrations, count_orders
 from dtdr.data.plan import Plan
 
 NAMES = ["refund", "close_refund"]
-CALLS: dict[str, Any] = {
-    "names": NAMES,
-    "objects of names": [{"tool": name} for name in NAMES],
-    "objects with ids": [{"id": name, "tool": name} for name in NAMES],
-}
-FORMS: dict[str, Any] = {"a pair": ("handle case 7", NAMES)}
-FORMS |= {form: {"id": "0", "query": "handle case 7", "calls": CALLS[form]} for form in CALLS}
+QUERY = {"id": "0", "query": "handle case 7"}
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_list_of_names_is_in_order_and_stays_so_in_every_file(form, tmp_path):
-    (found,) = as_demonstrations([FORMS[form]])
-    assert found.plan.next_calls(()) == {"refund"}
-    assert found.plan.next_calls((0,)) == {"close_refund"}
-    if isinstance(FORMS[form], dict):
-        assert Demonstration.from_dict(FORMS[form]) == found
+@pytest.mark.parametrize(
+    ("record", "first"),
+    [
+        (("handle case 7", NAMES), {"refund"}),
+        ({"calls": NAMES}, {"refund"}),
+        ({"calls": [{"tool": name} for name in NAMES]}, {"refund"}),
+        ({"calls": [{"id": name, "tool": name} for name in NAMES]}, {"refund"}),
+        ({"calls": [{"tool": name, "arguments": {}} for name in NAMES]}, {*NAMES}),
+        ({"calls": [{"tool": "refund", "arguments": {"n": 1}}, {"tool": "b"}]}, {"refund", "b"}),
+    ],
+)
+def test_a_list_of_names_is_in_order_and_calls_with_arguments_in_any(record, first, tmp_path):
+    given = record if isinstance(record, tuple) else {**QUERY, **record}
+    (found,) = as_demonstrations([given])
+    assert found.plan.next_calls(()) == first
+    if len(first) == 1:
+        assert found.plan.next_calls((0,)) == {"close_refund"}
     for name in ("d.jsonl", "d.parquet"):
         save_demonstrations(tmp_path / name, [found])
         assert list(read_demonstrations(tmp_path / name)) == [found]
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        [{"tool": "a", "arguments": {}}, {"tool": "b", "arguments": {}}],
-        [{"tool": "a", "arguments": {"n": 1}}, {"tool": "b"}],
-    ],
-)
-def test_calls_that_say_their_arguments_come_in_any_order(calls, tmp_path):
-    found = Demonstration.from_dict({"id": "1", "query": "go", "calls": calls})
-    assert found.plan.next_calls(()) == {"a", "b"}
-    save_demonstrations(tmp_path / "d.jsonl", [found])
-    assert list(read_demonstrations(tmp_path / "d.jsonl")) == [found]
-
-
 def test_links_and_steps_say_the_order_by_themselves():
     names = [{"id": name, "tool": name} for name in "abc"]
-    linked = {"id": "1", "query": "go", "calls": names, "links": [["a", "c"]]}
-    assert Demonstration.from_dict(linked).plan.next_calls(()) == {"a", "b"}
-    stepped = [{**call, "step": 1} for call in names]
-    found = Demonstration.from_dict({"id": "1", "query": "go", "calls": stepped})
+    linked = Demonstration.from_dict({**QUERY, "calls": names, "links": [["a", "c"]]})
+    assert linked.plan.next_calls(()) == {"a", "b"}
+    found = Demonstration.from_dict({**QUERY, "calls": [{**call, "step": 1} for call in names]})
     assert found.plan.next_calls(()) == {"a", "b", "c"}
 
 

@@ -64,9 +64,8 @@ def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_
     vocabulary = ("read_file", "send_mail", "weather", "end")
     assert dtdr.fit(found, retriever="dr").vocabulary == vocabulary
     wrong = {**written, "id": "run-2", "time": "noon"}
-    refused = logging.post("/v1/feedback", {"demonstrations": [wrong]})
-    assert refused.status_code == 422
-    assert "the time 'noon' is not one" in refused.text
+    answer = logging.post("/v1/feedback", {"demonstrations": [wrong]})
+    assert "the time 'noon' is not one" in refused(answer, 422)
 
 
 SECRETS = {"place": "sk-proj-abcDEF123456", "password": "hunter2"}

@@ -23,7 +23,7 @@ from dtdr.errors import InputError, MissingExtraError
 from dtdr.serve.server.keys import create_key
 from tests.redis_server import RedisServer
 from tests.server import serving
-from tests.server.serving import QUERY, lose_answers
+from tests.server.serving import QUERY, lose_answers, refused
 
 CALL = {"tool": "read_file", "id": "a", "arguments": {"name": "q3.pdf"}, "output": "Sales rose."}
 BEFORE: list[Any] = [
@@ -129,13 +129,9 @@ def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):
     path = first.open_session()
     assert second.get(path).status_code == 200
     assert first.http.delete(path).status_code == 204
-    for refused in (
-        second.post(f"{path}/rank", {}),
-        second.post(f"{path}/call", {"tools": ["read_file"]}),
-        first.post(f"{path}/call", {"tools": ["read_file"]}),
-    ):
-        assert refused.status_code == 404
-        assert "deleted, expired" in refused.json()["error"]["message"]
+    for server, action in ((second, "rank"), (second, "call"), (first, "call")):
+        body = {"tools": ["read_file"]} if action == "call" else {}
+        assert "deleted, expired" in refused(server.post(f"{path}/{action}", body), 404)
     assert first.post("/v1/sessions/nonsense/rank", {}).status_code == 404
 
 
@@ -154,10 +150,9 @@ def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
     settings = serving.settings(fitted, session_store=redis_server.url, history=3)
     with serving.serve(settings) as served:
         path = served.open_session(history=["read_file"])
-        refused = served.post(f"{path}/call", {"tools": ["read_file"] * 3})
-        assert refused.status_code == 422
         large = {"tool": "read_file", "arguments": {"text": "x" * 3_000}}
-        assert served.post(f"{path}/call", {"tools": [large]}).status_code == 422
+        for tools in (["read_file"] * 3, [large]):
+            assert refused(served.post(f"{path}/call", {"tools": tools}), 422)
         assert served.get(path).json()["history"] == ["read_file"]
 
 
@@ -165,10 +160,9 @@ def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
 def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, client, entry):
     name = name_of("/v1/sessions/damaged")
     client.rpush(name, entry)
-    refused = replicas[0].post("/v1/sessions/damaged/rank", {})
+    answer = replicas[0].post("/v1/sessions/damaged/rank", {})
     client.delete(name)
-    assert refused.status_code == 404
-    assert "open it again" in refused.json()["error"]["message"]
+    assert "open it again" in refused(answer, 404)
 
 
 def test_another_keys_request_does_not_prolong_a_session(fitted, redis_server, client, tmp_path):
@@ -180,8 +174,7 @@ def test_another_keys_request_does_not_prolong_a_session(fitted, redis_server, c
         name = name_of(path, entry.id)
         client.pexpire(name, 100_000)
         for method in ("GET", "DELETE"):
-            refused = served.http.request(method, path, headers={"X-API-Key": other})
-            assert refused.status_code == 404
+            assert refused(served.http.request(method, path, headers={"X-API-Key": other}), 404)
         assert 0 < client.pttl(name) <= 100_000
         assert served.get(path).status_code == 200
         assert client.pttl(name) > 100_000
@@ -191,15 +184,12 @@ def test_a_server_without_the_model_of_a_session_says_so(fitted, redis_server, r
     path = replicas[0].open_session()
     settings = serving.settings(models={"home": fitted}, session_store=redis_server.url)
     with serving.serve(settings) as served:
-        refused = served.post(f"{path}/rank", {})
-    assert refused.status_code == 503
-    assert "same models" in refused.json()["error"]["message"]
+        assert "same models" in refused(served.post(f"{path}/rank", {}), 503)
 
 
 def message(answer):
-    assert answer.status_code == 503, answer.text
     assert answer.headers["retry-after"] == "1"
-    return answer.json()["error"]["message"]
+    return refused(answer, 503)
 
 
 def test_without_redis_sessions_answer_503_and_come_back_by_themselves(fitted, tmp_path):
@@ -211,14 +201,14 @@ def test_without_redis_sessions_answer_503_and_come_back_by_themselves(fitted, t
         ):
             path = served.open_session(history=["read_file"])
             server.stop()
-            for refused in (
+            for answer in (
                 served.post("/v1/sessions", {"query": QUERY}),
                 served.post(f"{path}/call", {"tools": ["summarize"]}),
                 served.post(f"{path}/rank", {}),
                 served.http.delete(path),
             ):
-                assert "cannot be reached" in message(refused)
-                assert str(server.port) in message(refused)
+                assert "cannot be reached" in message(answer)
+                assert str(server.port) in message(answer)
             assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
             serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 1)
             server.start()

@@ -232,8 +232,7 @@ def rank_response(
     """
     offered = selection.offered
     ranking = ranking.among(None if offered is None else frozenset(offered))
-    bounds = {field.name: getattr(selection, field.name) for field in fields(Selection)}
-    chosen = Selection(**bounds)
+    chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
     size = len((chosen if chosen.bounds else Selection(top_k=_TOP_K)).positions(ranking))
     confidence = ranking.confidence
     if not isfinite(confidence):

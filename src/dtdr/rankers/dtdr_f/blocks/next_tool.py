@@ -37,13 +37,13 @@ _SMOOTHING = 0.02
 _UNSEEN = np.float32(-9)
 """Log probability of a tool that no demonstration calls."""
 
-_EPOCHS, _FULL_EPOCHS = 40, 1_300
+_EPOCHS, _FULL_EPOCHS = 24, 1_300
 """Passes, and plans up to which all are made."""
-_FEW_PLANS, _FEW_EPOCHS = 30, 100
+_FEW_PLANS, _FEW_EPOCHS = 30, 60
 """This few plans are learned longer, in small batches."""
 _BATCHES = ((_FEW_PLANS, 16), (500, 64), (3_000, 128), (math.inf, 256))
 """Queries a batch up to this many plans."""
-_RATE, _DECAY, _DROPPED = 0.02, 0.1, 0.3
+_RATE, _DECAY, _DROPPED = 0.05, 0.1, 0.3
 
 
 class NextTool(Block):

@@ -30,7 +30,7 @@ class FirstChoice(LLM):
 
     def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
         text = decoding.choices[0] if decoding.choices else ""
-        return Completion(text, self.count_tokens(prompt.text), 0, 1)
+        return Completion(text, self.count_tokens(prompt.text), 0)
 
     def count_tokens(self, text: str) -> int:
         """Words."""

@@ -20,8 +20,9 @@ from tempfile import mkdtemp
 
 import llm_options as common
 from dtdr.cli.output import console
+from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import split_sha256
-from dtdr.evaluate.planning.harness import choose_plans, hold_out, run_plans
+from dtdr.evaluate.planning.harness import choose_plans, run_plans
 from dtdr.evaluate.planning.planning_metrics import success_rate
 from dtdr.evaluate.planning.run_log import PlanningLog, read_planning_log
 from dtdr.evaluate.tables import Table
@@ -36,7 +37,7 @@ CELLS = (
     "hard:dtdr-f:constrained,hard:dr:retriever,hard:lr:retriever"
 )
 
-READINGS = {"Names": "names", "Similar": "similar", "Strict": "strict"}
+READINGS = {"Names": "names", "Strict": "strict"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
     data = common.sides(given)
     known, unseen = data.train, data.test
     if given.held_out:
-        known, unseen = hold_out(data.train, seed=given.seed)
+        split = paper_split(data.train, given.seed, 0.2)
+        known, unseen = split.training(data.train), split.testing(data.train)
     plans = choose_plans(unseen, given.plans, seed=given.seed)
     learned = {
         "arguments": any(cell.fill != "llm" for cell in cells),
@@ -149,7 +151,7 @@ def _show(logs: list[tuple[Cell, PlanningLog]], given: argparse.Namespace) -> No
     title = (
         f"Success rate in % (95 % interval), {given.dataset}, {asked},\n"
         f"{common.mask_text(given)}. Names: functions and what depends on what.\n"
-        "Similar: arguments too, free text by similarity. Strict: every argument.\n"
+        "Strict: every argument too.\n"
         "Asked: LLM requests per plan."
     )
     columns = common.columns(["ICL:retriever:select:fill"], ["Plans", *READINGS, "Asked"])

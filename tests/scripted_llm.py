@@ -40,7 +40,7 @@ class ScriptedLLM(LLM):
         )
         answers = self.names if prompt.cue == "Next function:" else self.arguments
         text = answers.pop(0) if answers else ""
-        return Completion(text, len(prompt.text.split()), 0, len(text.split()))
+        return Completion(text, len(prompt.text.split()), 0)
 
     def count_tokens(self, text: str) -> int:
         return len(text.split())

@@ -64,9 +64,8 @@ def test_folds_hold_out_every_plan(evaluate):
     options = ("--folds", "3", "--show", "plans")
     found = evaluate(*options, "--json", retrievers=("dr", "random")).json()
     assert found["split"] == "3-folds"
-    result, second = found["results"]
+    result, _ = found["results"]
     assert {"dag", "log", "ece", "milliseconds_median"} <= result["plans"].keys()
-    assert 0 < second["plans"]["p_value_against_first"] <= 1
     assert result["steps"] == sum(len(item.plan) + 1 for item in plans)
     assert result["plans"]["plans"] == len(plans)
     assert result["plans"]["tools"] <= result["plans"]["tools@5"]
@@ -170,14 +169,10 @@ def test_settings_go_to_the_retrievers_that_take_them(evaluate, tmp_path):
     assert read_run_log(tmp_path / "random.npz").header.seed == 9
 
 
-def test_metrics_can_be_chosen_and_broken_down(evaluate):
-    arguments = ["--metric", "hit@3", "--show", "plan-length"]
-    out = evaluate(*arguments).table()
-    assert "Hit@3 by calls of the plan" in out
+def test_metrics_can_be_chosen(evaluate):
+    out = evaluate("--metric", "hit@3").table()
+    assert "Hit@3" in out
     assert "MRR" not in out
-    (result,) = evaluate(*arguments, "--json").json()["results"]
-    groups = result["hit@3_by_plan_length"]
-    assert sum(item["steps"] for item in groups.values()) == result["steps"]
 
 
 def test_dr_gives_the_reference_mrr_on_the_tinyagent_example_bank(data_dir, monkeypatch, cli):

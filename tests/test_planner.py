@@ -53,7 +53,7 @@ def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
     assert result.plan.calls[2].arguments == {"to": "Ann", "text": {"$ref": "2"}}
     assert list(result.plan.edges()) == [(0, 1), (1, 2)]
     assert [step.llm_calls for step in result.steps] == [2, 2, 2, 1]
-    assert all(step.constant_tokens > 0 and step.variable_tokens > 0 for step in result.steps)
+    assert all(step.selected.prompt_tokens for step in result.steps)
     assert all(step.seconds["select"] >= 0 for step in result.steps)
     assert len(result.steps[0].ranking) == len(TOOLS) + 1
     json.dumps(result.to_dict(), allow_nan=False)

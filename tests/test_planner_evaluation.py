@@ -11,8 +11,6 @@ from dtdr.errors import InputError
 from dtdr.evaluate.planning.harness import choose_plans, choose_steps, run_plans, run_selections
 from dtdr.evaluate.planning.planning_metrics import (
     function_selection_accuracy,
-    similar_arguments,
-    similar_texts,
     success_rate,
 )
 from dtdr.evaluate.planning.run_log import read_planning_log
@@ -46,11 +44,11 @@ def gold_names(steps) -> list[str]:
 def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(retriever, tmp_path):
     llm = ScriptedLLM(gold_names(STEPS))
     log = run_selections(planner(retriever, llm), STEPS, tmp_path / "run.jsonl")
-    assert log.is_complete
+    assert len(log.records) == log.header["size"] == len(STEPS)
     assert function_selection_accuracy(log).value == 1
     for record in log:
         assert record["llm_calls"] == 1
-        assert min(record["constant_tokens"], record["variable_tokens"], record["seconds"]) > 0
+        assert min(record["prompt_tokens"], record["seconds"]) > 0
 
 
 def test_wrong_invalid_and_too_long_answers_are_counted_apart(retriever, tmp_path):
@@ -87,7 +85,6 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating_a_step(retriever
     with pytest.raises(LLMError):
         run_selections(planner(retriever, Breaking(names)), STEPS, path)
     assert len(read_planning_log(path).records) == 3
-    assert not read_planning_log(path).is_complete
     with path.open("a") as stream:
         stream.write('{"plan": "d0", "st')
     llm = ScriptedLLM(names[3:])
@@ -106,7 +103,7 @@ def test_a_log_cut_at_its_end_loses_no_step(retriever, tmp_path, lost):
     run_selections(planner(retriever, ScriptedLLM(names)), STEPS, path)
     path.write_bytes(path.read_bytes()[:-lost])
     log = run_selections(planner(retriever, ScriptedLLM(names[-1:])), STEPS, path)
-    assert log.is_complete
+    assert len(log.records) == len(STEPS)
     assert read_planning_log(path).records == log.records
     assert path.read_bytes().count(b"\n") == len(STEPS) + 1
 
@@ -115,7 +112,7 @@ def test_a_log_cut_in_its_first_line_is_begun_again(retriever, tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"format": "dtdr-planning-run", "format_ver')
     run_selections(planner(retriever, ScriptedLLM(gold_names(STEPS))), STEPS, path)
-    assert read_planning_log(path).is_complete
+    assert len(read_planning_log(path).records) == len(STEPS)
 
 
 def test_a_log_holds_half_a_character(retriever, tmp_path):
@@ -179,7 +176,7 @@ def read_and_write(identifier, note):
     return Demonstration(identifier, f"query {identifier}", Plan(calls))
 
 
-def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
+def test_whole_plans_succeed_by_names_and_by_strict_arguments(tmp_path):
     demonstrations = [read_and_write(f"p{n}", "Weekly Report") for n in range(4)]
     retriever = create("random").fit(demonstrations, NOTE_TOOLS)
     names = ["read", "write", "end"] * 3 + ["read", "end"]
@@ -192,10 +189,9 @@ def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_pat
     llm = ScriptedLLM(names, arguments)
     log = run_plans(planner(retriever, llm), demonstrations, tmp_path / "run.jsonl")
     assert success_rate(log, "names").value == pytest.approx(0.75)
-    assert success_rate(log, "similar").value == pytest.approx(0.5)
     assert success_rate(log, "strict").value == pytest.approx(0.25)
     again = read_planning_log(tmp_path / "run.jsonl")
-    assert success_rate(again, "similar") == success_rate(log, "similar")
+    assert success_rate(again) == success_rate(log)
 
 
 def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path, retriever):
@@ -251,27 +247,6 @@ def test_a_plan_that_did_not_end_is_no_success(tmp_path, retriever):
     llm = ScriptedLLM([*item.plan.tools, "fly"])
     log = run_plans(planner(retriever, llm), [item], tmp_path / "run.jsonl")
     assert success_rate(log, "names").value == 0
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "same"),
-    [
-        ("Team Festival", "team  festival", True),
-        ("Summary of the report", "Summary of report", True),
-        ("2023-08-11 15:00:00", "2023-08-12 15:00:00", False),
-        ("Holiday", "Weekly Report", False),
-        ("", "", True),
-    ],
-)
-def test_texts_are_similar_but_never_with_other_numbers(left, right, same):
-    assert similar_texts(left, right) is same
-
-
-def test_arguments_are_similar_when_empty_ones_are_left_out():
-    assert similar_arguments({"a": "x", "cc": []}, {"a": "X"})
-    assert not similar_arguments({"a": ["x", "y"]}, {"a": ["x"]})
-    assert not similar_arguments({"a": {"$ref": ""}}, {"a": "out_1"})
-    assert not similar_arguments({"a": 1}, {"a": 2})
 
 
 def test_the_interval_is_wilsons():

@@ -262,7 +262,6 @@ def test_scores_say_how_many_whole_plans_are_right(model):
     assert told["dag"] <= told["tools"]
     assert told["intervals"]["tools"][0] <= told["tools"] <= told["intervals"]["tools"][1]
     assert told["plans"] == 40
-    assert scores.p_value_against(scores) == 1
 
 
 def planned(is_right, probability=None):

@@ -2,8 +2,7 @@ import io
 
 from rich.console import Console
 
-from dtdr.evaluate.metrics import Mean
-from dtdr.evaluate.result_tables import breakdown_table, retrieval_table
+from dtdr.evaluate.result_tables import retrieval_table
 from dtdr.evaluate.tables import Cell, Column, Table, numeric, share
 
 RESULTS = [
@@ -46,15 +45,6 @@ def test_retrieval_table_fits_100_columns_without_cutting_anything():
     assert "…" not in text
 
 
-def test_breakdown_shows_the_number_of_steps_and_says_what_it_leaves_out():
-    means = {number: Mean(number / 20, 1000 + number) for number in range(14)}
-    table = breakdown_table([(RESULTS[0], means), (RESULTS[1], means)], title="t")
-    assert "| steps |  | 1,000 |" in table.to_markdown()
-    text = printed(table)
-    assert "Not shown: 9 to 13" in text
-    assert max(map(len, text.splitlines())) <= 100
-
-
 def test_names_cannot_break_a_row_or_its_style():
     table = Table([Column("Tool", "tool"), Column("P", "p", share)], [{"tool": "[b]|x", "p": None}])
     assert table.to_markdown().splitlines()[-1] == r"| [b]\|x | - |"
@@ -63,7 +53,7 @@ def test_names_cannot_break_a_row_or_its_style():
 
 def test_one_table_is_shown_on_a_terminal_as_markdown_and_as_html():
     rows: list[list[Cell | None]] = [
-        [Cell("a", value=None), Cell("0.5 ± 0.1", "hover", 0.5), Cell("3", measured=True)],
+        [Cell("a", value=None), Cell("0.5 ± 0.1", "hover", 0.5), Cell("3")],
         [Cell("paper", aside=True), Cell("0.4", value=0.4), None],
     ]
     columns = [Column("Method"), *numeric("MRR", best=True), Column("ms", numeric=True)]
@@ -74,7 +64,6 @@ def test_one_table_is_shown_on_a_terminal_as_markdown_and_as_html():
     assert '<td class="num best" data-tip="hover">0.5 ± 0.1</td>' in html
     assert '<td class="aside">paper</td>' in html
     assert "<li>first note</li><li>second, of <code>code</code></li>" in html
-    assert "| a | **0.5 ± 0.1** | - |" in table.without_times().to_markdown()
 
 
 def test_a_long_cell_is_cut_on_a_terminal_where_asked():

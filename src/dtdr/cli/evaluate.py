@@ -71,9 +71,8 @@ def evaluate(
             whose inputs are ready. log_top1, log_mrr, tool_top1 and tool_recall@k accept only the
             tool that the log called next; tool_ leaves out the ends of runs. Default: all but
             hit@k and tool_, with k = 5.
-        show (TABLE): Also show a table; repeatable. step, plan-length: the first --metric by step
-            or plan length. calibration: whether probabilities match how often tools are right.
-            calls, plans: how many calls or whole plans are right.
+        show (TABLE): Also show a table; repeatable. calibration: whether probabilities match how
+            often tools are right. calls, plans: how many calls or whole plans are right.
         runs (FOLDER): Write a log of each retriever's results here, for dtdr compare.
         markdown: Print the tables as Markdown.
     """

@@ -10,9 +10,9 @@ from typing import Any
 
 from dtdr.cli.output import printable, shorten
 from dtdr.data.demonstrations import Demonstration
-from dtdr.evaluate import by_plan_length, by_step, plan_accuracy, result_tables
+from dtdr.evaluate import plan_accuracy, result_tables
 from dtdr.evaluate.call_accuracy import CallScores
-from dtdr.evaluate.metrics import Mean, summary
+from dtdr.evaluate.metrics import summary
 from dtdr.evaluate.next_calls import (
     Agreement,
     Mistake,
@@ -30,17 +30,9 @@ from dtdr.evaluate.tables import Column, Table, numeric
 class Show(StrEnum):
     """What is shown in addition to the metrics of the ranking."""
 
-    STEP = "step"
-    PLAN_LENGTH = "plan-length"
     CALIBRATION = "calibration"
     CALLS = "calls"
     PLANS = "plans"
-
-
-_GROUPS = {
-    Show.STEP: ("calls made before the step", by_step),
-    Show.PLAN_LENGTH: ("calls of the plan", by_plan_length),
-}
 
 
 @dataclass(frozen=True)
@@ -87,33 +79,15 @@ class Evaluation:
         """The metrics of each run."""
         return [summary(log, self.metrics) for log in self.logs]
 
-    @cached_property
-    def _groups(self) -> dict[Show, list[dict[int, Mean]]]:
-        """The first metric of each run by step or by plan length."""
-        return {
-            by: [group(log, self.metrics[0]) for log in self.logs]
-            for by, (_, group) in _GROUPS.items()
-            if by in self.show
-        }
-
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         results = [dict(item) for item in self._summaries]
-        for by, groups in self._groups.items():
-            for item, means in zip(results, groups, strict=True):
-                item[f"{self.metrics[0]}_by_{by}".replace("-", "_")] = {
-                    str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
-                    for number, mean in means.items()
-                }
         for item, (_, scores, others) in zip(results, self._next_calls, strict=True):
             item["next_calls"] = scores[0].to_dict()
             for other in others:
                 item["another_run"] = other.to_dict()
-        first = next(iter(self.plans.values()), None)
         for item, planned in zip(results, self.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
-            if first is not None and planned is not first:
-                item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
         for item in results:
             if self.calls is not None:
                 item["calls"] = self.calls.to_dict()
@@ -136,10 +110,6 @@ class Evaluation:
         )
         if self.together:
             yield from next_call_tables(self._next_calls)
-        for by, groups in self._groups.items():
-            title = f"{result_tables.metric_title(self.metrics[0])} by {_GROUPS[by][0]}"
-            pairs = list(zip(self._summaries, groups, strict=True))
-            yield result_tables.breakdown_table(pairs, title=title)
         if Show.CALIBRATION in self.show:
             yield calibration_table(self._next_calls)
         if self.calls is not None:

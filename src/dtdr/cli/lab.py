@@ -35,12 +35,6 @@ OUTPUT = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="FOLDER", help="Folder for report.html and report.md."),
 ]
-TIMES = Annotated[
-    bool,
-    typer.Option(
-        "--times/--no-times", help="Show seconds and megabytes, which differ between runs."
-    ),
-]
 
 
 @app.command("list")
@@ -76,7 +70,6 @@ def run(
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     dry: Annotated[bool, typer.Option("--dry-run")] = False,
     output: OUTPUT = Path("lab-report"),
-    times: TIMES = True,
     cache: CACHE = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -155,7 +148,7 @@ def run(
                 f"{summary.runs - summary.cached:,} take about {plural(minutes, 'minute')}"
             )
         return
-    page, results = build_report(store, lab, times=times)
+    page, results = build_report(store, lab)
     paths = write_report(page, output)
     if as_json:
         means = [row for suite in summary.suites for row in method_means(results, suite)]
@@ -176,14 +169,13 @@ def run(
 @app.command("report")
 def report(
     output: OUTPUT = Path("lab-report"),
-    times: TIMES = True,
     cache: CACHE = None,
 ) -> None:
     """Write the report of the last run again, from the cache."""
     from dtdr.evaluate.lab.report import build_report, write_report
     from dtdr.evaluate.lab.store import Store
 
-    page, results = build_report(Store(cache), times=times)
+    page, results = build_report(Store(cache))
     paths = write_report(page, output)
     say(f"{' and '.join(map(str, paths))}: {len(page.sections)} sections")
     if failures := results.failures():

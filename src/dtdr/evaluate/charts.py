@@ -37,11 +37,6 @@ _SHAPES = (
 Scale = Callable[[float], float]
 
 
-def css() -> str:
-    """Colours and rules that every chart needs."""
-    return read_asset("charts.css")
-
-
 def series_class(name: str) -> str:
     """The class of a series; an unknown name keeps its own colour."""
     first = name.split(" ")[0].rstrip(",")

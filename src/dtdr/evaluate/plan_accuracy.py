@@ -78,12 +78,9 @@ class PlanScores:
     @property
     def p_value(self) -> float:
         """Of ``tools`` against ``greedy``: a permutation test paired by query."""
-        return _p_value([(one.right["tools"], one.right["greedy"]) for one in self.results])
-
-    def p_value_against(self, other: PlanScores) -> float:
-        """Of the difference of ``tools`` from another method's on the same queries."""
-        pairs = zip(self.results, other.results, strict=True)
-        return _p_value([(own.right["tools"], one.right["tools"]) for own, one in pairs])
+        pairs = [(one.right["tools"], one.right["greedy"]) for one in self.results]
+        differences = np.array([float(tools - greedy) for tools, greedy in pairs])
+        return permutation_p_value(differences, np.random.default_rng(0))
 
     @property
     def ece(self) -> float:
@@ -95,24 +92,17 @@ class PlanScores:
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         shares = {name: self.share(name) for name in SHARES}
-        first = [result.probability or 0.0 for result in self.results]
         record: dict[str, Any] = rounded(
             {
                 "plans": len(self.results),
                 **{name: share.value for name, share in shares.items()},
                 "intervals": {name: (share.low, share.high) for name, share in shares.items()},
                 "p_value_against_greedy": self.p_value,
-                "mean_probability": statistics.fmean(first),
                 "ece": None if math.isnan(self.ece) else self.ece,
                 "milliseconds_median": self.milliseconds_median,
             }
         )
         return record
-
-
-def _p_value(pairs: Sequence[tuple[bool, bool]]) -> float:
-    differences = np.array([float(first - second) for first, second in pairs])
-    return permutation_p_value(differences, np.random.default_rng(0))
 
 
 def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtdr.evaluate.metrics import Mean
-from dtdr.evaluate.tables import Cell, Column, Table, count, duration, share
+from dtdr.evaluate.tables import Column, Table, count, duration, share
 
 if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
@@ -21,9 +20,6 @@ TITLES = {
 }
 """Headers of the metrics that are not written as their names; ``tool_recall@5`` becomes ``Tool
 recall@5``."""
-
-MOST_GROUPS = 9
-"""Columns that fit into 100 characters with the names of a method and its encoder."""
 
 
 def metric_title(name: str) -> str:
@@ -54,37 +50,6 @@ def retrieval_table(
         title,
         caption,
     )
-
-
-def breakdown_table(
-    groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str
-) -> Table:
-    """Methods as rows, steps or plan lengths as columns; the last row is the number of steps.
-
-    Args:
-        groups: for each run its result and the means of one metric by step or by plan length.
-        title: above the table.
-    """
-    numbers = sorted({number for _, means in groups for number in means})
-    shown, left_out = numbers[:MOST_GROUPS], numbers[MOST_GROUPS:]
-    caption = f"Not shown: {left_out[0]} to {left_out[-1]} (see --json)." if left_out else ""
-    rows: list[dict[str, Any]] = [
-        {
-            "retriever": result["retriever"],
-            "encoder": result["encoder"],
-            **{str(number): means[number].value for number in shown if number in means},
-        }
-        for result, means in groups
-    ]
-    for _, means in groups[:1]:
-        counts = {str(number): Cell(count(mean.steps)) for number, mean in means.items()}
-        rows.append({"retriever": "steps", "encoder": Cell(""), **counts})
-    columns = [
-        Column("Retriever", "retriever"),
-        Column("Encoder", "encoder"),
-        *(Column(str(number), str(number), share, True, True) for number in shown),
-    ]
-    return Table(columns, rows, title, caption)
 
 
 def calls_table(scores: CallScores, *, title: str) -> Table:

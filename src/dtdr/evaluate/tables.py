@@ -28,7 +28,6 @@ class Cell:
         value: the number behind the text, if the best of the column is marked.
         best: whether it is the best, with or without the column's ``best``.
         aside: whether it is a published figure, or otherwise secondary.
-        measured: whether it is a time or an amount of memory, which differ between runs.
     """
 
     text: str
@@ -36,7 +35,6 @@ class Cell:
     value: float | None = None
     best: bool = False
     aside: bool = False
-    measured: bool = False
 
 
 EMPTY = Cell("-")
@@ -93,11 +91,6 @@ class Table:
             row = [row.get(column.key) for column in self.columns]
         return [_cell(*pair) for pair in zip(row, self.columns, strict=True)]
 
-    def without_times(self) -> Table:
-        """The table with what was measured left out."""
-        rows = [[EMPTY if cell.measured else cell for cell in row] for row in self.cells()]
-        return replace(self, rows=rows)
-
     def to_rich(self, *, cut: bool = False) -> Group:
         """The title, the table and the caption for a terminal; ``cut`` shortens long cells."""
         from rich import box
@@ -129,10 +122,6 @@ class Table:
             *(_markdown_row(map(_markdown_cell, row)) for row in self.cells()),
         ]
         return "\n".join(lines) + "\n"
-
-    def _repr_html_(self) -> str:
-        """The table as notebooks show it."""
-        return f'<div style="text-align:left">{self.to_html()}</div>'
 
     def to_html(self) -> str:
         """The title, the table and the notes, as elements of a page."""
@@ -167,30 +156,28 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}"
 
 
-def number(value: float | None, digits: int = 0, *, measured: bool = False) -> Cell:
+def number(value: float | None, digits: int = 0) -> Cell:
     """A number with separators of thousands."""
-    if value is None:
-        return Cell("-", measured=measured)
-    return Cell(f"{value:,.{digits}f}", measured=measured)
+    return EMPTY if value is None else Cell(f"{value:,.{digits}f}")
 
 
-def significant(value: float | None, *, measured: bool = False) -> Cell:
+def significant(value: float | None) -> Cell:
     """A number with about three digits that matter."""
     size = abs(value or 0)
     digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return number(value, digits, measured=measured)
+    return number(value, digits)
 
 
-def interval(mean: Interval | None, *, mark: str = "", short: bool = False) -> Cell:
+def interval(mean: Interval | None, *, short: bool = False) -> Cell:
     """A number from 0 to 1 with half of its interval; ``short`` leaves that to the hover text."""
     if mean is None:
         return EMPTY
     half = mean.half_width
     if half is None:
-        return Cell(share(mean.value) + mark, value=mean.value)
+        return Cell(share(mean.value), value=mean.value)
     hover = f"95 % interval {mean.low:.4f} to {mean.high:.4f}"
     text = share(mean.value) if short else f"{mean.value:.3f} ± {half:.3f}"
-    return Cell(text + mark, hover, mean.value)
+    return Cell(text, hover, mean.value)
 
 
 def percent(value: Proportion | None) -> Cell:

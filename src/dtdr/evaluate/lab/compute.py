@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import Context, short_name, split_of
-from dtdr.evaluate.lab.estimates import Estimates
+from dtdr.evaluate.lab.estimates import expected_seconds
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
@@ -65,11 +66,10 @@ class Summary:
 
 
 class Done(NamedTuple):
-    """Runs that shared a fitted retriever, why each failed (empty if it did not), and seconds."""
+    """Runs that shared a fitted retriever, and why each failed (empty if it did not)."""
 
     runs: Sequence[Run]
     reasons: Sequence[str]
-    seconds: float
 
 
 def run_lab(
@@ -111,13 +111,13 @@ def run_lab(
     missing = [run for run in runs if not _is_kept(run, store, note)]
     summary.runs, summary.cached = len(runs), len(runs) - len(missing)
     workers = workers or WORKERS
-    estimates = Estimates(store, context)
+    estimate = partial(expected_seconds, context=context)
     # Longest first: the last of them should be a short one.
     groups = _group(run for run in missing if "llm" not in run.spec)
-    groups.sort(key=estimates.seconds, reverse=True)
+    groups.sort(key=estimate, reverse=True)
     asking = _group(run for run in missing if "llm" in run.spec)
-    parallel = sum(map(estimates.seconds, groups)) / min(workers, os.cpu_count() or 1)
-    summary.expected_seconds = START + parallel + sum(map(estimates.seconds, asking))
+    parallel = sum(map(estimate, groups)) / min(workers, os.cpu_count() or 1)
+    summary.expected_seconds = START + parallel + sum(map(estimate, asking))
     if dry:
         return summary
     for item in chosen:
@@ -128,8 +128,6 @@ def run_lab(
         # First in parallel; then, one at a time, the runs that ask an LLM and keep it in memory.
         alone = (compute_runs([run], context, os.getpid()) for same in asking for run in same)
         for done in itertools.chain(_compute_in_parallel(groups, workers, context), alone):
-            if not any(done.reasons):
-                estimates.add(done.runs, done.seconds)
             for run, reason in zip(done.runs, done.reasons, strict=True):
                 advance()
                 if reason:
@@ -147,9 +145,7 @@ def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> Done:
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    started = time.perf_counter()
-    reasons = [_compute_run(run, context) for run in runs]
-    return Done(runs, reasons, time.perf_counter() - started)
+    return Done(runs, [_compute_run(run, context) for run in runs])
 
 
 def _compute_run(run: Run, context: Context) -> str:
@@ -212,7 +208,7 @@ def _compute_in_parallel(
     if len(left) == 1:
         (run,) = left.values()
         store.write_failure(run.key, reason)
-        yield Done([run], [reason], 0.0)
+        yield Done([run], [reason])
         return
     # The pool ended the other processes too. Alone, each of the runs that were under way shows
     # whether it was the one.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
-from dtdr.errors import InputError
 from dtdr.evaluate.harness import rank_after_calls
 from dtdr.evaluate.planning.run_log import PlanningLog, append_log
 from dtdr.llm.planning import Planner
@@ -19,29 +18,6 @@ from dtdr.llm.prompting import LAYOUTS
 from dtdr.rankers.model_folder import versions
 
 T = TypeVar("T")
-
-
-def hold_out(
-    demonstrations: Iterable[Demonstration], share: float = 0.2, *, seed: int = 0
-) -> tuple[list[Demonstration], list[Demonstration]]:
-    """Two sides of what may be learned from: to fit a retriever on, and to choose settings on.
-
-    Args:
-        demonstrations: none of those that are tested.
-        share: of the demonstrations that is held out; in (0, 1).
-        seed: of the division.
-
-    Raises:
-        InputError: a side would be empty.
-    """
-    shuffled = list(demonstrations)
-    random.Random(seed).shuffle(shuffled)
-    cut = round(len(shuffled) * (1 - share))
-    if not 0 < cut < len(shuffled):
-        raise InputError(
-            f"{len(shuffled)} demonstrations are too few to hold out {share:.0%} of them"
-        )
-    return shuffled[:cut], shuffled[cut:]
 
 
 def choose_steps(
@@ -110,8 +86,7 @@ def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[s
         "shown": list(result.shown),
         "candidates": list(chosen.candidates),
         "probabilities": [round(ranking.probability(name), 6) for name in chosen.candidates],
-        "constant_tokens": result.constant_tokens,
-        "variable_tokens": result.variable_tokens,
+        "prompt_tokens": chosen.prompt_tokens,
         "llm_calls": result.llm_calls,
         "seconds": round(result.seconds["select"], 6),
     }

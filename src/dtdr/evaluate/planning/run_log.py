@@ -36,11 +36,6 @@ class PlanningLog:
     header: Mapping[str, Any]
     records: dict[tuple[str, int], Record]
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every step or plan of the subset is there."""
-        return len(self.records) == int(self.header["size"])
-
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records.values())
 

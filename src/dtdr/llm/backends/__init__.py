@@ -19,12 +19,6 @@ _REGISTRY: Registry[LLM] = Registry(
     },
 )
 
-KINDS = _REGISTRY.names
-"""Every kind of backend."""
-
-NAMES_HELP = "gguf:PATH, openai:NAME@URL or hf:NAME"
-"""How a model is named, for help texts."""
-
 
 def create(name: str, **parameters: Any) -> LLM:
     """A backend from its name: ``gguf:``, ``openai:`` or ``hf:`` and the rest.
@@ -39,7 +33,7 @@ def create(name: str, **parameters: Any) -> LLM:
     """
     kind, colon, rest = name.partition(":")
     if not colon or not rest:
-        raise InputError(f"unknown LLM {name!r}; write {NAMES_HELP}")
+        raise InputError(f"unknown LLM {name!r}; write gguf:PATH, openai:NAME@URL or hf:NAME")
     arguments: tuple[str, ...] = (rest,)
     if kind == "openai":
         model, at, url = rest.partition("@")
@@ -63,4 +57,4 @@ def create(name: str, **parameters: Any) -> LLM:
     return _REGISTRY.create(kind, *arguments, **parameters)
 
 
-__all__ = ["KINDS", "LLM", "Completion", "Decoding", "LLMError", "PromptTooLongError", "create"]
+__all__ = ["LLM", "Completion", "Decoding", "LLMError", "PromptTooLongError", "create"]

@@ -27,13 +27,11 @@ class Completion:
         text: the answer.
         prompt_tokens: tokens of the whole prompt, chat template included; None where unknown.
         cached_tokens: how many of them were not read again; None where unknown.
-        completion_tokens: tokens written; None where unknown.
     """
 
     text: str
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
-    completion_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

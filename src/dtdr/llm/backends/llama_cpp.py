@@ -21,10 +21,9 @@ class LlamaCpp(OpenAIServer):
 
     Args:
         path: the model file.
-        context: tokens of prompt and answer together, for each of ``concurrency`` calls.
+        context: tokens of prompt and answer together.
         threads: processor threads. Default: half of the processors, since two hardware threads
             share one core's arithmetic.
-        concurrency: limit of calls at a time, each with its own cached prefix.
         timeout: seconds for one call.
 
     Raises:
@@ -41,7 +40,6 @@ class LlamaCpp(OpenAIServer):
         *,
         context: int = 4096,
         threads: int | None = None,
-        concurrency: int = 1,
         timeout: float = 600.0,
     ) -> None:
         check_gguf(Path(path))
@@ -52,8 +50,8 @@ class LlamaCpp(OpenAIServer):
         key = secrets.token_hex(16)
         parameters: Any = xllamacpp.CommonParams()
         parameters.model.path = str(path)
-        parameters.n_ctx = context * concurrency
-        parameters.n_parallel = concurrency
+        parameters.n_ctx = context
+        parameters.n_parallel = 1
         workers = threads or max(1, (os.cpu_count() or 2) // 2)
         parameters.cpuparams.n_threads = workers
         parameters.cpuparams_batch.n_threads = workers
@@ -73,7 +71,7 @@ class LlamaCpp(OpenAIServer):
             Path(path).stem,
             f"{self._server.listening_address}/v1",
             key=key,
-            concurrency=concurrency,
+            concurrency=1,
             timeout=timeout,
             tries=1,
         )

@@ -76,7 +76,6 @@ class OpenAIServer(LLM):
             _text(answer.get("content")),
             answer.get("tokens_evaluated"),
             get_object(answer, "timings").get("cache_n"),
-            answer.get("tokens_predicted"),
         )
 
     def count_tokens(self, text: str) -> int:
@@ -168,7 +167,6 @@ class OpenAIServer(LLM):
             text if decoding.choices is None else chosen_name(text),
             usage.get("prompt_tokens"),
             get_object(usage, "prompt_tokens_details").get("cached_tokens"),
-            usage.get("completion_tokens"),
         )
 
     def _post_chat(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class TransformersLLM(LLM):
         if decoding.choices is not None:
             scores = self._score_all(ids, decoding.choices)
             best = decoding.choices[max(range(len(scores)), key=scores.__getitem__)]
-            return Completion(best, len(ids), 0, len(self._encode(best)) + 1)
+            return Completion(best, len(ids), 0)
         self._check(len(ids) + decoding.max_tokens)
         tensor = self._torch.tensor([ids], device=self._device)
         with self._turn, self._torch.inference_mode():
@@ -93,7 +93,7 @@ class TransformersLLM(LLM):
         text: str = self._tokenizer.decode(written, skip_special_tokens=True)
         for ending in decoding.stop:
             text = text.partition(ending)[0]
-        return Completion(text, len(ids), 0, len(written))
+        return Completion(text, len(ids), 0)
 
     def _score_all(self, ids: list[int], choices: Sequence[str]) -> list[float]:
         """Log-probability of each choice as the whole answer, its end included."""

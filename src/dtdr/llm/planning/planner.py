@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections import Counter
@@ -105,7 +104,6 @@ class Planner:
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
             is_learned=retriever.arguments_ is not None,
         )
-        self._count_constant = None if llm is None else functools.cache(llm.count_tokens)
 
     def plan(self, query: str | Run) -> PlanResult:
         """Plan until the end of plan, or until something else stops it; see ``PlanResult``.
@@ -165,19 +163,8 @@ class Planner:
         prompt = self.prompts.prompt(query, calls, shown)
         selected = self.selector.select(self.llm, self.prompts, prompt, ranking, shown)
         seconds = time.perf_counter() - started
-        constant = variable = 0
-        if selected.llm_calls and self.llm is not None and self._count_constant is not None:
-            constant = self._count_constant(prompt.constant)
-            variable = self.llm.count_tokens(prompt.varying)
         return PlannedStep(
-            ranking,
-            shown.tools,
-            selected,
-            None,
-            FilledParameters({}),
-            constant,
-            variable,
-            {"select": seconds},
+            ranking, shown.tools, selected, None, FilledParameters({}), {"select": seconds}
         )
 
     def _step(self, run: _Run) -> PlannedStep:
@@ -217,7 +204,7 @@ class Planner:
         call, filled = run.planned.pop(0)
         tool = END if call is None else call.tool
         selected = Selected(tool, "plan", candidates=(tool,))
-        return PlannedStep(ranking, (tool,), selected, call, filled, 0, 0, seconds)
+        return PlannedStep(ranking, (tool,), selected, call, filled, seconds)
 
     def _plan_ahead(self, run: _Run) -> Planned:
         """The filled calls of the most probable plan, and its end; empty if there is no plan."""

@@ -24,8 +24,6 @@ class PlannedStep:
         selected: the selection, and how it came about.
         call: added to the plan; None at the end, or without a usable answer.
         filled: how its parameters were filled.
-        constant_tokens: tokens of the selection prompt that are the same at each step.
-        variable_tokens: the others; 0 if the LLM was not asked.
         seconds: ``rank``, ``select`` and ``fill``.
     """
 
@@ -34,8 +32,6 @@ class PlannedStep:
     selected: Selected
     call: ToolCall | None
     filled: FilledParameters
-    constant_tokens: int
-    variable_tokens: int
     seconds: dict[str, float]
 
     @property
@@ -53,7 +49,7 @@ class PlannedStep:
             "confidence": round(self.ranking.confidence, 6),
             "shown": list(self.shown),
             **self.ranking.to_dict(top_k),
-            "prompt_tokens": {"constant": self.constant_tokens, "variable": self.variable_tokens},
+            "prompt_tokens": self.selected.prompt_tokens,
             "llm_calls": self.llm_calls,
             "fill": self.filled.to_dict(),
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},

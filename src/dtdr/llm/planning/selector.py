@@ -43,7 +43,8 @@ class Selected:
         answer: what the LLM wrote, or an empty text.
         candidates: names it could choose from.
         llm_calls: requests to the LLM: 0 or 1.
-        prompt_tokens: tokens of the prompt as the backend counts them; None if it does not.
+        prompt_tokens: tokens of the prompt as the backend counts them; None if it does not, or if
+            the LLM was not asked.
     """
 
     tool: str | None

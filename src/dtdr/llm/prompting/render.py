@@ -59,7 +59,7 @@ def tool_list(
     return "\n".join(lines)
 
 
-def value_text(value: Any, outputs: Mapping[str, str], *, nested: bool = True) -> str:
+def value_text(value: Any, outputs: Mapping[str, str]) -> str:
     """A JSON value as a plan shows it.
 
     References are bare ``out_n``, or ``out_n/rooms/0/id`` for a part of the output; a text around
@@ -69,7 +69,6 @@ def value_text(value: Any, outputs: Mapping[str, str], *, nested: bool = True) -
     Args:
         value: any JSON value, references included.
         outputs: output variable of each call id.
-        nested: whether text is quoted; top-level text of an answer needs no quotes.
     """
     if is_reference(value):
         path = str(value.get("path", ""))
@@ -80,14 +79,14 @@ def value_text(value: Any, outputs: Mapping[str, str], *, nested: bool = True) -
             part if isinstance(part, str) else "{" + value_text(part, outputs) + "}"
             for part in value["$join"]
         )
-        return value_text(text, outputs, nested=nested)
+        return quote(text)
     if isinstance(value, Mapping):
         items = (f"{quote(str(key))}: {value_text(item, outputs)}" for key, item in value.items())
         return "{" + ", ".join(items) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(value_text(item, outputs) for item in value) + "]"
     if isinstance(value, str):
-        return quote(value) if nested else safe(value)
+        return quote(value)
     return str(value)
 
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
 from dtdr.evaluate.lab.data import Context, TrainTest, train_test
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
@@ -18,7 +19,6 @@ from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.planning.harness import (
     choose_plans,
     choose_steps,
-    hold_out,
     run_plans,
     run_selections,
 )
@@ -38,6 +38,9 @@ from dtdr.rankers.selection import BYTES_PER_TOKEN, Selection, count_tokens
 
 ALPHAS = (0.2, 0.23, 0.5)
 """The paper's values of the threshold α (appendix on implementation)."""
+
+HELD_OUT = 0.2
+"""Share of the training plans that chooses α."""
 
 ALPHA_STEPS = 150
 """Held-out training steps on which α is chosen, at most."""
@@ -169,7 +172,8 @@ def _choose_threshold(
     shows the most.
     """
     seed = int(spec.get("seed", 0))
-    kept, held_out = hold_out(data.train, seed=seed)
+    split = paper_split(data.train, seed, HELD_OUT)
+    kept, held_out = split.training(data.train), split.testing(data.train)
     retriever = make_retriever(spec, len(kept), ask)
     retriever.fit(kept, data.tools or None)
     steps = choose_steps(held_out, min(ALPHA_STEPS, spec.get("size") or ALPHA_STEPS), seed=seed)
@@ -212,7 +216,7 @@ def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
-    right = {name: is_success(log, record, name) for name in ("strict", "similar", "names")}
+    right = {name: is_success(log, record, name) for name in ("strict", "names")}
     return {"plan": record["plan"], "stopped": record["stopped"], **right}
 
 

@@ -30,16 +30,12 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
 """The function behind each section; a suite names its section."""
 
 
-def build_report(
-    store: Store, lab: str | None = None, *, times: bool = True
-) -> tuple[Page, Results]:
+def build_report(store: Store, lab: str | None = None) -> tuple[Page, Results]:
     """The report of a lab, and what it was made of.
 
     Args:
         store: the cache.
         lab: its name; default: the one that was run last.
-        times: False leaves out what was measured in seconds and megabytes, so that two reports of
-            the same runs are the same bytes wherever they were made.
 
     Raises:
         InputError: no such lab has been run, or what it kept cannot be read.
@@ -60,12 +56,6 @@ def build_report(
         front = [build_summary(results), build_advice(results)]
         sections = [section for section in front if section is not None] + sections
         sections.append(build_reproduction(results))
-    if not times:
-        for section in sections:
-            section.blocks = [
-                block.without_times() if isinstance(block, Table) else block
-                for block in section.blocks
-            ]
     page = Page(
         f"dtdr lab: {results.lab}",
         "Which tool comes next, ranked by every method on the same held-out steps. Built from run "

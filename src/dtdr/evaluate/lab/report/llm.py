@@ -15,7 +15,7 @@ from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, pe
 UNSURE = (0.3, 0.4, 0.5)
 """No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
 
-READINGS = ("strict", "similar", "names")
+READINGS = ("strict", "names")
 
 
 def _accuracy(results: Results, run: Run) -> Proportion:
@@ -43,9 +43,8 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         caption = (
             f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG. "
             "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
-            "(strict, the paper's), free text compared loosely (similar), or functions and "
-            "dependencies only (names). Each cell is one greedy run over the same steps or "
-            "plans of one split."
+            "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
+            "greedy run over the same steps or plans of one split."
         )
         if len(loops) > 1:
             caption += (

@@ -31,15 +31,14 @@ class Figure:
         svg: the chart.
         caption: below it.
         legend: names of the series, in the order of the chart.
-        values: what is drawn, which replaces the chart in Markdown; None where the section has a
-            table of it anyway.
+        values: what is drawn, which replaces the chart in Markdown.
     """
 
     title: str
     svg: str
     caption: str
     legend: Sequence[str]
-    values: Table | None = None
+    values: Table
 
 
 Block: TypeAlias = Text | Table | Sequence[Figure]
@@ -98,7 +97,7 @@ def to_html(page: Page) -> str:
     return charts.render(
         f"{_ASSETS}.html.jinja",
         page=page,
-        style=f"{charts.css()}\n{charts.read_asset(f'{_ASSETS}.css')}",
+        style="\n".join(map(charts.read_asset, ("charts.css", f"{_ASSETS}.css"))),
         script=charts.read_asset(f"{_ASSETS}.js"),
         kind_of=lambda block: type(block).__name__,
     )
@@ -122,8 +121,7 @@ def tables_of(block: Block) -> list[Table]:
     """The tables of a block, those of the values of figures included."""
     if isinstance(block, Table):
         return [block]
-    figures = () if isinstance(block, Text) else block
-    return [figure.values for figure in figures if figure.values is not None]
+    return [] if isinstance(block, Text) else [figure.values for figure in block]
 
 
 def write_report(page: Page, folder: Path) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from dtdr.evaluate.lab.report.page import Block, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, paper, paper_row, share_of
 from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.runs import Place
-from dtdr.evaluate.lab.summary import LEVEL, RunSummary, Summaries, against_best, mean_of
+from dtdr.evaluate.lab.summary import RunSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import FEWEST_SPLITS, Proportion, over_splits
@@ -34,9 +34,6 @@ FSA_NOTE = (
     "followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or 0.5, as held-out "
     "training plans chose it."
 )
-
-LIKE = "="
-"""Marks a method that is not significantly worse than the best."""
 
 FEWEST_STEPS = 40
 """With fewer steps per split, the mean of a plan length is too uncertain."""
@@ -72,10 +69,7 @@ def _retrieval_table(
 
     def mean(metric: str, name: str) -> Cell:
         # The other metrics' intervals are in the hover text: the table must fit a page.
-        if metric != "mrr":
-            return interval(mean_of(runs[name], metric), short=True)
-        is_like = adjusted.get(name, 0.0) >= LEVEL
-        return interval(mean_of(runs[name], metric), mark=f" {LIKE}" if is_like else "")
+        return interval(mean_of(runs[name], metric), short=metric != "mrr")
 
     def printed(metric: str, digits: int, name: str) -> Cell:
         figure = published.get(name, {}).get(metric)
@@ -83,7 +77,7 @@ def _retrieval_table(
 
     def median(attribute: str, name: str) -> Cell:
         values = sorted(getattr(split.header, attribute) for split in runs[name])
-        return significant(values[len(values) // 2], measured=True)
+        return significant(values[len(values) // 2])
 
     columns: dict[str, Callable[[str], Cell]] = {
         metric_title(metric): partial(mean, metric) for metric in DEFAULT
@@ -109,8 +103,7 @@ def _retrieval_table(
         notes.append(
             "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a "
             "plan's value is its mean over its steps and over the splits that held it out) against "
-            f"the best method, adjusted by Holm's method for the rows of this table; {LIKE} marks "
-            f"a method that is not significantly worse at {LEVEL:.2f}."
+            "the best method, adjusted by Holm's method for the rows of this table."
         )
     notes.append(
         "Fit s and Step µs are medians over the splits, measured while another run was computed."

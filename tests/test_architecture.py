@@ -17,14 +17,14 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 PACKAGES = {
     "data": (1, 3000),
     "net": (1, 1150),
-    "text": (2, 1450),
+    "text": (2, 1400),
     "logs": (3, 4450),
-    "rankers": (3, 9150),
+    "rankers": (3, 8900),
     "predict": (4, 6000),
-    "llm": (5, 2950),
-    "agents": (5, 6050),
-    "evaluate": (6, 8000),
-    "serve": (7, 5800),
+    "llm": (5, 2900),
+    "agents": (5, 5950),
+    "evaluate": (6, 7850),
+    "serve": (7, 5700),
     "cli": (8, 3550),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import graphlib
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -22,8 +22,6 @@ from dtdr.data.calls import (
 )
 from dtdr.data.outputs import iter_leaves
 from dtdr.errors import InputError
-
-ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,31 +219,27 @@ class Plan:
             done = range(index)
             yield Step(self.tools[:index], self.acceptable_next(done), self.next_calls(done))
 
-    def is_isomorphic(self, other: Plan, *, arguments: bool | ArgumentComparison = False) -> bool:
+    def is_isomorphic(self, other: Plan, *, arguments: bool = False) -> bool:
         """Whether two plans are the same DAG under some renaming of call ids (paper, App. metrics).
 
         Args:
             other: the plan to compare with.
-            arguments: False compares tool names only; True also compares arguments, with
-                references matched through the DAG; a callable compares two calls' arguments, with
-                references blanked out.
+            arguments: whether arguments are compared too, with references matched through the DAG.
         """
         if len(self) != len(other) or sorted(self.tools) != sorted(other.tools):
             return False
         import networkx as nx  # slow to import, and needed here only
 
-        compare = arguments if callable(arguments) else _same_arguments if arguments else None
-
         def same_node(left: dict[str, Any], right: dict[str, Any]) -> bool:
             if left["tool"] != right["tool"]:
                 return False
-            return compare is None or compare(left["arguments"], right["arguments"])
+            return not arguments or _same_arguments(left["arguments"], right["arguments"])
 
         def same_edge(left: dict[str, Any], right: dict[str, Any]) -> bool:
             return bool(left["paths"] == right["paths"])
 
         graphs = (plan._graph(nx.DiGraph()) for plan in (self, other))
-        edge_match = None if compare is None else same_edge
+        edge_match = same_edge if arguments else None
         return bool(nx.is_isomorphic(*graphs, node_match=same_node, edge_match=edge_match))
 
     def _graph(self, graph: Any) -> Any:

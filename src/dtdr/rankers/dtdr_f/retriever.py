@@ -53,7 +53,7 @@ class DTDRFactored(Ranker):
     """Between learning and ``held_out`` of one fit."""
 
     def __init__(self, *, encoder: str | Encoder = "lexical", seed: int = 0) -> None:
-        chosen = encoders.create(encoder) if isinstance(encoder, str) else encoder
+        chosen = encoders.as_encoder(encoder)
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
         self.seed = seed

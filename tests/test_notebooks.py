@@ -1,10 +1,17 @@
-"""What notebooks hold."""
+"""What notebooks show and hold."""
 
 import numpy as np
 import pytest
 
 import dtdr
 from dtdr.data.demonstrations import as_demonstrations
+from dtdr.evaluate.tables import Column, Table
+
+
+def test_tables_show_themselves_in_notebooks():
+    table = Table([Column("Tool", "tool")], [{"tool": "<b>"}], title="T")
+    assert "&lt;b&gt;" in table._repr_html_()
+
 
 CALLS = [
     [{"tool": "find", "arguments": {"name": "Ann"}}, {"tool": "mail", "arguments": {"n": 1.0}}],

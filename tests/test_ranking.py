@@ -201,6 +201,15 @@ def test_a_ranking_is_a_sequence_of_pairs_that_knows_its_tools(count):
         result[count]
 
 
+def test_a_notebook_shows_names_as_data():
+    shown = Ranking(["<script>alert(1)</script>", "end"], np.array([0.9, 0.1]))._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
+    assert shown.count("<tr>") == 3
+    many = Ranking([str(number) for number in range(25)], np.full(25, 0.04))._repr_html_()
+    assert "and 5 more" in many
+
+
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("天気", 2), ("\ud800", 1)],

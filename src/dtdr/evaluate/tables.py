@@ -123,6 +123,10 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
+    def _repr_html_(self) -> str:
+        """The table as notebooks show it."""
+        return f'<div style="text-align:left">{self.to_html()}</div>'
+
     def to_html(self) -> str:
         """The title, the table and the notes, as elements of a page."""
         head = "".join(

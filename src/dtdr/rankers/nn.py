@@ -20,7 +20,7 @@ _CHUNK = 32_768
 matrix of TRAJECT-Bench (20,417 terms, 382 tools) went twelve times through memory."""
 
 
-_RULED_OUT = np.float32(-1e4)
+RULED_OUT = np.float32(-1e4)
 """Logit of an output that is not possible."""
 
 
@@ -276,7 +276,7 @@ def fit_softmax(
             expected += np.float32(smoothing / outputs)
         else:
             ruled_out = absent[chosen].take(of_plan, axis=0) & (expected == 0)
-            logits[ruled_out] = _RULED_OUT
+            logits[ruled_out] = RULED_OUT
             expected += np.where(ruled_out, 0, np.float32(smoothing / outputs))
         _, error = softmax_cross_entropy(logits, expected)
         found: dict[str, Matrix | RowGradient] = {"steps": linear_gradient(part, error)}

@@ -390,7 +390,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
 def _pack_absent(
     offered: frozenset[str] | None, index: Mapping[str, int]
 ) -> npt.NDArray[np.uint8] | tuple[()]:
-    """One bit per tool; empty where every tool was offered or nothing is told."""
+    """One bit per tool; empty if every tool was offered, or if the log has no list of tools."""
     if offered is None:
         return ()
     *tools, _ = index  # the end of plan can always follow

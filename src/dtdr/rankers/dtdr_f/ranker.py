@@ -13,6 +13,7 @@ from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.nn import (
+    RULED_OUT,
     Indices,
     Matrix,
     cosine,
@@ -40,8 +41,6 @@ _LINEAR_DECAY, _ROUNDS = 100.0, 60
 .004 of log MRR on tau_airline and .002 on tau_retail."""
 _CONSTANT = 2e-4
 """A feature that varies less counts as constant, even if it varies more later."""
-_ABSENT = np.float32(-1e4)
-"""Score of a candidate that the run was not offered."""
 _OUTSIDE = 1e-5
 """The likeliest tool outside the candidates is at most this likely."""
 _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)
@@ -111,8 +110,8 @@ class Steps:
         scale: shape (features,): what they were divided by.
         low: shape (features,): the least value of each, as the blocks gave it.
         high: likewise the greatest.
-        penalty: shape (steps, k): added to scores; far below 0 where the run was not offered a
-            candidate.
+        penalty: shape (steps, k): added to scores; ``RULED_OUT`` where the run was not offered a
+            candidate, else 0.
     """
 
     features: Matrix
@@ -133,7 +132,7 @@ class Steps:
         np.subtract(features, mean, out=inputs)
         inputs /= scale
         low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
-        penalty = np.where(absent, _ABSENT, np.float32(0))
+        penalty = np.where(absent, RULED_OUT, np.float32(0))
         return cls(inputs, right, mean, scale, low, high, penalty)
 
     def part(self, rows: npt.NDArray[Any]) -> Steps:

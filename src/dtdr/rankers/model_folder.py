@@ -65,8 +65,6 @@ _MAX_HEADER_BYTES = 1_000_000
 """Of ``model.safetensors``; some 50 arrays need 5 kB."""
 _MAX_VALUE = 1e12
 """Of a number in an array; squares and sums of such stay finite in single precision."""
-_MAY_BE_NAN = {"density.floor"}
-"""Arrays that say with NaN that there is no value."""
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 """How often a folder is read that is replaced meanwhile."""
 
@@ -407,7 +405,7 @@ def _read_tensors(path: Path, sha256: str) -> dict[str, npt.NDArray[Any]]:
             f"{path} is not a safetensors file ({reason}); fit the model again"
         ) from error
     for name, array in arrays.items():
-        if not array.size or array.dtype.kind != "f" or name in _MAY_BE_NAN:
+        if not array.size or array.dtype.kind != "f":
             continue
         # Not written as "larger than": nothing is larger or smaller than NaN.
         if not -_MAX_VALUE <= float(array.min()) <= float(array.max()) <= _MAX_VALUE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -188,20 +188,6 @@ class QueryFeaturizer:
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
         return self.words.encode(*_phrases(encode_texts(texts)["words"]), len(texts))
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {
-            **self.words.arrays("words"),
-            **self.stems.arrays("stems"),
-            "phrases": self.further,
-        }
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], queries: Mapping[str, Ragged]) -> Self:
-        """Rebuild from the output of ``arrays``, and the training queries."""
-        words, stems = (Vocabulary.restore(arrays, name) for name in ("words", "stems"))
-        return cls(queries, words, stems, arrays["phrases"])
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:

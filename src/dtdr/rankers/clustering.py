@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -143,19 +143,10 @@ class DTDRClustering(DistanceRanker):
             for row in rows(self.encoder.encode(queries))
         ]
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        estimate = self._lookup if self.recipe == "paper" else self._mixture
-        return np.stack(
-            [
-                estimate(query.prepared, history)
-                for query, history in zip(prepared, histories, strict=True)
-            ]
-        )
-
-    def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
-        return self.cluster_chains_.lookup(clusters[0], history)
-
-    def _mixture(self, clusters: Sequence[int], history: History) -> Floats:
+    def _row(self, prepared: Placed, history: History) -> Floats:
+        clusters: Sequence[int] = prepared.prepared
+        if self.recipe == "paper":
+            return self.cluster_chains_.lookup(clusters[0], history)
         paths = [(self.global_chain_, self.global_chain_.path(0, history))]
         for cluster in reversed(clusters):
             paths.append((self.cluster_chains_, self.cluster_chains_.path(cluster, history)))

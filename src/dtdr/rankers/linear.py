@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
+from dtdr.data.run import Run
 from dtdr.errors import InputError, check_at_least
 from dtdr.rankers import nn
 from dtdr.rankers.base import UNKNOWN, History
@@ -272,10 +273,14 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
             for query, row in zip(queries, vectors, strict=True)
         ]
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+    def _row(self, prepared: Placed, history: History) -> Floats:
+        return self._predict([self._text(prepared.prepared, history)])[0]
+
+    def score_all(self, prepared: Sequence[Placed], runs: Sequence[Run]) -> Floats:
+        """See ``Ranker.score_all``; the encoder reads all texts at once."""
         texts = [
-            self._text(query.prepared, history)
-            for query, history in zip(prepared, histories, strict=True)
+            self._text(query.prepared, self.positions(run))
+            for query, run in zip(prepared, runs, strict=True)
         ]
         return np.stack(self._predict(texts))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -197,13 +196,6 @@ class ChainRanker(NameRanker):
     def _prepare(self, queries: Sequence[str]) -> Sequence[None]:
         return [None] * len(queries)
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        return np.stack(list(map(self._row, histories)))
-
-    @abstractmethod
-    def _row(self, history: History) -> Floats:
-        """Scores after these calls; shape (tools,)."""
-
     def _restore(self, arrays: Arrays) -> None:
         self._set_chain(arrays["chain_.calls"])
 
@@ -226,7 +218,7 @@ class DependencyRetriever(ChainRanker):
         self.threshold = threshold
         self.seed = seed
 
-    def _row(self, history: History) -> Floats:
+    def _row(self, prepared: None, history: History) -> Floats:
         return self.chain_.lookup(0, history)
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
@@ -248,7 +240,7 @@ class SmoothedMarkov(ChainRanker):
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
 
-    def _row(self, history: History) -> Floats:
+    def _row(self, prepared: None, history: History) -> Floats:
         chain = self.chain_
         row = np.full(len(self.tools_), 1 / len(self.tools_))
         for node in chain.path(0, history):

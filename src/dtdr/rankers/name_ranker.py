@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
-
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
@@ -23,7 +21,7 @@ Recipe = Literal["default", "paper"]
 class NameRanker(Ranker):
     """Base of the rankers here: they know tools by position, and runs by names of their calls.
 
-    A subclass implements ``_fit``, ``_prepare`` and ``_probabilities``, and names in ``SHAPES``
+    A subclass implements ``_fit``, ``_prepare`` and ``_row``, and names in ``SHAPES``
     what it learns more than which tools there are.
 
     Attributes:
@@ -68,12 +66,7 @@ class NameRanker(Ranker):
 
     def probabilities(self, prepared: Any, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
-        row: Floats = self._probabilities([prepared], [self.positions(run)])[0]
-        return row
-
-    def score_all(self, prepared: Sequence[Any], runs: Sequence[Run]) -> Floats:
-        """See ``Ranker.score_all``."""
-        return self._probabilities(prepared, [self.positions(run) for run in runs])
+        return self._row(prepared, self.positions(run))
 
     @property
     def cut(self) -> float | None:
@@ -107,8 +100,8 @@ class NameRanker(Ranker):
         """What is computed once a query, one item a query."""
 
     @abstractmethod
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        """Shape (steps, tools): scores that are at least 0; the model normalises rows."""
+    def _row(self, prepared: Any, history: History) -> Floats:
+        """Shape (tools,): scores after these calls, at least 0."""
 
     def _restore(self, arrays: Arrays) -> None:
         """Take back what ``arrays`` gave, of the right shapes; ``tools_`` and encoder are set."""
@@ -123,8 +116,8 @@ class StaticRanker(NameRanker):
 
     static = True
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        return np.stack(prepared)
+    def _row(self, prepared: Floats, history: History) -> Floats:
+        return prepared
 
 
 def check_recipe(recipe: str) -> None:

@@ -65,7 +65,7 @@ def replace(path, text):
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("model.safetensors", lambda _: "damaged", "is not a safetensors file"),
+        ("model.safetensors", lambda _: "damaged", "not a safetensors file"),
         (
             "config.json",
             lambda text: json.dumps({**json.loads(text), "format_version": 9}),

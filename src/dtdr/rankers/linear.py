@@ -91,7 +91,12 @@ def train_layer(
             _, error = nn.softmax_cross_entropy(logits, expected)
         else:
             _, error = nn.binary_cross_entropy(logits, expected)
-        return {"weights": nn.linear_gradient(inputs, error), "bias": error.sum(axis=0)}
+        gradient, decay = nn.linear_gradient(inputs, error), weights * np.float32(how.weight_decay)
+        if isinstance(gradient, nn.RowGradient):
+            decay[gradient.rows] += gradient.values
+        else:
+            decay += gradient
+        return {"weights": decay, "bias": error.sum(axis=0)}
 
     with progress_bar("training the linear layer", how.epochs) as advance:
         nn.train(
@@ -102,8 +107,7 @@ def train_layer(
             batch_size=how.batch_size,
             rate=lambda epoch: how.learning_rate * how.decay ** int(epoch),
             rng=np.random.default_rng(seed),
-            weight_decay=how.weight_decay,
-            decoupled=False,
+            weight_decay=0,
             advance=advance,
         )
     return weights, bias
@@ -337,6 +341,4 @@ def training_steps(
 
 def indicators(columns: Sequence[Sequence[int]], width: int) -> csr_array:
     """Shape (rows, width): 1 in the given columns of each row."""
-    starts = np.cumsum([0, *map(len, columns)])
-    flat = np.fromiter((column for row in columns for column in row), np.int64, starts[-1])
-    return csr_array((np.ones(len(flat), np.float32), flat, starts), shape=(len(columns), width))
+    return nn.stack_rows([(row, [1.0] * len(row)) for row in columns], width)

@@ -81,7 +81,7 @@ def fit(
     featurizer = whole.training.featurizer
     threshold = fit_threshold(
         encoded.columns["words"],
-        [str(group or "") for group in encoded.groups.tolist()],
+        encoded.groups,
         encoder,
         None if encoder is None else featurizer.further_vectors,
     )

@@ -210,7 +210,7 @@ class FactoredModel:
 
     def with_phrases(self, phrases: Hashes) -> FactoredModel:
         """With pairs and triples of words of further queries, by which queries are familiar."""
-        featurizer = self.training.featurizer.with_phrases(phrases)
+        featurizer = replace(self.training.featurizer, further=phrases)
         return replace(self, training=replace(self.training, featurizer=featurizer))
 
     # -- saving --------------------------------------------------------------------------------

@@ -29,11 +29,7 @@ P = TypeVar("P")
 
 FORMAT = "dtdr-model"
 FORMAT_VERSION = 4
-PARTS = {
-    "encoder": "encoder.",
-    "arguments": "arguments.",
-    "plans": "whole_plans.",
-}
+PARTS = {"encoder": "encoder.", "arguments": "arguments.", "plans": "whole_plans."}
 """The prefix of the arrays of what is learned in addition, by its key in ``config.json``."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {

@@ -63,12 +63,7 @@ def fit(
 
         def fit_blocks(part: EncodedDemonstrations) -> FactoredModel:
             return FactoredModel.fit(
-                tools,
-                part,
-                reference=reference,
-                seed=seed,
-                seen=seen,
-                advance=advance,
+                tools, part, reference=reference, seed=seed, seen=seen, advance=advance
             )
 
         fitted = []

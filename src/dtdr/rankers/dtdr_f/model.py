@@ -22,13 +22,7 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import (
-    NO_OUTCOME,
-    Context,
-    Outcome,
-    RunReader,
-    read_context,
-)
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.step_features import PreparedQuery, StepFeatures
@@ -238,10 +232,7 @@ class FactoredModel:
 
     @classmethod
     def restore(
-        cls,
-        tools: Sequence[Tool],
-        arrays: Mapping[str, npt.NDArray[Any]],
-        encoder: Encoder | None,
+        cls, tools: Sequence[Tool], arrays: Mapping[str, npt.NDArray[Any]], encoder: Encoder | None
     ) -> Self:
         """Rebuild from the output of ``arrays``.
 

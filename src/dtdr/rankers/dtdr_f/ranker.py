@@ -118,10 +118,7 @@ class Steps:
     def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
         return replace(
-            self,
-            features=self.features[rows],
-            right=self.right[rows],
-            penalty=self.penalty[rows],
+            self, features=self.features[rows], right=self.right[rows], penalty=self.penalty[rows]
         )
 
 

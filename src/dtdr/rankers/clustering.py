@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.run import Run
 from dtdr.errors import InputError, ModelError, check_at_least
-from dtdr.rankers.base import Arrays, History, StepState
+from dtdr.rankers.base import Arrays, History
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.kmeans import Clusters
 from dtdr.rankers.markov import Integers, MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, check_recipe
@@ -156,18 +153,6 @@ class DTDRClustering(DistanceRanker):
                 if length < len(path):
                     row = chains.mix(path[length], row, self.strength)
         return row
-
-    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what followed the last calls in the nearest clusters."""
-        clusters, history = self.prepare(run.query).prepared, self.positions(run)
-        tools = (explanation.tool, explanation.rival)
-        counts = [
-            self.cluster_chains_.explain(cluster, history, *tools, self._names)
-            for cluster in clusters
-        ]
-        if self.recipe != "paper":
-            counts.append(self.global_chain_.explain(0, history, *tools, self._names))
-        return replace(explanation, chain=tuple(counts))
 
     def _restore(self, arrays: Arrays) -> None:
         super()._restore(arrays)

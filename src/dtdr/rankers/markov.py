@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.run import Run
 from dtdr.errors import ModelError
-from dtdr.rankers.base import Arrays, History, StepState
+from dtdr.rankers.base import Arrays, History
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.explanation import ChainCount, Explanation
 from dtdr.rankers.name_ranker import NameRanker
 
 Integers = npt.NDArray[np.integer]
@@ -96,36 +93,6 @@ class MarkovChains:
             node = self.groups + position
             nodes.append(node)
         return nodes
-
-    def counts_of(self, node: int, tool: int) -> int:
-        """How often a tool followed at a node."""
-        part = slice(self.offsets[node], self.offsets[node + 1])
-        return int(self.counts[part][self.next_tools[part] == tool].sum())
-
-    def explain(
-        self, group: int, history: Sequence[int], tool: str, rival: str, names: Sequence[str]
-    ) -> ChainCount:
-        """What followed the last calls of a history, as far back as they were seen.
-
-        Args:
-            group: the chain.
-            history: indices of the calls, oldest first; a negative one was never seen.
-            tool: whose counts are returned.
-            rival: the other one.
-            names: of the tools, in the order of their indices.
-        """
-        path = self.path(group, history)
-        node, length = path[-1], len(path) - 1
-        padded = ["start"] * length + [names[call] for call in history if call >= 0]
-        return ChainCount(
-            cluster=group if self.groups > 1 else None,
-            # Every plan ends once.
-            demonstrations=self.counts_of(path[0], self.tools - 1),
-            after=tuple(padded[len(padded) - length :]),
-            count=self.counts_of(node, names.index(tool)),
-            rival_count=self.counts_of(node, names.index(rival)),
-            total=int(self.totals[node]),
-        )
 
     def lookup(self, group: int, history: Sequence[int]) -> Floats:
         """What followed exactly the last N calls (paper, Algorithm 4); zeros if unseen.
@@ -220,12 +187,6 @@ class DependencyRetriever(ChainRanker):
 
     def _row(self, prepared: None, history: History) -> Floats:
         return self.chain_.lookup(0, history)
-
-    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what followed the last call."""
-        tools = (explanation.tool, explanation.rival)
-        count = self.chain_.explain(0, self.positions(run), *tools, self._names)
-        return replace(explanation, chain=(count,))
 
 
 class SmoothedMarkov(ChainRanker):

@@ -214,9 +214,9 @@ class Ranking:
     def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:
         """Why a tool is more probable than another.
 
-        For ``dtdr-f``: what each block adds, and the nearest demonstrations. For ``dtdr-c`` and
-        ``dr``: what followed the last calls. For others: only the probabilities. An update of the
-        retriever after this ranking does not change the explanation.
+        For ``dtdr-f``: what each block adds, and the nearest demonstrations. For others: only the
+        probabilities. An update of the retriever after this ranking does not change the
+        explanation.
 
         Args:
             tool: one that the retriever knows; None for the best.

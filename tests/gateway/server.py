@@ -4,7 +4,6 @@ Keys of the JSON object on its command line:
     tools: how many tools named ``<prefix>tool_0`` …; each answers with its name and arguments.
     prefix: begins their names.
     names: more tools, ``{name: description}``.
-    read_only: names of tools that are marked with ``readOnlyHint``.
     journal: a file; every call that is carried out appends the value of its ``id`` argument.
     special: adds tools that fail, ask, log and so on.
     handshake: speaks only the protocols before 2026-07-28.
@@ -102,14 +101,7 @@ def build(options: dict[str, Any]) -> Server[Any]:
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         definitions = [
-            types.Tool(
-                name=name,
-                description=description,
-                input_schema=ANY,
-                annotations=types.ToolAnnotations(read_only_hint=True)
-                if name in options.get("read_only", ())
-                else None,
-            )
+            types.Tool(name=name, description=description, input_schema=ANY)
             for name, description in tools.items()
         ]
         # Two pages, so that the gateway has to ask for the second.

@@ -107,7 +107,7 @@ def test_the_prefetch_snippet_makes_the_agent_s_calls_once(folder, capsys, monke
 
     run_python("prefetch", execute=execute, ask_llm=lambda run: calls[len(run.calls)])
     assert made == calls[:2]
-    assert "0 of 0 early calls were used" in capsys.readouterr().out
+    assert "started=0, hits=0" in capsys.readouterr().out
 
 
 ANSWERS: dict[str, Any] = {

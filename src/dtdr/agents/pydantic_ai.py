@@ -1,4 +1,4 @@
-"""Pydantic AI: tools prepared for each step, and a search for tools that knows the run."""
+"""Pydantic AI: tools prepared for each step."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 Form = Literal["filtered", "deferred"]
 Prepare = Callable[[RunContext[Any], list[ToolDefinition]], Awaitable[list[ToolDefinition]]]
-Search = Callable[
-    [RunContext[Any], Sequence[str], Sequence[ToolDefinition]], Awaitable[Sequence[str]]
-]
 
 
 def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
@@ -51,24 +48,13 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     async def prepare(
         context: RunContext[Any], definitions: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        tools = _toolbox(definitions)
+        tools = Toolbox(definitions, lambda tool: tool.name, _definition)
         selection = await asyncio.to_thread(tools.select, mask, lambda: _conversation(context))
         if form == "filtered":
             return [tool for tool in definitions if selection.shows(tool.name)]
         return [replace(tool, defer_loading=not selection.shows(tool.name)) for tool in definitions]
 
     return prepare
-
-
-def search_tools(mask: ToolMask) -> Search:
-    """A strategy for ``ToolSearch``: the shown tools, then those that match the search."""
-
-    async def search(
-        context: RunContext[Any], queries: Sequence[str], definitions: Sequence[ToolDefinition]
-    ) -> Sequence[str]:
-        return await asyncio.to_thread(_search, mask, context, queries, definitions)
-
-    return search
 
 
 def transcript(messages: Iterable[ModelMessage]) -> Transcript:
@@ -95,25 +81,9 @@ def _items(part: Any) -> Iterator[Item]:
         yield ToolResult(part.tool_call_id, part.model_response(), part.tool_name, failed=True)
 
 
-def _search(
-    mask: ToolMask,
-    context: RunContext[Any],
-    queries: Sequence[str],
-    definitions: Sequence[ToolDefinition],
-) -> tuple[str, ...]:
-    tools, read = _toolbox(definitions), lambda: _conversation(context)
-    selection, text = tools.select(mask, read), "\n".join(queries)
-    matches = tools.search(mask, {"query": text}, read) if text.strip() else []
-    names = (tool.name for tool in matches)
-    return tuple(dict.fromkeys((*selection.weights, *selection.shown, *names)))
-
-
-def _toolbox(definitions: Sequence[ToolDefinition]) -> Toolbox[ToolDefinition]:
-    def definition(tool: ToolDefinition) -> dict[str, Any]:
-        schema = tool.parameters_json_schema
-        return {"name": tool.name, "description": tool.description, "parameters": schema}
-
-    return Toolbox(definitions, lambda tool: tool.name, definition)
+def _definition(tool: ToolDefinition) -> dict[str, Any]:
+    schema = tool.parameters_json_schema
+    return {"name": tool.name, "description": tool.description, "parameters": schema}
 
 
 def _conversation(context: RunContext[Any]) -> Transcript:

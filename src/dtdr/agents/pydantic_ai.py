@@ -6,12 +6,14 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import MissingExtraError, check_choice
+from dtdr.logs.log_format import AssistantMessage, UserMessage
+from dtdr.logs.messages import Item, ToolCallRequest, ToolResult
 
 try:
     from pydantic_ai import RunContext, ToolDefinition
@@ -24,9 +26,6 @@ try:
     )
 except ImportError as error:
     raise MissingExtraError("the Pydantic AI integration", "pydantic-ai", "pydantic-ai") from error
-
-if TYPE_CHECKING:
-    from dtdr.logs.messages import Item
 
 Form = Literal["filtered", "deferred"]
 Prepare = Callable[[RunContext[Any], list[ToolDefinition]], Awaitable[list[ToolDefinition]]]
@@ -63,9 +62,6 @@ def transcript(messages: Iterable[ModelMessage]) -> Transcript:
 
 
 def _items(part: Any) -> Iterator[Item]:
-    from dtdr.logs.log_format import AssistantMessage, UserMessage
-    from dtdr.logs.messages import ToolCallRequest, ToolResult
-
     if isinstance(part, UserPromptPart):
         if (text := _text(part.content)).strip():
             yield UserMessage(text)

@@ -13,6 +13,7 @@ from dtdr.agents.search import SEARCH_CALLS, described_tool, read_search, search
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.data.json_codec import quote_json
 from dtdr.errors import InputError, check_choice
+from dtdr.logs.openai_responses import response_items
 from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
@@ -83,8 +84,6 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     Messages of OpenAI, Anthropic, LangChain and others, and items of the responses API, as JSON or
     as objects of their packages.
     """
-    from dtdr.logs.openai_responses import response_items
-
     return read_items(response_items(_read_message(item)) for item in messages)
 
 

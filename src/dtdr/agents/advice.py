@@ -113,8 +113,7 @@ class Sizes(msgspec.Struct, frozen=True):
         check_at_least(0, **msgspec.structs.asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """The cost of one way, as means per run.
 
     ``cold`` starts every run with an empty cache; ``warm`` keeps everything that any run wrote.
@@ -122,48 +121,26 @@ class Cost:
 
     Attributes:
         way: how tools are shown.
-        shown: tools whose definitions the model sees and may call, as a mean over requests.
-        tokens: input tokens.
-        cold_read: of these, read from the cache, cold.
-        warm_read: of these, read from the cache, warm.
+        tools_shown: tools whose definitions the model sees and may call, as a mean over requests.
+        tokens_per_run: input tokens.
+        cold_paid_tokens_per_run: tokens to pay for, cold: one from the cache counts
+            ``CACHED_PRICE``.
+        warm_paid_tokens_per_run: the same, warm.
         recall: share of the acceptable next tools that were shown, as a mean over the steps that
             call one.
         hit: share of those steps at which at least one acceptable tool was shown.
-        searches: calls of tools that were not shown and not searched for before: the round trips of
-            an agent that can search.
+        searches_per_run: calls of tools that were not shown and not searched for before: the round
+            trips of an agent that can search.
     """
 
-    way: Way
-    shown: float
-    tokens: float
-    cold_read: float
-    warm_read: float
+    way: str
+    tools_shown: float
+    tokens_per_run: float
+    cold_paid_tokens_per_run: float
+    warm_paid_tokens_per_run: float
     recall: float
     hit: float
-    searches: float
-
-    @property
-    def cold_paid(self) -> float:
-        """Tokens to pay for, cold: one from the cache counts ``CACHED_PRICE``."""
-        return self.tokens - (1 - CACHED_PRICE) * self.cold_read
-
-    @property
-    def warm_paid(self) -> float:
-        """Tokens to pay for, warm."""
-        return self.tokens - (1 - CACHED_PRICE) * self.warm_read
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        values = {
-            "tools_shown": self.shown,
-            "tokens_per_run": self.tokens,
-            "cold_paid_tokens_per_run": self.cold_paid,
-            "warm_paid_tokens_per_run": self.warm_paid,
-            "recall": self.recall,
-            "hit": self.hit,
-            "searches_per_run": self.searches,
-        }
-        return {"way": self.way.name, **{key: round(item, 4) for key, item in values.items()}}
+    searches_per_run: float
 
 
 def advise(
@@ -303,15 +280,16 @@ class _Counter:
     def cost(self) -> Cost:
         """The means."""
         sums, runs, recalls = self._sums, self._sums["runs"], self._recalls or [1.0]
+        free = 1 - CACHED_PRICE
         return Cost(
-            self._way,
-            shown=sums["shown"] / sums["requests"],
-            tokens=sums["tokens"] / runs,
-            cold_read=sums["cold_read"] / runs,
-            warm_read=sums["warm_read"] / runs,
+            self._way.name,
+            tools_shown=sums["shown"] / sums["requests"],
+            tokens_per_run=sums["tokens"] / runs,
+            cold_paid_tokens_per_run=(sums["tokens"] - free * sums["cold_read"]) / runs,
+            warm_paid_tokens_per_run=(sums["tokens"] - free * sums["warm_read"]) / runs,
             recall=math.fsum(recalls) / len(recalls),
             hit=sum(map(bool, recalls)) / len(recalls),
-            searches=sums["searches"] / runs,
+            searches_per_run=sums["searches"] / runs,
         )
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:

@@ -44,11 +44,9 @@ class CutOptions:
         empty: keep turns that needed no tool, as plans without calls.
         query: query of runs whose log has none; if empty, such runs are dropped.
         references: whether arguments that were outputs of earlier calls become references.
-        reference_length: characters that a text needs to become a reference.
         output_length: characters kept of an output, and of a message before the query. With 0,
             a call has only its status, and messages have the default length.
         leave_out: injected tags to strip from user messages.
-        nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
         window_bytes: memory for records of conversations and traces that may continue.
         idle_gap: seconds of pause that end a run in formats without user messages.
     """
@@ -56,10 +54,8 @@ class CutOptions:
     empty: bool = False
     query: str = ""
     references: bool = True
-    reference_length: int = 4
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS
-    nested: bool = True
     window_bytes: int = DEFAULT_BYTES
     idle_gap: float = 300.0
 
@@ -118,8 +114,6 @@ class Cutter:
         self, conversation: _Conversation, demonstration: Demonstration | None
     ) -> Iterator[Demonstration]:
         """What ran inside a turn's calls."""
-        if not self.options.nested:
-            return
         for call in conversation.turn.calls():
             identifier = conversation.calls[id(call)].id
             parent = None if demonstration is None else Parent(demonstration.id, identifier)
@@ -175,8 +169,7 @@ class _Conversation:
 
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
         self.scrubber = cutter.scrubber
-        find, length = cutter.options.references, cutter.options.reference_length
-        self.finder = ReferenceFinder(find, length, self.scrubber)
+        self.finder = ReferenceFinder(cutter.options.references, self.scrubber)
         for text in trace.given:
             self.finder.give(text)
         self.calls: dict[int, ToolCall] = {}

@@ -89,9 +89,6 @@ def test_the_recall_of_filtering_is_that_of_the_ranking():
     assert costs["allowed_tools OpenAI"].recall == pytest.approx(expected)
     assert costs["filtered, growing"].recall >= expected
     assert costs["defer_loading Anthropic"].recall == costs["filtered, growing"].recall
-    assert (
-        costs["additional_tools OpenAI"].tokens_per_run == costs["filtered, growing"].tokens_per_run
-    )
     assert costs["all tools"].recall == 1.0
     every, allowed = costs["all tools"], costs["allowed_tools OpenAI"]
     assert allowed.tokens_per_run == every.tokens_per_run

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -71,8 +71,7 @@ class Way:
         name: in tables, with the provider if only one offers it.
         sticky: the policy's; None if every tool is shown.
         constant: whether the array of tools stays the same.
-        loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
-            by the result of a loader; empty if they are not.
+        loads: whether definitions are loaded within the conversation, by the result of a loader.
         deferred: whether the agent has to search for each tool before its first call, as in coding
             agents that defer the tools of MCP servers.
     """
@@ -80,7 +79,7 @@ class Way:
     name: str
     sticky: Sticky | None = None
     constant: bool = False
-    loaded: Literal["", "inline", "referred"] = ""
+    loads: bool = False
     deferred: bool = False
 
 
@@ -90,9 +89,8 @@ WAYS = (
     Way("filtered, growing", sticky="grow"),
     Way("filtered, confident", sticky="confidence"),
     Way("allowed_tools OpenAI", sticky="none", constant=True),
-    Way("additional_tools OpenAI", sticky="grow", loaded="inline"),
-    Way("defer_loading Anthropic", sticky="grow", loaded="referred"),
-    Way("deferred, searched", loaded="referred", deferred=True),
+    Way("defer_loading Anthropic", sticky="grow", loads=True),
+    Way("deferred, searched", loads=True, deferred=True),
 )
 
 
@@ -256,7 +254,7 @@ class _Counter:
                 shown = frozenset(selection.shown)
                 known = [name for name in selection.shown if selection.reasons[name] != "unknown"]
                 new = [name for name in known if name not in loaded]
-                if self._way.loaded and new:
+                if self._way.loads and new:
                     loaded.update(new)
                     conversation.append(self._load(new))
             send(shown, ranking)
@@ -294,11 +292,9 @@ class _Counter:
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:
         """The tools and the system prompt."""
-        if self._way.loaded:
+        if self._way.loads:
             known = frozenset(ranking.tools)
-            tools = [name for name in self._names if name not in known]
-            if self._way.loaded == "referred":
-                tools.insert(0, LOADER)
+            tools = [LOADER, *(name for name in self._names if name not in known)]
         elif self._way.constant:
             tools = list(self._names)
         else:
@@ -309,8 +305,7 @@ class _Counter:
         return [*segments, Segment("system", self._sizes.system_tokens, mark=True)]
 
     def _load(self, names: Sequence[str]) -> Segment:
-        tokens = count_tokens(load(names, 1)) if self._way.loaded == "referred" else 0
-        tokens += sum(self._costs[name] for name in names)
+        tokens = count_tokens(load(names, 1)) + sum(self._costs[name] for name in names)
         return Segment(("load", *names), tokens, mark=True)
 
 

@@ -57,7 +57,9 @@ class _OpenAI(Provider):
             api: Api = "chat" if _key(body) == "messages" else "responses"
             decided = allowed_tools(tools, selection, api=api, choice=choice)
             return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
-        return {_key(body): with_hint(self.messages(body), selection)}
+        # Last, so that the conversation's start stays cached.
+        hints = [{"role": "system", "content": text}] if (text := hint_text(selection)) else []
+        return {_key(body): [*self.messages(body), *hints]}
 
 
 _OPENAI = _OpenAI()
@@ -99,17 +101,6 @@ def allowed_tools(
     if not hidden or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
     return _choice(shown, choice or "auto", api)
-
-
-def with_hint(messages: Sequence[Any] | str, selection: ToolSelection) -> list[Any]:
-    """The conversation with the soft mask as its last message, so that its start stays cached.
-
-    Send it, do not keep it: the next step has its own. Works for both APIs.
-    """
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
-    text = hint_text(selection)
-    return [*messages, *([{"role": "system", "content": text}] if text else [])]
 
 
 def search_tool(api: Api = "chat") -> dict[str, Any]:

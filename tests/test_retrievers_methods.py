@@ -191,7 +191,6 @@ def test_the_nearest_cluster_is_the_one_scikit_learn_predicts(sparse):
     clusters, labels = Clusters.fit(csr_array(vectors) if sparse else vectors, 7, seed=1)
     inputs, queries = vectors, new
     if sparse:  # 12 columns stay 12: the projection only turns them, and rows become unit vectors
-        assert clusters.projection is not None
         inputs, queries = (part @ clusters.projection for part in (vectors, new))
         inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
     reference = KMeans(7, n_init=1, random_state=1).fit(inputs)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import ModelError
-from dtdr.rankers.array_checks import require_shape
 from dtdr.rankers.vectors import Row, product, unit
 from dtdr.text.encoders.base import Vectors
 
@@ -35,19 +32,21 @@ class Clusters:
 
     Attributes:
         centres: shape (clusters, columns).
-        projection: shape (dimension, columns), or None for dense vectors.
+        projection: shape (dimension, columns), for dense vectors (0, columns).
+        inputs: dimension of the vectors.
     """
 
-    def __init__(self, centres: Matrix, projection: Matrix | None) -> None:
+    def __init__(self, centres: Matrix, projection: Matrix) -> None:
         self.centres = centres
         self.projection = projection
+        self.inputs = len(projection) or centres.shape[1]
         self._columns = np.ascontiguousarray(centres.T)
         self._squares = (centres * centres).sum(axis=1)
 
     @classmethod
     def fit(
         cls, vectors: Vectors, clusters: int, *, seed: int = 0
-    ) -> tuple[Self, npt.NDArray[np.int64]]:
+    ) -> tuple[Self, npt.NDArray[np.int32]]:
         """Cluster vectors.
 
         Args:
@@ -61,7 +60,7 @@ class Clusters:
         from sklearn.cluster import KMeans  # slow to import, and needed for fitting only
         from sklearn.exceptions import ConvergenceWarning
 
-        projection = None
+        projection = np.empty((0, vectors.shape[1]), np.float32)
         if not isinstance(vectors, np.ndarray):
             projection = principal_directions(vectors, seed)
             vectors = unit(np.asarray(vectors @ projection, np.float32))
@@ -80,44 +79,15 @@ class Clusters:
             model.fit(vectors)
         used, labels = np.unique(model.labels_, return_inverse=True)
         centres = np.asarray(model.cluster_centers_[used], np.float32)
-        return cls(centres, projection), labels.astype(np.int64)
+        return cls(centres, projection), labels.astype(np.int32)
 
     def find_nearest(self, row: Row, count: int) -> list[int]:
         """The ``count`` clusters nearest to a vector, nearest first; ties by number."""
-        if self.projection is not None:
+        if len(self.projection):
             row = unit(product(row, self.projection))
         distances = self._squares - 2 * product(row, self._columns)
         order: list[int] = distances.argsort(kind="stable")[:count].tolist()
         return order
-
-    # -- saving --------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        arrays = {"centres": self.centres}
-        if self.projection is not None:
-            arrays["projection"] = self.projection
-        return arrays
-
-    @classmethod
-    def restore(cls, state: Mapping[str, npt.NDArray[Any]], *, dimension: int) -> Self:
-        """The clusters that ``state`` gave.
-
-        Raises:
-            KeyError: an array is missing.
-            ModelError: the shapes do not fit together or the encoder.
-        """
-        centres = state["centres"]
-        if centres.ndim != 2 or not len(centres):
-            raise ModelError(f"array 'centres' has shape {centres.shape}; fit the model again")
-        columns, projection = centres.shape[1], state.get("projection")
-        if projection is not None:
-            projection = require_shape(state, "projection", (dimension, columns))
-        elif columns != dimension:
-            raise ModelError(
-                f"the clusters have {columns} columns, the encoder {dimension}; fit the model again"
-            )
-        return cls(centres, projection)
 
 
 def principal_directions(vectors: Vectors, seed: int) -> Matrix:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.errors import ModelError
-from dtdr.rankers.array_checks import require_shape
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Calibration, Floats
 from dtdr.rankers.kmeans import Matrix, principal_directions
 from dtdr.rankers.name_ranker import NameRanker
-from dtdr.rankers.vectors import Row, product, rows
+from dtdr.rankers.vectors import Row, fit_encoder, product, rows
 from dtdr.text.encoders.base import Encoder, Vectors
 
 _LEAST_SPREAD = 1e-3
@@ -25,9 +24,6 @@ _RIDGE = 0.1
 _FOLDS = 5
 _JUDGED = 3_000
 """Queries that the threshold is learned from, so that it costs no more than seconds."""
-
-DISTANCE = {f"density.{name}" for name in ("directions", "mean", "whitening", "outside", "floor")}
-"""Names of the arrays of a distance and its threshold."""
 
 FALSE_ALARMS = 0.02
 """Share of the queries like the demonstrations' that are taken for unlike. A false alarm only shows
@@ -92,53 +88,6 @@ class Mahalanobis:
         return -(float(white @ white) + away) / dimension
 
 
-def fit_threshold(
-    distance: Mahalanobis,
-    queries: Sequence[str],
-    vectors: Vectors,
-    refit: Callable[[Sequence[int]], Encoder] | None,
-    *,
-    seed: int,
-) -> float | None:
-    """Set what lies outside by queries that a model has not seen, and give the threshold of scores.
-
-    The training queries themselves lie closer to the plane that was fitted to them: .40 outside
-    for 270 queries of T-Eval, .62 for those that the plane was fitted without.
-
-    Args:
-        distance: fitted to all vectors; its ``outside`` is set.
-        queries: the training queries; of equal ones, one is judged.
-        vectors: theirs, shape (n, dimension).
-        refit: an encoder that knows the queries at those positions only; None where the encoder
-            does not learn.
-        seed: of the folds and of ``Mahalanobis.fit``.
-
-    Returns:
-        The threshold, or None for fewer than two different queries.
-    """
-    distinct = list({text: position for position, text in enumerate(queries)}.values())
-    order = np.random.default_rng(seed).permutation(distinct)[:_JUDGED]
-    if len(order) < 2:
-        return None
-    judged: list[tuple[Mahalanobis, list[Row]]] = []
-    for fold in range(min(_FOLDS, len(order))):
-        held = np.arange(len(order)) % _FOLDS == fold
-        known, new = order[~held].tolist(), order[held].tolist()
-        learned, held_out = vectors[known], vectors[new]
-        if refit is not None:
-            encoder = refit(known)
-            learned = encoder.encode([queries[position] for position in known])
-            held_out = encoder.encode([queries[position] for position in new])
-        judged.append((Mahalanobis.fit(learned, seed=seed), rows(held_out)))
-    rests = [partial.split(row)[1] for partial, unseen in judged for row in unseen]
-    distance.outside = max(float(np.mean(rests)), _LEAST_SPREAD)
-    scores: list[float] = []
-    for partial, unseen in judged:
-        partial.outside = distance.outside
-        scores += [partial.score(row) for row in unseen]
-    return threshold_of(np.array(scores))
-
-
 class Placed(NamedTuple):
     """What a ranker prepares for a query, and minus its squared Mahalanobis distance."""
 
@@ -149,8 +98,17 @@ class Placed(NamedTuple):
 class DistanceRanker(NameRanker):
     """A ranker that knows how far a query is from those of the demonstrations."""
 
+    SHAPES: ClassVar = {
+        "distance_.directions": ("dimension", "plane"),
+        "distance_.mean": ("plane",),
+        "distance_.whitening": ("plane", "plane"),
+        "limits_": (2,),
+    }
+
     encoder: Encoder
     distance_: Mahalanobis
+    limits_: Floats
+    """What lies outside of the plane, and the threshold of familiarity; 0 if there is none."""
     seed: int
 
     def familiarity(self, prepared: Any) -> float | None:
@@ -159,55 +117,58 @@ class DistanceRanker(NameRanker):
         return familiarity
 
     def _fit_distance(
-        self,
-        queries: Sequence[str],
-        vectors: Vectors,
-        refit: Callable[[Sequence[int]], Encoder],
+        self, queries: Sequence[str], vectors: Vectors, texts: Sequence[Sequence[str]]
     ) -> None:
-        """Learn the distance, and its threshold from models without the queries that are judged."""
-        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
-        learned = refit if self.encoder.learned else None
-        threshold = fit_threshold(self.distance_, queries, vectors, learned, seed=self.seed)
-        self.calibration_ = Calibration(
-            familiarity_threshold=None if self.recipe == "paper" else threshold
-        )
+        """Learn the distance, and its threshold from encoders and planes without what is judged.
 
-    def _distance_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save; the threshold has shape (1,), NaN where there is none."""
-        distance, threshold = self.distance_, self.calibration_.familiarity_threshold
-        return {
-            "density.directions": distance.directions,
-            "density.mean": distance.mean,
-            "density.whitening": distance.whitening,
-            "density.outside": np.array([distance.outside]),
-            "density.floor": np.array([np.nan if threshold is None else threshold]),
-        }
+        The training queries themselves lie closer to the plane that was fitted to them: .40 outside
+        for 270 queries of T-Eval, .62 for those that the plane was fitted without.
 
-    def _restore_distance(self, state: Arrays) -> None:
-        """Take back what ``_distance_arrays`` gave.
-
-        Raises:
-            ModelError: the arrays do not fit together or the encoder, or the threshold is not one.
+        Args:
+            queries: of the demonstrations; of equal ones, one is judged.
+            vectors: theirs, shape (n, dimension).
+            texts: what the encoder learned of each demonstration.
         """
-        columns = state["density.mean"].size
-        outside, threshold = (
-            float(require_shape(state, f"density.{name}", (1,))[0]) for name in ("outside", "floor")
+        distinct = list({text: position for position, text in enumerate(queries)}.values())
+        order = np.random.default_rng(self.seed).permutation(distinct)[:_JUDGED]
+        fold = np.arange(len(order)) % _FOLDS
+        judged: list[tuple[Mahalanobis, Row]] = []
+        for number in range(min(_FOLDS, len(order)) if len(order) > 1 else 0):
+            known, new = order[fold != number], order[fold == number]
+            learned, held_out = vectors[known], vectors[new]
+            if self.encoder.learned:
+                encoder = fit_encoder(self.encoder, [text for at in known for text in texts[at]])
+                learned, held_out = (
+                    encoder.encode([queries[at] for at in part]) for part in (known, new)
+                )
+            partial = Mahalanobis.fit(learned, seed=self.seed)
+            judged += [(partial, row) for row in rows(held_out)]
+        distance = Mahalanobis.fit(vectors, seed=self.seed)
+        if judged:
+            rests = [partial.split(row)[1] for partial, row in judged]
+            distance.outside = max(float(np.mean(rests)), _LEAST_SPREAD)
+        scores = np.array(
+            [replace(part, outside=distance.outside).score(row) for part, row in judged]
         )
+        threshold = None if self.recipe == "paper" else threshold_of(scores)
+        self._set_distance(distance, np.array([distance.outside, threshold or 0.0]))
+
+    def _set_distance(self, distance: Mahalanobis, limits: Floats) -> None:
+        self.distance_, self.limits_ = distance, limits
+        self.calibration_ = Calibration(familiarity_threshold=float(limits[1]) or None)
+
+    def _restore(self, arrays: Arrays) -> None:
+        super()._restore({name: array for name, array in arrays.items() if "." not in name})
+        outside = float(self.limits_[0])
         if not outside > 0:
             raise ModelError("the variance of the queries is damaged; fit the model again")
-        if np.isinf(threshold):
-            raise ModelError(
-                "the out-of-distribution threshold is not a number; fit the model again"
-            )
-        self.distance_ = Mahalanobis(
-            require_shape(state, "density.directions", (self.encoder.dimension, columns)),
-            require_shape(state, "density.mean", (columns,)),
-            require_shape(state, "density.whitening", (columns, columns)),
+        distance = Mahalanobis(
+            arrays["distance_.directions"],
+            arrays["distance_.mean"],
+            arrays["distance_.whitening"],
             outside,
         )
-        self.calibration_ = Calibration(
-            familiarity_threshold=None if np.isnan(threshold) else threshold
-        )
+        self._set_distance(distance, self.limits_)
 
 
 def threshold_of(scores: npt.NDArray[np.floating]) -> float | None:

@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
-from dtdr.rankers.array_checks import require, require_shape
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import description
-from dtdr.rankers.markov import MarkovChains
+from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, StaticRanker, check_recipe
 from dtdr.rankers.vectors import dense, fit_encoder, product, rows, softmax, unit
 from dtdr.text import encoders
@@ -63,6 +62,7 @@ class QueryToolSimilarity(StaticRanker):
     name = "qts"
     needs_descriptions = True
     uses_encoder = True
+    SHAPES: ClassVar = {"tool_vectors_": ("tools", "dimension")}
 
     encoder: Encoder
     tool_vectors_: npt.NDArray[np.float32]
@@ -115,14 +115,8 @@ class QueryToolSimilarity(StaticRanker):
         """See ``Ranker.cuts_by_score``."""
         return self.recipe == "paper"
 
-    def arrays(self) -> Arrays:
-        """See ``Ranker.arrays``."""
-        return {"tool_vectors": self.tool_vectors_}
-
-    def _restore(self, state: Arrays) -> None:
-        require(state, {"tool_vectors"})
-        shape = (len(self.tools_), self.encoder.dimension)
-        self._set_vectors(require_shape(state, "tool_vectors", shape))
+    def _restore(self, arrays: Arrays) -> None:
+        self._set_vectors(arrays["tool_vectors_"])
 
 
 class LessIsMore(QueryToolSimilarity):
@@ -194,8 +188,8 @@ class ToolGraphRetriever(QueryToolSimilarity):
     def _adapt(
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]
     ) -> npt.NDArray[np.float32]:
-        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
-        chain = MarkovChains.build(plans, 1, len(self.tools_))
+        calls = flatten(self.plans(demonstrations), len(self.tools_))
+        chain = MarkovChains(calls, 1, len(self.tools_))
         graph = np.stack([chain.lookup(0, [tool]) for tool in range(len(self.tools_))])
         mixed: npt.NDArray[np.float32] = convolution(graph) @ vectors
         return mixed

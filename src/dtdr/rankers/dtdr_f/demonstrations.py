@@ -328,7 +328,7 @@ class EncodedDemonstrations:
             key: array
             for name, column in self.columns.items()
             if name not in left_out
-            for key, array in column.arrays(f"data.{name}").items()
+            for key, array in column.arrays(name).items()
         }
 
     @classmethod
@@ -338,8 +338,8 @@ class EncodedDemonstrations:
         Raises:
             KeyError: an array is missing.
         """
-        names = [*_TEXT, *_PLAN, *(_RUN if "data.status" in arrays else ())]
-        columns = {name: Ragged.restore(arrays, f"data.{name}") for name in names}
+        names = [*_TEXT, *_PLAN, *(_RUN if "status" in arrays else ())]
+        columns = {name: Ragged.restore(arrays, name) for name in names}
         return cls({**_no_runs(columns["calls"]), **columns}, tools)
 
 

@@ -63,12 +63,7 @@ def fit(
 
         def fit_blocks(part: EncodedDemonstrations) -> FactoredModel:
             return FactoredModel.fit(
-                tools,
-                part,
-                reference=reference,
-                seed=seed,
-                seen=seen,
-                advance=advance,
+                tools, part, reference=reference, seed=seed, seen=seen, advance=advance
             )
 
         fitted = []
@@ -81,7 +76,7 @@ def fit(
     featurizer = whole.training.featurizer
     threshold = fit_threshold(
         encoded.columns["words"],
-        [str(group or "") for group in encoded.groups.tolist()],
+        encoded.groups,
         encoder,
         None if encoder is None else featurizer.further_vectors,
     )

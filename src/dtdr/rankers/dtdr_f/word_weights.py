@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ _MOST_DESCRIBED = 1_024
 """Tools up to which their descriptions are learned from too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class WordWeights:
     """What words and pairs of words ask for: whether each tool is called, and how often.
 
@@ -102,15 +102,6 @@ class WordWeights:
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, above)
         return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {"asked.weights": self.weights, "asked.mean": self.mean}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32))
 
 
 def _regress(rows: csr_array, wanted: Matrix) -> Matrix:

@@ -121,10 +121,7 @@ class LastOutput(Block):
 
     name = "last_output"
     about = "what the last calls returned"
-    names = (
-        "last_output",
-        *("failed", "returned_nothing", "any_failed", "called_earlier"),
-    )
+    names = ("last_output", *("failed", "returned_nothing", "any_failed", "called_earlier"))
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
 

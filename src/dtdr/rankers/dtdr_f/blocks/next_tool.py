@@ -12,14 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    Arrays,
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
@@ -124,10 +117,7 @@ class NextTool(Block):
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The weights."""
-        return {
-            "query": self.query.astype(np.float16),
-            "history": self.history.astype(np.float16),
-        }
+        return {"query": self.query.astype(np.float16), "history": self.history.astype(np.float16)}
 
     @classmethod
     def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:

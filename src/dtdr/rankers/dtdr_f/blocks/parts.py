@@ -6,13 +6,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, part_terms
 from dtdr.rankers.nn import Matrix
 

@@ -163,7 +163,7 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
     except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
     described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
-    answer = search.write_answer(described, len(chosen), len(chosen))
+    answer = search.write_answer(described, len(chosen))
     return chosen, json.dumps(answer, ensure_ascii=False)
 
 

@@ -83,8 +83,7 @@ def allowed_tools(
         selection: what the step shows.
         api: which API, since they write this differently.
         choice: the request's ``tool_choice``. ``required`` becomes the mode; ``none``, a single
-            forced tool and a list without any shown tool stay as they are; another list is cut
-            down to the shown tools.
+            forced tool and a list of the request's own stay as they are.
 
     Returns:
         ``{"type": "allowed_tools", …}``; the request's choice if nothing is hidden.
@@ -93,14 +92,12 @@ def allowed_tools(
         InputError: two tools share a name.
     """
     shown = [_reference(tool, api) for tool in filter_tools(tools, selection)]
-    hidden = len(shown) < len(tools)
-    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        mode, listed = _read_allowed(choice)
-        allowed = [tool for tool in listed if selection.shows(tool_name(tool))]
-        return _choice(allowed, mode, api) if allowed and hidden else choice
-    if not hidden or choice not in (None, "auto", "required"):
+    if len(shown) == len(tools) or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
-    return _choice(shown, choice or "auto", api)
+    allowed = {"mode": choice or "auto", "tools": shown}
+    if api == "chat":
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return {"type": "allowed_tools", **allowed}
 
 
 def search_tool(api: Api = "chat") -> dict[str, Any]:
@@ -188,26 +185,10 @@ def _reference(tool: object, api: Api) -> dict[str, Any]:
     return {"type": kind, **{key: text for key, text in labels.items() if isinstance(text, str)}}
 
 
-def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
-    allowed = {"mode": mode, "tools": tools}
-    if api == "chat":
-        return {"type": "allowed_tools", "allowed_tools": allowed}
-    return {"type": "allowed_tools", **allowed}
-
-
 def _forced_names(choice: Any) -> frozenset[str]:
     """The tools that a request's ``tool_choice`` names: without them the API refuses it."""
     if not isinstance(choice, Mapping):
         return frozenset()
-    is_list = choice.get("type") == "allowed_tools"
-    named = _read_allowed(choice)[1] if is_list else (choice,)
-    return frozenset(filter(None, map(tool_name, named)))
-
-
-def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """The mode and the tools of an ``allowed_tools`` choice of either API."""
     inner = choice.get("allowed_tools", choice)
-    if not isinstance(inner, Mapping):
-        return "auto", []
-    tools = inner.get("tools")
-    return str(inner.get("mode", "auto")), tools if isinstance(tools, list) else []
+    listed = inner.get("tools") if isinstance(inner, Mapping) else None
+    return frozenset(filter(None, map(tool_name, listed if isinstance(listed, list) else [choice])))

@@ -7,9 +7,8 @@ from scipy.sparse import csr_array
 from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.errors import ModelError
 from dtdr.predict import create
-from dtdr.rankers.kmeans import REDUCED
 from dtdr.rankers.out_of_distribution import Mahalanobis
-from dtdr.rankers.vectors import rows, unit
+from dtdr.rankers.vectors import REDUCED, rows, unit
 from tests.test_familiarity import requests
 
 METHODS = ("dtdr-c", "dtdr-l")

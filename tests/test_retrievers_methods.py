@@ -12,8 +12,8 @@ from dtdr.data.calls import END
 from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
+from dtdr.rankers.clustering import Clusters
 from dtdr.rankers.descriptions import description, document, name_words
-from dtdr.rankers.kmeans import Clusters
 from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
 from dtdr.serve.learning.trainer import mean_reciprocal_rank

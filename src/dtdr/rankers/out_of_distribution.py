@@ -12,9 +12,9 @@ import numpy.typing as npt
 from dtdr.errors import ModelError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Calibration, Floats
-from dtdr.rankers.kmeans import Matrix, principal_directions
 from dtdr.rankers.name_ranker import NameRanker
-from dtdr.rankers.vectors import Row, fit_encoder, product, rows
+from dtdr.rankers.nn import Matrix
+from dtdr.rankers.vectors import Row, fit_encoder, principal_directions, product, rows
 from dtdr.text.encoders.base import Encoder, Vectors
 
 _LEAST_SPREAD = 1e-3

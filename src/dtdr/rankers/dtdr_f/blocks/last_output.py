@@ -67,10 +67,10 @@ def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entrie
     """What is known before the first call."""
     entries = _Entries()
     entries.add_all(_QUERY, -1, query[0], _QUERY_WEIGHT * query[1])
-    for call in context.calls:
-        entries.add(_EARLIER_TOOL, slots[call.tool], value=_EARLIER_WEIGHT)
-    for call in context.calls[-1:]:
-        entries.add(_EARLIER_LAST, slots[call.tool], call.status)
+    for tool, _ in context.calls:
+        entries.add(_EARLIER_TOOL, slots[tool], value=_EARLIER_WEIGHT)
+    for tool, status in context.calls[-1:]:
+        entries.add(_EARLIER_LAST, slots[tool], status)
     entries.add_all(_SAID, -1, context.words, context.weights)
     return entries.get()
 
@@ -196,10 +196,9 @@ class LastOutput(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """What is known before the first call."""
-        context = query.context
-        for call in context.calls:
-            if call.tool >= 0:
-                out[4, call.tool] = 1
+        for tool, _ in query.context.calls:
+            if tool >= 0:
+                out[4, tool] = 1
         return partial(_LastOutputState, self, query)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

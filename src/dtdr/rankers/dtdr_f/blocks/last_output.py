@@ -212,8 +212,6 @@ class LastOutput(Block):
 
 
 class _LastOutputState:
-    __slots__ = ("_block", "_calls", "_is_known", "_last_step", "_query", "_rows")
-
     def __init__(self, block: LastOutput, query: Query, rows: Matrix) -> None:
         self._block, self._query, self._rows = block, query, rows
         self._calls: list[tuple[int, Outcome]] = []

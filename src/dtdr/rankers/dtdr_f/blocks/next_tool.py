@@ -127,8 +127,6 @@ class NextTool(Block):
 
 
 class _NextToolState:
-    __slots__ = ("_block", "_lags", "_length", "_logits", "_row")
-
     def __init__(self, block: NextTool, logits: Matrix, rows: Matrix) -> None:
         self._block, self._logits, self._row = block, logits, rows[0]
         self._lags = (-1, -1, -1)

@@ -3,9 +3,8 @@
 Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
 
 ``allowed-tools`` keeps ``tools`` constant, and with it the prompt cache; ``filtered`` works with
-every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant and
-short, and adds tools within the conversation; ``hint`` keeps all tools and names the preferred ones
-after the conversation.
+every compatible server; ``hint`` keeps all tools and names the preferred ones after the
+conversation.
 """
 
 from __future__ import annotations
@@ -17,14 +16,7 @@ from typing import Any, Literal, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import (
-    Provider,
-    as_json,
-    check_list,
-    find_loadable,
-    hint_text,
-    insert_loads,
-)
+from dtdr.agents.requests import Provider, as_json, check_list, hint_text
 from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
@@ -36,7 +28,6 @@ class _OpenAI(Provider):
     """Requests of both of OpenAI's APIs: with ``messages`` or with ``input``."""
 
     forms = ("allowed-tools", *(form for form in get_args(Form) if form != "allowed-tools"))
-    loading_form = "additional-tools"
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a function or custom tool; None for built-in tools, MCP servers, …."""
@@ -67,35 +58,6 @@ class _OpenAI(Provider):
             decided = allowed_tools(tools, selection, api=api, choice=choice)
             return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
         return {_key(body): with_hint(self.messages(body), selection)}
-
-    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
-        """See ``Provider``.
-
-        Tools that the retriever does not know, that are always included or that have no name stay
-        in ``tools``.
-        """
-        if _key(body) == "messages":
-            raise InputError(
-                "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
-            )
-        items, tools = self.messages(body), self.toolbox(body["tools"])
-        waiting, by_name = find_loadable(mask, tools.names), tools.by_name
-        answers = [
-            position
-            for position in range(len(items))
-            if _is_answer(items[position])
-            and (position == 0 or not _is_answer(items[position - 1]))
-        ]
-
-        def add(names: Sequence[str], count: int) -> list[dict[str, Any]]:
-            added = [by_name[name] for name in names]
-            return [{"type": "additional_tools", "role": "developer", "tools": added}]
-
-        also = _forced_names(body.get("tool_choice"))
-        return {
-            "input": insert_loads(items, answers, tools, mask, add, also=also),
-            "tools": [tool for tool in tools.tools if tool_name(tool) not in waiting],
-        }
 
 
 _OPENAI = _OpenAI()
@@ -258,13 +220,3 @@ def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
         return "auto", []
     tools = inner.get("tools")
     return str(inner.get("mode", "auto")), tools if isinstance(tools, list) else []
-
-
-def _is_answer(item: object) -> bool:
-    """Whether the model wrote an item: a message, reasoning, or a call."""
-    record = as_json(item)
-    if not isinstance(record, Mapping):
-        return False
-    if "role" in record:
-        return bool(record["role"] == "assistant")
-    return not str(record.get("type", "")).endswith("_output")

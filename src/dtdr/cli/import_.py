@@ -31,11 +31,9 @@ class _Settings(msgspec.Struct, frozen=True):
 
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
     leave_out: str = ",".join(INJECTED_TAGS)
-    nested: bool = True
     empty: bool = False
     query: str = ""
     references: bool = True
-    reference_length: Annotated[int, msgspec.Meta(ge=1)] = 4
     gap: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     window: Annotated[int, msgspec.Meta(ge=1)] = 64
 

@@ -26,7 +26,7 @@ TOP_K = 5
 BYTES_PER_TOKEN = 4
 """Nearest of three counts to three tokenizers in ten languages; see docs/decisions.md."""
 
-OpenAIForm = Literal["filtered", "allowed-tools", "additional-tools", "hint"]
+OpenAIForm = Literal["filtered", "allowed-tools", "hint"]
 AnthropicForm = Literal["filtered", "deferred", "hint"]
 
 

@@ -67,12 +67,9 @@ class GatewayServer(Server[Any]):
             ("resources/list", page, rest.list_resources),
             ("resources/templates/list", page, rest.list_templates),
             ("resources/read", types.ReadResourceRequestParams, rest.read_resource),
-            ("resources/subscribe", types.SubscribeRequestParams, rest.subscribe),
-            ("resources/unsubscribe", types.UnsubscribeRequestParams, rest.unsubscribe),
-            ("subscriptions/listen", types.SubscriptionsListenRequestParams, rest.listen),
+            ("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen),
             ("prompts/list", page, rest.list_prompts),
             ("prompts/get", types.GetPromptRequestParams, rest.get_prompt),
-            ("completion/complete", types.CompleteRequestParams, rest.complete),
         )
         for method, params, handler in handlers:
             self.add_request_handler(method, params, partial(_complete, handler))
@@ -142,6 +139,18 @@ class GatewayServer(Server[Any]):
             gateway.schedule_prefetch(state)
             await gateway.update(state)
         return result
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """A 2026-07-28 client's stream of changed lists, open until it closes."""
+        state = self._state(context)
+        params.notifications.resource_subscriptions = None  # which the gateway does not serve
+        state.running += 1
+        try:
+            return await state.listen(context, params)
+        finally:
+            state.running -= 1
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool's arguments; the SDK compares headers with it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,23 +46,6 @@ class HeldOutStep:
     features: Matrix
     right: Matrix
     absent: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class LearnedRanker:
-    """What is learned from held-out steps.
-
-    Attributes:
-        ranker: None where too little was demonstrated.
-        halves: rankers that learned from either half of the plans.
-        new_tools: ranks tools without demonstrations; None where that was not learned.
-        calibration: of rankings.
-    """
-
-    ranker: CandidateRanker | None
-    halves: Sequence[CandidateRanker | None]
-    new_tools: NewToolScorer | None
-    calibration: Calibration
 
 
 class HeldOut:
@@ -152,22 +135,29 @@ class HeldOut:
                 )
             )
 
-    def learn(self, new_tool_share: float) -> LearnedRanker:
-        """The ranker, and how far its probabilities can be trusted.
+    def learn(
+        self, model: FactoredModel, new_tool_share: float
+    ) -> tuple[FactoredModel, list[CandidateRanker | None]]:
+        """A model with a ranker, and how far its probabilities can be trusted.
 
         Args:
+            model: fitted to all demonstrations.
             new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
+
+        Returns:
+            The model, and rankers that learned from either half of the plans; None where too
+            little was demonstrated.
         """
-        new_tools = self._new_tools(new_tool_share)
+        model = replace(model, new_tools=self._new_tools(new_tool_share))
+        checks: list[CandidateRanker | None] = [None, None]
         if not any(step.right.any() for step in self.steps):
-            return LearnedRanker(None, [None, None], new_tools, Calibration())
+            return model, checks
         right = np.stack([step.right for step in self.steps])
         absent = np.stack([step.absent for step in self.steps])
         steps = Steps.of(np.stack([step.features for step in self.steps]), right, absent)
         half = np.array([step.half for step in self.steps])
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
-        checks: list[CandidateRanker | None] = [None, None]
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
             fits = [self._fit(steps.part(usable & (half == number))) for number in (0, 1)]
@@ -185,7 +175,7 @@ class HeldOut:
                 [right[part] for part in unseen],
             )
         whole = self._fit(steps.part(usable)).mix(*mix)
-        return LearnedRanker(whole, checks, new_tools, calibration)
+        return replace(model, ranker=whole, calibration=calibration), checks
 
     def _fit(self, steps: Steps) -> RankerFit:
         return RankerFit.of(steps, LAYOUT.prior, tools=self._tools, seed=self._seed)

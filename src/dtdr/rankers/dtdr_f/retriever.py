@@ -67,8 +67,7 @@ class DTDRFactored(Ranker):
 
     def _set_tools(self, tools: Sequence[Tool]) -> None:
         self.tools_ = tuple(tools)
-        self._names = tuple(tool.name for tool in tools)
-        self._index = {name: position for position, name in enumerate(self._names)}
+        self._index = {tool.name: position for position, tool in enumerate(tools)}
 
     def _encode(self, demonstrations: Sequence[Demonstration]) -> EncodedDemonstrations:
         return EncodedDemonstrations.of(demonstrations, self._index, self.encoder)
@@ -162,7 +161,7 @@ class DTDRFactored(Ranker):
             tools = data.plan(number)
             edges = zip(earlier[number].tolist(), later[number].tolist(), strict=True)
             calls = [
-                ToolCall(str(at), self._names[tool])
+                ToolCall(str(at), self.model_.names[tool])
                 for at, tool in enumerate(tools)
                 if tool != REMOVED
             ]

@@ -13,7 +13,7 @@ from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
 from dtdr.rankers.clustering import Clusters
-from dtdr.rankers.descriptions import description, document, name_words
+from dtdr.rankers.descriptions import document, name_words
 from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
 from dtdr.serve.learning.trainer import mean_reciprocal_rank
@@ -84,7 +84,7 @@ def test_bm25_scores_are_those_of_bm25s():
 
 def test_qts_orders_tools_by_cosine():
     retriever = fit("qts")
-    texts = [description(tool) for tool in retriever.tools_]
+    texts = [tool.description or name_words(tool.name) for tool in retriever.tools_]
     tools, query = (retriever.ranker.encoder.encode(part).toarray() for part in (texts, [QUERY]))
     cosines = (tools @ query[0]) / np.linalg.norm(tools, axis=1)
     found = in_vocabulary_order(retriever, retriever.rank(QUERY, AFTER_A_CALL))

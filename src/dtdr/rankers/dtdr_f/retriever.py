@@ -97,7 +97,7 @@ class DTDRFactored(Ranker):
     # -- updates -------------------------------------------------------------------------------
 
     def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """See ``SupportsUpdates``.
+        """See ``Ranker.update``.
 
         The model is fitted again, to the demonstrations that it keeps as arrays and to these, so
         that it ranks as if it had been fitted to all of them. That takes as long as a fit; a
@@ -106,7 +106,7 @@ class DTDRFactored(Ranker):
         self._learn_again(self.model_.data.concatenate(self._encode(demonstrations)))
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """See ``SupportsToolChanges``; the model is fitted again where tools are gone."""
+        """See ``Ranker.change_tools``; the model is fitted again where tools are gone."""
         self._set_tools(tools)
         position = [self._index.get(name, REMOVED) for name in names]
         if REMOVED in position:

@@ -50,16 +50,9 @@ def test_a_name_is_split_into_its_words(name, words):
     assert name_words(name) == words
 
 
-def test_a_tool_is_described_by_its_description_or_else_its_name():
+def test_a_document_has_names_and_descriptions():
     described = Tool("send_mail", "Sends it.", (Parameter("toAddress", "string", "who gets it"),))
-    assert description(described) == "Sends it."
-    assert description(Tool("send_mail", "  ")) == "send mail"
-    assert document(described).split("\n") == [
-        "send mail",
-        "Sends it.",
-        "to address",
-        "who gets it",
-    ]
+    assert document(described) == "send mail\nSends it.\nto address\nwho gets it"
 
 
 # -- bm25 ------------------------------------------------------------------------------------------

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
-from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.held_out import HeldOut
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.ranker import uses_shortlist
 from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
@@ -87,16 +85,3 @@ def fit(
         unseen = [replace(own, ranker=half) for half in rankers]
         folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
     return model, folds
-
-
-def iter_held_out(
-    demonstrations: Sequence[Demonstration], folds: Sequence[FittedFold]
-) -> Iterator[HeldOutFold]:
-    """The folds of a fit, each plan with blocks and a ranker that have not seen it."""
-    for models in folds:
-
-        def start(position: int, models: FittedFold = models) -> FactoredStepState:
-            item, model = demonstrations[position], models[position]
-            return FactoredStepState(model.prepare(item.query, item.before), item.before, model)
-
-        yield HeldOutFold(list(models), start)

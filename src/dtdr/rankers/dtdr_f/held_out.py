@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,25 +29,6 @@ _SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ah
 """Features that compare the text of a tool with the query."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOutStep:
-    """One step of a plan that the blocks have not seen.
-
-    Attributes:
-        half: that its plan belongs to, 0 or 1.
-        is_reworded: whether its query was read with unknown words.
-        features: shape (k, features): of the candidates.
-        right: shape (k,): 1 where a candidate is acceptable, else 0.
-        absent: shape (k,): whether the run was not offered it.
-    """
-
-    half: int
-    is_reworded: bool
-    features: Matrix
-    right: Matrix
-    absent: npt.NDArray[np.bool_]
-
-
 class HeldOut:
     """Steps of plans that the blocks have not seen.
 
@@ -64,7 +45,10 @@ class HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
-        self.steps: list[HeldOutStep] = []
+        self._steps: list[tuple[int, bool, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
+        """The half of a step's plan, whether its query was read with unknown words, and of its k
+        candidates the features, shape (k, features), 1 where it is acceptable, shape (k,), and
+        whether the run was not offered it, shape (k,)."""
 
     def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
         """The steps of some plans, with blocks that were fitted without them.
@@ -100,8 +84,8 @@ class HeldOut:
                 text = text_of(encoded.columns, plan)
                 if is_reworded:
                     text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
-                features = fitted.training.featurizer.read(text)
-                step = StepFeatures(fitted.prepare_features(features, encoded.contexts[plan]))
+                query = fitted.training.featurizer.read(text)
+                step = StepFeatures(fitted.prepare_features(query, encoded.contexts[plan]))
                 start, outcomes = int(encoded.starts[plan]), encoded.outcomes[plan]
             for place in range(done, len(each.history)):
                 step.call(
@@ -125,15 +109,10 @@ class HeldOut:
                     self._wanted.append((table[np.ix_(text_rows, new)], wanted))
             chosen, _ = ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
             candidates = table if chosen is None else table[:, chosen]
-            self.steps.append(
-                HeldOutStep(
-                    int(halves[plan]),
-                    is_reworded,
-                    candidates[:-1].T.copy(),
-                    right if chosen is None else right[chosen],
-                    absent if chosen is None else absent[chosen],
-                )
-            )
+            if chosen is not None:
+                right, absent = right[chosen], absent[chosen]
+            features = candidates[:-1].T.copy()
+            self._steps.append((int(halves[plan]), is_reworded, features, right, absent))
 
     def learn(
         self, model: FactoredModel, new_tool_share: float
@@ -150,12 +129,11 @@ class HeldOut:
         """
         model = replace(model, new_tools=self._new_tools(new_tool_share))
         checks: list[CandidateRanker | None] = [None, None]
-        if not any(step.right.any() for step in self.steps):
+        if not any(right.any() for *_, right, _ in self._steps):
             return model, checks
-        right = np.stack([step.right for step in self.steps])
-        absent = np.stack([step.absent for step in self.steps])
-        steps = Steps.of(np.stack([step.features for step in self.steps]), right, absent)
-        half = np.array([step.half for step in self.steps])
+        half, is_reworded, features, right, absent = map(np.array, zip(*self._steps, strict=True))
+        steps = Steps.of(features, right, absent)
+        del features  # as large as what follows
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
         calibration = Calibration()
@@ -165,8 +143,7 @@ class HeldOut:
             mix = ranker.choose_mix(fits, others)
             del others  # as large as what follows
             checks = [fit.mix(*mix) for fit in fits]
-            is_as_asked = np.array([not step.is_reworded for step in self.steps])
-            unseen = [np.flatnonzero((half != number) & is_as_asked) for number in (0, 1)]
+            unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
             calibration = _calibrate(
                 [
                     fit.chances(steps.part(part), *mix)

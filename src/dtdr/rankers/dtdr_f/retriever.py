@@ -88,7 +88,14 @@ class DTDRFactored(Ranker):
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """See ``Ranker.held_out``."""
         folds, self._folds = self._folds, []
-        return fitting.iter_held_out(demonstrations, folds)
+        for models in folds:
+
+            def start(position: int, models: fitting.FittedFold = models) -> FactoredStepState:
+                item, model = demonstrations[position], models[position]
+                query = model.prepare(item.query, item.before)
+                return FactoredStepState(query, item.before, model)
+
+            yield HeldOutFold(list(models), start)
 
     def _install(self, model: FactoredModel) -> None:
         self.model_ = model

@@ -154,7 +154,7 @@ class LastOutput(Block):
             owner.append(step.plan)
         every = Ragged.of([keys for keys, _ in rows], np.int64)
         block = cls(_frequent(every, np.array(owner)), none.weights, training)
-        read = [block._columns(entries) for entries in rows]
+        read = [block.columns(entries) for entries in rows]
         inputs = stack_rows(
             [([*places, len(block.keys)], [*values, 1.0]) for places, values in read],
             len(block.keys) + 1,
@@ -177,7 +177,7 @@ class LastOutput(Block):
         )
         return block
 
-    def _columns(self, entries: Entries) -> Row:
+    def columns(self, entries: Entries) -> Row:
         """The columns of the known keys, and their values."""
         keys, values = entries
         places = self.keys.searchsorted(keys)
@@ -188,11 +188,6 @@ class LastOutput(Block):
             if (count := int(np.count_nonzero(of_kind))) > 1:
                 values[of_kind] /= count**0.5
         return places, values.astype(np.float32)
-
-    def read(self, entries: Entries) -> Matrix:
-        """The log probabilities of a row; shape (seen,)."""
-        places, values = self._columns(entries)
-        return log_softmax(values @ self.weights[places] + self.weights[-1])
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """What is known before the first call."""
@@ -243,7 +238,9 @@ class _LastOutputState:
         else:
             entries = _first_entries(query.features.words, query.context, block.slots)
         self._rows[0] = _UNSEEN
-        self._rows[0, block.seen] = block.read(entries)
+        places, values = block.columns(entries)
+        logits = values @ block.weights[places] + block.weights[-1]
+        self._rows[0, block.seen] = log_softmax(logits)
 
 
 def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:

@@ -7,9 +7,8 @@ from scipy.sparse import csr_array
 from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.errors import ModelError
 from dtdr.predict import create
-from dtdr.rankers.kmeans import REDUCED
 from dtdr.rankers.out_of_distribution import Mahalanobis
-from dtdr.rankers.vectors import rows, unit
+from dtdr.rankers.vectors import REDUCED, rows, unit
 from tests.test_familiarity import requests
 
 METHODS = ("dtdr-c", "dtdr-l")
@@ -47,7 +46,7 @@ def test_distance_is_that_of_the_covariance_that_it_stands_for():
     plane = found.directions.astype(np.float64)
     inside = np.linalg.inv(found.whitening.astype(np.float64) @ found.whitening.T)
     outside = np.eye(columns) - plane @ plane.T
-    covariance = plane @ inside @ plane.T + found.outside / 16 * outside
+    covariance = plane @ inside @ plane.T + found.outside[0] / 16 * outside
     mean = plane @ found.mean
     expected = [-(row - mean) @ np.linalg.solve(covariance, row - mean) for row in new]
     scores = [found.score(row) * columns for row in rows(csr_array(new))]
@@ -122,8 +121,8 @@ def test_one_distinct_query_gives_no_floor(method, count):
     [
         ("distance_.mean", np.zeros(3, np.float32)),
         ("distance_.whitening", np.zeros((1, 1), np.float32)),
-        ("limits_", np.zeros(2)),
-        ("limits_", np.ones(1)),
+        ("distance_.outside", np.zeros(2)),
+        ("lowest_", np.zeros(2)),
     ],
 )
 def test_damaged_arrays_are_refused(method, name, value):

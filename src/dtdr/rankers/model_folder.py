@@ -29,8 +29,8 @@ P = TypeVar("P")
 
 FORMAT = "dtdr-model"
 FORMAT_VERSION = 4
-PARTS = {"encoder": "encoder.", "arguments": "arguments.", "plans": "whole_plans."}
-"""The prefix of the arrays of what is learned in addition, by its key in ``config.json``."""
+PARTS = ("encoder", "arguments", "plans")
+"""Keys in ``config.json`` of what is learned in addition, and before the dot of its arrays."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "retriever": str,
@@ -127,7 +127,7 @@ def write(
     learned = {key: part for key, part in parts.items() if part is not None}
     arrays = dict(arrays)
     for key, part in learned.items():
-        arrays |= {f"{PARTS[key]}{name}": array for name, array in part.arrays().items()}
+        arrays |= {f"{key}.{name}": array for name, array in part.arrays().items()}
     tensors = serialise({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     whole = {
         "format": FORMAT,
@@ -221,11 +221,11 @@ def read(folder: str | Path) -> ModelFolder:
     own: dict[str, npt.NDArray[Any]] = {}
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {key: {} for key in PARTS}
     for name, array in arrays.items():
-        key = next((key for key, prefix in PARTS.items() if name.startswith(prefix)), None)
-        if key is None:
-            own[name] = array
+        key, _, rest = name.partition(".")
+        if key in parts:
+            parts[key][rest] = array
         else:
-            parts[key][name.removeprefix(PARTS[key])] = array
+            own[name] = array
     return ModelFolder(config, own, parts)
 
 

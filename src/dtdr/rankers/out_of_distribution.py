@@ -9,12 +9,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import ModelError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Calibration, Floats
-from dtdr.rankers.kmeans import Matrix, principal_directions
 from dtdr.rankers.name_ranker import NameRanker
-from dtdr.rankers.vectors import Row, fit_encoder, product, rows
+from dtdr.rankers.nn import Matrix
+from dtdr.rankers.vectors import Row, fit_encoder, principal_directions, product, rows
 from dtdr.text.encoders.base import Encoder, Vectors
 
 _LEAST_SPREAD = 1e-3
@@ -31,7 +30,7 @@ more tools than are needed. With it dtdr-f notices 98 % of other sets' queries a
 five validation sets, with half of it 95 %."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Mahalanobis:
     """Minus the squared Mahalanobis distance from the training queries (paper, Limitations).
 
@@ -43,13 +42,13 @@ class Mahalanobis:
         directions: shape (dimension, columns): the plane.
         mean: shape (columns,): of the training queries.
         whitening: shape (columns, columns): what makes their covariance the identity.
-        outside: the squared length that queries like the training ones have outside of the plane.
+        outside: shape (1,): the squared length that they have outside of the plane.
     """
 
     directions: Matrix
     mean: Matrix
     whitening: Matrix
-    outside: float
+    outside: Floats
 
     @classmethod
     def fit(cls, vectors: Vectors, *, seed: int = 0) -> Self:
@@ -64,28 +63,20 @@ class Mahalanobis:
             directions,
             places.mean(axis=0).astype(np.float32),
             np.asarray(axes / np.sqrt(values), np.float32),
-            max(1.0 - float((places * places).sum(axis=1).mean()), _LEAST_SPREAD),
+            np.array([1.0 - (places * places).sum(axis=1).mean()]),
         )
-
-    def split(self, row: Row) -> tuple[npt.NDArray[Any], float]:
-        """Place of a vector in the plane, and its squared length outside, from 0 to 1.
-
-        A text without any known term lies outside as a whole.
-        """
-        place = product(row, self.directions)
-        return place, max(0.0, 1.0 - float(place @ place))
 
     def score(self, row: Row) -> float:
         """The score of one vector, higher where the training queries are.
 
         It is divided by the dimension, so that encoders that know more and fewer terms have
-        comparable scores.
+        comparable scores. A text without any known term lies outside of the plane as a whole.
         """
-        place, rest = self.split(row)
+        place = product(row, self.directions)
         white = (place - self.mean) @ self.whitening
-        dimension = len(self.directions)
-        away = (dimension - len(place)) * rest / self.outside
-        return -(float(white @ white) + away) / dimension
+        dimension, rest = len(self.directions), max(0.0, 1.0 - float(place @ place))
+        variance = max(float(self.outside[0]), _LEAST_SPREAD) / (dimension - len(place) or 1)
+        return -(float(white @ white) + rest / variance) / dimension
 
 
 class Placed(NamedTuple):
@@ -102,13 +93,14 @@ class DistanceRanker(NameRanker):
         "distance_.directions": ("dimension", "plane"),
         "distance_.mean": ("plane",),
         "distance_.whitening": ("plane", "plane"),
-        "limits_": (2,),
+        "distance_.outside": (1,),
+        "lowest_": (1,),
     }
 
     encoder: Encoder
     distance_: Mahalanobis
-    limits_: Floats
-    """What lies outside of the plane, and the threshold of familiarity; 0 if there is none."""
+    lowest_: Floats
+    """The threshold of familiarity; 0 if there is none."""
     seed: int
 
     def familiarity(self, prepared: Any) -> float | None:
@@ -119,56 +111,42 @@ class DistanceRanker(NameRanker):
     def _fit_distance(
         self, queries: Sequence[str], vectors: Vectors, texts: Sequence[Sequence[str]]
     ) -> None:
-        """Learn the distance, and its threshold from encoders and planes without what is judged.
-
-        The training queries themselves lie closer to the plane that was fitted to them: .40 outside
-        for 270 queries of T-Eval, .62 for those that the plane was fitted without.
+        """Learn the distance, and its threshold from distances without what is judged.
 
         Args:
             queries: of the demonstrations; of equal ones, one is judged.
             vectors: theirs, shape (n, dimension).
             texts: what the encoder learned of each demonstration.
         """
+        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
         distinct = list({text: position for position, text in enumerate(queries)}.values())
         order = np.random.default_rng(self.seed).permutation(distinct)[:_JUDGED]
-        fold = np.arange(len(order)) % _FOLDS
-        judged: list[tuple[Mahalanobis, Row]] = []
+        fold, scores = np.arange(len(order)) % _FOLDS, []
         for number in range(min(_FOLDS, len(order)) if len(order) > 1 else 0):
             known, new = order[fold != number], order[fold == number]
-            learned, held_out = vectors[known], vectors[new]
+            learned, judged = vectors[known], vectors[new]
             if self.encoder.learned:
                 encoder = fit_encoder(self.encoder, [text for at in known for text in texts[at]])
-                learned, held_out = (
+                learned, judged = (
                     encoder.encode([queries[at] for at in part]) for part in (known, new)
                 )
-            partial = Mahalanobis.fit(learned, seed=self.seed)
-            judged += [(partial, row) for row in rows(held_out)]
-        distance = Mahalanobis.fit(vectors, seed=self.seed)
-        if judged:
-            rests = [partial.split(row)[1] for partial, row in judged]
-            distance.outside = max(float(np.mean(rests)), _LEAST_SPREAD)
-        scores = np.array(
-            [replace(part, outside=distance.outside).score(row) for part, row in judged]
-        )
-        threshold = None if self.recipe == "paper" else threshold_of(scores)
-        self._set_distance(distance, np.array([distance.outside, threshold or 0.0]))
+            # Fewer queries are nearer to their plane.
+            partial = replace(
+                Mahalanobis.fit(learned, seed=self.seed), outside=self.distance_.outside
+            )
+            scores += [partial.score(row) for row in rows(judged)]
+        threshold = None if self.recipe == "paper" else threshold_of(np.array(scores))
+        self._set_threshold(np.array([threshold or 0.0]))
 
-    def _set_distance(self, distance: Mahalanobis, limits: Floats) -> None:
-        self.distance_, self.limits_ = distance, limits
-        self.calibration_ = Calibration(familiarity_threshold=float(limits[1]) or None)
+    def _set_threshold(self, lowest: Floats) -> None:
+        self.lowest_ = lowest
+        self.calibration_ = Calibration(familiarity_threshold=float(lowest[0]) or None)
 
     def _restore(self, arrays: Arrays) -> None:
         super()._restore({name: array for name, array in arrays.items() if "." not in name})
-        outside = float(self.limits_[0])
-        if not outside > 0:
-            raise ModelError("the variance of the queries is damaged; fit the model again")
-        distance = Mahalanobis(
-            arrays["distance_.directions"],
-            arrays["distance_.mean"],
-            arrays["distance_.whitening"],
-            outside,
-        )
-        self._set_distance(distance, self.limits_)
+        parts = ("directions", "mean", "whitening", "outside")
+        self.distance_ = Mahalanobis(**{part: arrays[f"distance_.{part}"] for part in parts})
+        self._set_threshold(self.lowest_)
 
 
 def threshold_of(scores: npt.NDArray[np.floating]) -> float | None:

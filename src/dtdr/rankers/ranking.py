@@ -37,17 +37,6 @@ class Ranking:
             where the retriever cannot tell.
     """
 
-    __slots__ = (
-        "_order",
-        "_probabilities",
-        "calibration",
-        "explainer",
-        "familiarity",
-        "scores",
-        "threshold",
-        "vocabulary",
-    )
-
     def __init__(
         self,
         vocabulary: Sequence[str],

@@ -16,7 +16,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.descriptions import description
+from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, StaticRanker, check_recipe
 from dtdr.rankers.vectors import dense, fit_encoder, product, rows, softmax, unit
@@ -83,7 +83,7 @@ class QueryToolSimilarity(StaticRanker):
         self.seed = seed
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        texts = [description(tool) for tool in self.tools_]
+        texts = [tool.description.strip() or name_words(tool.name) for tool in self.tools_]
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, [*texts, *queries])
         vectors = self._adapt(dense(self.encoder.encode(texts)), demonstrations)
@@ -127,10 +127,7 @@ class LessIsMore(QueryToolSimilarity):
     Args:
         llm: any callable from a prompt to an answer. It is not saved in the model folder; give
             it again: ``dtdr.load(folder, llm=...)``.
-        recipe: as for ``QueryToolSimilarity``.
-        encoder: its name, or the encoder.
-        threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+        recipe, encoder, threshold, seed: as for ``QueryToolSimilarity``.
 
     Raises:
         InputError: there is no LLM.
@@ -174,13 +171,8 @@ class ToolGraphRetriever(QueryToolSimilarity):
 
     The graph is the first-order chain of the demonstrations (Algorithm 3 with N = 1, one cluster),
     as the paper builds it for a fair comparison; one graph convolution ``D^-½ (A + I) D^-½`` mixes
-    each tool's vector with those of the tools called before and after it.
-
-    Args:
-        recipe: as for ``QueryToolSimilarity``.
-        encoder: its name, or the encoder.
-        threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+    each tool's vector with those of the tools called before and after it. The parameters are those
+    of ``QueryToolSimilarity``.
     """
 
     name = "tgr"

@@ -127,8 +127,7 @@ class QueryFeaturizer:
 
     def read(self, text: QueryText) -> QueryFeatures:
         """One query."""
-        words, count = text.words, len(text.words)
-        terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
+        terms, count = self._terms(text.words), len(text.words)
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
@@ -138,10 +137,14 @@ class QueryFeaturizer:
             row,
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
-            known_share(self.phrases, words),
+            known_share(self.phrases, text.words),
             self._nearest(row),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
+
+    def _terms(self, words: Hashes) -> Indices:
+        """Columns of words and then of the pairs of neighbours."""
+        return self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
 
     def _nearest(self, row: Row) -> float:
         vector = np.zeros(self.words.dimension, np.float32)
@@ -171,9 +174,7 @@ class QueryFeaturizer:
         sizes = []
         for number in range(len(self.queries["words"])):
             text = text_of(self.queries, number)
-            words = text.words
-            terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
-            own = part_terms(terms, text.parts(self.first))
+            own = part_terms(self._terms(text.words), text.parts(self.first))
             parts += own
             sizes.append(len(own))
         rows = Ragged.of(parts, np.intp)

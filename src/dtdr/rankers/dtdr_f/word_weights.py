@@ -82,7 +82,9 @@ class WordWeights:
             if described
             else parts
         )
-        of_plan = np.repeat(_targets(plans.called[chosen], seen), sizes, axis=0)
+        counts = plans.called[chosen][:, seen].toarray()
+        called = np.stack([np.minimum(counts, most) for most in (1, _MOST)], axis=1)
+        of_plan = np.repeat(called.astype(np.float32), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
         wanted[number + np.arange(len(named)), :, np.arange(len(named))] = 1
         fold = np.append(np.repeat(np.arange(len(sizes)) % _FOLDS, sizes), np.full(len(named), -1))
@@ -150,9 +152,3 @@ def _shares(asked: Matrix, sizes: npt.NDArray[np.int64]) -> Matrix:
     sums = np.add.reduceat(likely, np.cumsum(sizes) - sizes, axis=0)
     shares: Matrix = likely / np.repeat(sums, sizes, axis=0)
     return shares
-
-
-def _targets(called: csr_array, seen: Indices) -> Matrix:
-    """Presence and number of calls of each tool in each plan; shape (plans, 2, seen)."""
-    counts = called[:, seen].toarray()
-    return np.stack([np.minimum(counts, 1), np.minimum(counts, _MOST)], axis=1).astype(np.float32)

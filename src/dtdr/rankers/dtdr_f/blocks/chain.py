@@ -60,8 +60,6 @@ class Chain(Block):
 
 
 class _ChainState:
-    __slots__ = ("_calls", "_chain", "_rows")
-
     def __init__(self, chain: Chain, rows: Matrix) -> None:
         self._chain, self._rows = chain, rows
         self._calls: tuple[int, ...] = ()

@@ -70,11 +70,6 @@ class Parts(Block):
 
 
 class _PartsState:
-    __slots__ = (
-        *("_asked", "_by_part", "_end", "_last", "_left"),
-        *("_parts", "_seen", "_steps", "_total", "_windows"),
-    )
-
     def __init__(self, asked: Matrix, total: float, rows: Matrix) -> None:
         self._parts = parts = len(asked) - 1
         self._asked, self._left, self._total = asked, rows[0], total

@@ -16,9 +16,9 @@ from dtdr.predict.plans.best_first import MOST_CALLS
 Ranked = list[tuple[tuple[int, ...], float]]
 """Plans and their probabilities, most probable first; a plan is its tools, in order."""
 
-_SHARE = 0.25
+_SHARE = 0.3
 """Prior probability that a query makes two requests."""
-_LEAST = 0.3
+_LEAST = 0.5
 """Probability of two requests with sure plans, below which a query is not cut."""
 _CUTS = 3
 """Places nearest the middle where a query is cut; each takes two more searches."""

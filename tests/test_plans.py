@@ -22,7 +22,13 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
-from dtdr.predict.plans.held_out import Check, HeldOutPlan
+from dtdr.predict.plans.held_out import (
+    Check,
+    Confidence,
+    HeldOutPlan,
+    fit_ranker,
+    rank_held_out,
+)
 from dtdr.predict.plans.model import form_chains
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.plans.ranker import PlanRanker, describe_plans, find_plans
@@ -214,6 +220,8 @@ def test_a_search_keeps_few_plans_and_adds_up_orders_of_the_same_calls():
     plans = PlanSearch(Loop(2, 0.2), 3, may_be_empty=False).run()
     assert (0, 1) in plans
     assert plans[0, 1].total == pytest.approx(np.log(2 * 0.4 * 0.4 * 0.2))
+    plans = PlanSearch(Loop(25, 0.2), 60, may_be_empty=False).run()
+    assert {len(plan) for plan in plans} <= {1, 2}, "three calls have a probability of 0.0002"
 
 
 def test_unknown_calls_do_no_harm(model):
@@ -363,18 +371,29 @@ def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_bette
 
 
 @pytest.mark.parametrize(
-    ("ranked", "greedy", "is_ahead"), [(0, 0, False), (1, 0, False), (5, 2, True), (5, 3, False)]
+    ("ranked", "greedy", "is_ahead"), [(0, 0, False), (1, 0, True), (3, 3, False), (2, 3, False)]
 )
-def test_ranked_plans_must_be_ahead_by_more_than_a_standard_error(ranked, greedy, is_ahead):
+def test_the_ranker_chooses_where_more_held_out_plans_are_right(ranked, greedy, is_ahead):
     plans: dict[tuple[int, ...], Candidate] = {
         (0,): Candidate((0,), -2.0),
         (1,): Candidate((1,), -1.0),
     }
     found = describe_plans(plans, Loop(2, 0.3), np.zeros((2, 2)), 0)
-    held_out = [HeldOutPlan(found, (1,))] * ranked + [HeldOutPlan(found, (0,))] * greedy
+    held_out = [HeldOutPlan(found, (1,), 0)] * ranked + [HeldOutPlan(found, (0,), 1)] * greedy
     ranker = PlanRanker.fit([], [], 2)  # by the search: the second plan
-    check = Check.of(held_out, {(0,): ranker, (1,): ranker})
+    check = Check.of(held_out, [ranker, ranker])
     assert check == (ranked + greedy, ranked, greedy, is_ahead)
+
+
+def test_the_ranker_learns_which_tools_are_called_more_often_than_it_seems():
+    candidates = {plan: Candidate(plan, total) for plan, total in [((0,), -1.0), ((0, 0), -2.0)]}
+    found = describe_plans(candidates, Loop(2, 0.3), np.zeros((3, 2)), 0)
+    plans = [HeldOutPlan(found, (0, 0), number % 2) for number in range(30)]
+    assert fit_ranker(plans, 2).best(found) == 1
+    rankers = rank_held_out(plans, 2)
+    confidence = Confidence.fit(plans, [], rankers)
+    first, other = confidence.of(rankers[0].probabilities(found)[::-1], is_under_way=False)
+    assert other < 0.1 < 0.9 < first
 
 
 def test_arguments_are_filled_when_they_are_looked_at(model, monkeypatch):

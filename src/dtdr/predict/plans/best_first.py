@@ -26,6 +26,8 @@ _BRANCHES = 7
 _LEAST = math.log(3e-3)
 """Log probability below which a tool is not tried."""
 _LEAST_END = math.log(1e-7)
+_LEAST_PLAN = math.log(2e-3)
+"""Log probability of first calls below which the search does not go on from them."""
 
 Multiset = tuple[int, ...]
 """The tools of a plan, sorted, each as often as it is called."""
@@ -92,7 +94,7 @@ class PlanSearch:
         queue: list[tuple[float, Multiset]] = [(0.0, ())]
         while queue and len(self._ranked) < most:
             plan = heappop(queue)[1]
-            if plan in ends:
+            if plan in ends or totals[plan] < _LEAST_PLAN:
                 continue
             order = orders[plan]
             logs = self._logs(order.tools)

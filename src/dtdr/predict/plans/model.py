@@ -78,7 +78,7 @@ class PlanModel:
         rankers = rank_held_out(held_out, len(names))
         check = Check.of(held_out, rankers)
         greedy_first = not check.is_ahead
-        rankers = {plan: replace(half, greedy_first=greedy_first) for plan, half in rankers.items()}
+        rankers = [replace(half, greedy_first=greedy_first) for half in rankers]
         ranker = replace(fit_ranker(held_out, len(names)), greedy_first=greedy_first)
         return cls(
             names,
@@ -126,7 +126,7 @@ class PlanModel:
                 return []
             shares = ranker.probabilities(found)
             probabilities = self.confidence.of(shares, is_under_way=bool(made))
-            order = np.argsort(-probabilities, kind="stable").tolist()
+            order = np.argsort(-shares, kind="stable").tolist()
             return [(found.left[place].tools, float(probabilities[place])) for place in order]
 
         plans = rank(run.query, state)

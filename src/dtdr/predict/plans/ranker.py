@@ -18,17 +18,17 @@ Floats = npt.NDArray[np.float64]
 SIGNS = (1, 1, 1, -1, 0)
 """Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its
 tools and its numbers of calls, how much of the parts no call serves, number of different tools."""
-BY_TOOL = 2
-"""Features of each tool: how well its number of calls fits the spans, and the parts."""
+BY_TOOL = 3
+"""Features of each tool: how well its number of calls fits the spans, and the parts; the number."""
 
 _MOST_CALLS = 4
-"""More calls of one tool count as this many in comparison with the parts."""
+"""More calls of one tool count as this many, except in comparison with the spans."""
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
 
 _PENALTY = 3.0
 """Of squared weights of features, in standard deviations."""
-_TOOL_PENALTY = 30.0
-"""Of squared weights of single tools. With 10, inner folds of tau_retail have fewer plans right."""
+_TOOL_PENALTY = 5.0
+"""Of squared weights of single tools."""
 _ITERATIONS = 60
 _BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
@@ -108,7 +108,8 @@ def describe_plans(
     # The probability that some part asks for a tool; even odds if the ranker reads no parts.
     likely = np.maximum(part[:, tools].max(axis=0, initial=_LEAST), 0.5 * (read is None))
     expected = asked[1][:, tools].sum(axis=0)
-    away = (np.minimum(counts, _MOST_CALLS) - expected) ** 2 * (read is not None)
+    calls = np.minimum(counts, _MOST_CALLS).astype(np.float64)
+    away = (calls - expected) ** 2 * (read is not None)
     served = 1 - np.exp(np.log1p(-part[:, tools]) @ present.T.astype(float))
     wanted = part.max(axis=1, initial=0)[:, None]
     columns = (
@@ -119,7 +120,7 @@ def describe_plans(
         present.sum(axis=1),
     )
     dense = np.stack(columns, axis=1).astype(np.float64)
-    by_tool = np.stack([spans, expected**2 - away], axis=2)
+    by_tool = np.stack([spans, expected**2 - away, calls], axis=2)
     return PlanSet(list(found), list(found.values()), greedy, dense, tools, by_tool)
 
 

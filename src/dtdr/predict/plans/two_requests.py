@@ -16,10 +16,10 @@ from dtdr.predict.plans.best_first import MOST_CALLS
 Ranked = list[tuple[tuple[int, ...], float]]
 """Plans and their probabilities, most probable first; a plan is its tools, in order."""
 
-_SHARE = 0.2
+_SHARE = 0.3
 """Prior probability that a query makes two requests."""
-_LEAST = 0.1
-"""Probability of two requests below which a query is not cut."""
+_LEAST = 0.5
+"""Probability of two requests with sure plans, below which a query is not cut."""
 _CUTS = 3
 """Places nearest the middle where a query is cut; each takes two more searches."""
 _JOINED = 4
@@ -39,13 +39,12 @@ class QueryLengths(NamedTuple):
         words = [len(query.split()) for query in queries]
         return cls(float(np.mean(words)), max(float(np.std(words)), 1.0))
 
-    def chance_of_two(self, query: str) -> float:
-        """The probability of two requests, whose words are normally distributed sums of two."""
+    def odds_of_two(self, query: str) -> float:
+        """Log odds of two requests, whose words are normally distributed sums of two."""
         words = len(query.split())
         one = -0.5 * ((words - self.mean) / self.deviation) ** 2
         two = -0.25 * ((words - 2 * self.mean) / self.deviation) ** 2 - 0.5 * math.log(2)
-        odds = two - one + math.log(_SHARE / (1 - _SHARE))
-        return 1 / (1 + math.exp(-min(max(odds, -30.0), 30.0)))
+        return two - one + math.log(_SHARE / (1 - _SHARE))
 
 
 def cut_in_two(query: str) -> list[tuple[str, str]]:
@@ -61,7 +60,9 @@ def add_plans_for_two(
 ) -> Ranked:
     """Mix the plans of one request with those of two, if the query may make two.
 
-    Of some places to cut, the one with the most probable plans for both halves counts.
+    Of some places to cut, the one with the most probable plans for both halves counts. The odds of
+    two requests grow with the geometric mean of these probabilities, in comparison with the
+    probability of the best plan for the whole query.
 
     Args:
         query: before its first call.
@@ -69,16 +70,17 @@ def add_plans_for_two(
         lengths: of queries that make one request.
         rank: the plans of another query.
     """
-    chance = lengths.chance_of_two(query)
+    odds = lengths.odds_of_two(query)
     if plans:  # one request explains the query if its plan is probable
-        chance *= 1 - plans[0][1] ** 2
-    if chance < _LEAST:
+        odds -= math.log(plans[0][1])
+    if _chance(odds) < _LEAST:
         return plans
     cuts = [(rank(first), rank(second)) for first, second in cut_in_two(query)[:_CUTS]]
     cuts = [halves for halves in cuts if all(halves)]
     if not cuts:
         return plans
     best = max(cuts, key=lambda halves: halves[0][0][1] * halves[1][0][1])
+    chance = _chance(odds + 0.5 * math.log(best[0][0][1] * best[1][0][1]))
     orders = {tuple(sorted(plan)): plan for plan, _ in plans}
     mixed = defaultdict[tuple[int, ...], float](float)
     for plan, probability in plans:
@@ -90,3 +92,8 @@ def add_plans_for_two(
             mixed[key] += chance * one * other
     ranked = sorted(mixed, key=lambda key: -mixed[key])
     return [(orders[key], mixed[key]) for key in ranked]
+
+
+def _chance(odds: float) -> float:
+    """A probability from its log odds."""
+    return 1 / (1 + math.exp(-min(max(odds, -30.0), 30.0)))

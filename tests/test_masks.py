@@ -411,20 +411,17 @@ def test_required_becomes_the_mode_and_none_stays(api):
     assert openai.mask_request(body, mask)["tool_choice"] == "none"
 
 
-def test_a_list_of_allowed_tools_of_the_requests_own_is_cut_down():
+def test_a_list_of_allowed_tools_of_the_requests_own_stays():
     mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
-    tools = body_of("chat", Transcript.of(QUERY))["tools"]
-    shown = openai.select(body_of("chat", Transcript.of(QUERY)), mask)
-    best, other = shown.preferred[0], next(iter(shown.hidden))
-    given_: dict[str, Any] = {
+    body = body_of("chat", Transcript.of(QUERY))
+    other = next(iter(openai.select(body, mask).hidden))
+    choice = {
         "type": "allowed_tools",
-        "allowed_tools": {"mode": "required", "tools": [chat_tool(best), chat_tool(other)]},
+        "allowed_tools": {"mode": "required", "tools": [chat_tool(other)]},
     }
-    cut = openai.allowed_tools(tools, shown, choice=given_)
-    assert cut["allowed_tools"] == {"mode": "required", "tools": [chat_tool(best)]}
-
-    given_["allowed_tools"]["tools"] = [chat_tool(other)]
-    assert openai.allowed_tools(tools, shown, choice=given_) == given_
+    body["tool_choice"] = choice
+    assert openai.mask_request(body, mask)["tool_choice"] == choice
+    assert chat_tool(other) in openai.mask_request(body, mask, "filtered")["tools"]
 
 
 # -- Anthropic: deferred loading -----------------------------------------------------------------

@@ -223,7 +223,7 @@ def openai_agents_model(script):
     return Scripted()
 
 
-def run_openai_agents(script, mask, turns, *, streamed=False, form="filtered", extra=(), **options):
+def run_openai_agents(script, mask, turns, *, streamed=False, extra=(), **options):
     from agents import Agent, Runner
     from agents.run import RunConfig
 
@@ -231,7 +231,7 @@ def run_openai_agents(script, mask, turns, *, streamed=False, form="filtered", e
 
     model = openai_agents_model(script)
     if mask:
-        model = ToolMaskModel(model, mask, form=form)
+        model = ToolMaskModel(model, mask)
     agent = Agent("tester", model=model, tools=[*openai_agents_tools(script), *extra], **options)
     quiet = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
 

@@ -69,7 +69,7 @@ def test_what_a_search_found_is_answered_and_shown():
 
     def ask(masked):
         sent.append(openai.tool_names(masked["tools"]))
-        asked = {"name": "search_tools", "arguments": '{"query": "mail", "limit": 1}'}
+        asked = {"name": "search_tools", "arguments": '{"query": "mail"}'}
         call = {"id": "c1", "type": "function", "function": asked}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 

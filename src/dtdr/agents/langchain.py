@@ -12,7 +12,7 @@ from dtdr.agents import openai
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, hint_text, transcript_of
-from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
+from dtdr.agents.search import DESCRIPTION, SEARCH_TOOL, write_answer
 from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError, MissingExtraError, check_choice
 
@@ -115,18 +115,17 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
 
 def _search_tool(mask: ToolMask) -> BaseTool:
     @tool(SEARCH_TOOL, description=DESCRIPTION)
-    def search_tools(query: str, runtime: ToolRuntime, limit: int = LIMIT) -> str:
+    def search_tools(query: str, runtime: ToolRuntime) -> str:
         available, messages = runtime.tools, runtime.state["messages"]
-        asked = {"query": query, "limit": limit}
         try:
-            chosen = _toolbox(available).search(mask, asked, lambda: transcript(messages))
+            found = _toolbox(available).search(mask, {"query": query}, lambda: transcript(messages))
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
             {"name": item.name, "description": item.description, "parameters": item.args}
-            for item in chosen
+            for item in found
         ]
-        answer = write_answer(described, limit, len(available))
+        answer = write_answer(described, len(available))
         return json.dumps(answer, ensure_ascii=False, default=str)
 
     return search_tools

@@ -57,7 +57,9 @@ class _OpenAI(Provider):
             api: Api = "chat" if _key(body) == "messages" else "responses"
             decided = allowed_tools(tools, selection, api=api, choice=choice)
             return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
-        return {_key(body): with_hint(self.messages(body), selection)}
+        # Last, so that the conversation's start stays cached.
+        hints = [{"role": "system", "content": text}] if (text := hint_text(selection)) else []
+        return {_key(body): [*self.messages(body), *hints]}
 
 
 _OPENAI = _OpenAI()
@@ -81,8 +83,7 @@ def allowed_tools(
         selection: what the step shows.
         api: which API, since they write this differently.
         choice: the request's ``tool_choice``. ``required`` becomes the mode; ``none``, a single
-            forced tool and a list without any shown tool stay as they are; another list is cut
-            down to the shown tools.
+            forced tool and a list of the request's own stay as they are.
 
     Returns:
         ``{"type": "allowed_tools", …}``; the request's choice if nothing is hidden.
@@ -91,25 +92,12 @@ def allowed_tools(
         InputError: two tools share a name.
     """
     shown = [_reference(tool, api) for tool in filter_tools(tools, selection)]
-    hidden = len(shown) < len(tools)
-    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        mode, listed = _read_allowed(choice)
-        allowed = [tool for tool in listed if selection.shows(tool_name(tool))]
-        return _choice(allowed, mode, api) if allowed and hidden else choice
-    if not hidden or choice not in (None, "auto", "required"):
+    if len(shown) == len(tools) or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
-    return _choice(shown, choice or "auto", api)
-
-
-def with_hint(messages: Sequence[Any] | str, selection: ToolSelection) -> list[Any]:
-    """The conversation with the soft mask as its last message, so that its start stays cached.
-
-    Send it, do not keep it: the next step has its own. Works for both APIs.
-    """
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
-    text = hint_text(selection)
-    return [*messages, *([{"role": "system", "content": text}] if text else [])]
+    allowed = {"mode": choice or "auto", "tools": shown}
+    if api == "chat":
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return {"type": "allowed_tools", **allowed}
 
 
 def search_tool(api: Api = "chat") -> dict[str, Any]:
@@ -172,7 +160,7 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
     except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
     described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
-    answer = search.write_answer(described, len(chosen), len(chosen))
+    answer = search.write_answer(described, len(chosen))
     return chosen, json.dumps(answer, ensure_ascii=False)
 
 
@@ -197,26 +185,10 @@ def _reference(tool: object, api: Api) -> dict[str, Any]:
     return {"type": kind, **{key: text for key, text in labels.items() if isinstance(text, str)}}
 
 
-def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
-    allowed = {"mode": mode, "tools": tools}
-    if api == "chat":
-        return {"type": "allowed_tools", "allowed_tools": allowed}
-    return {"type": "allowed_tools", **allowed}
-
-
 def _forced_names(choice: Any) -> frozenset[str]:
     """The tools that a request's ``tool_choice`` names: without them the API refuses it."""
     if not isinstance(choice, Mapping):
         return frozenset()
-    is_list = choice.get("type") == "allowed_tools"
-    named = _read_allowed(choice)[1] if is_list else (choice,)
-    return frozenset(filter(None, map(tool_name, named)))
-
-
-def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """The mode and the tools of an ``allowed_tools`` choice of either API."""
     inner = choice.get("allowed_tools", choice)
-    if not isinstance(inner, Mapping):
-        return "auto", []
-    tools = inner.get("tools")
-    return str(inner.get("mode", "auto")), tools if isinstance(tools, list) else []
+    listed = inner.get("tools") if isinstance(inner, Mapping) else None
+    return frozenset(filter(None, map(tool_name, listed if isinstance(listed, list) else [choice])))

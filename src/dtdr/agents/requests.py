@@ -68,14 +68,14 @@ class Toolbox(Generic[Tool]):
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]
     ) -> list[Tool]:
         """The tools that match a model's search, best first; see ``read_search``."""
-        text, limit = read_search(as_json(arguments))
+        text = read_search(as_json(arguments))
         by_name = self.by_name
         described = [
             described_tool(name, self.definition_of(by_name[name]))
             for name in self.names
             if name not in SEARCH_CALLS
         ]
-        return [by_name[name] for name in mask.search(text, described, read, limit)]
+        return [by_name[name] for name in mask.search(text, described, read)]
 
 
 def transcript_of(messages: Iterable[object]) -> Transcript:

@@ -98,7 +98,7 @@ def import_traces(
     report_bad(bad)
     for sentence in (
         explain_dropped(summary["dropped"], summary["runs"]),
-        explain_failures(summary["failures"], summary["failed_runs"], summary["kept"]),
+        explain_failures(summary["failed_runs"], summary["kept"]),
     ):
         if sentence:
             note(sentence)

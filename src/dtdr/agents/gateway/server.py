@@ -208,16 +208,15 @@ class GatewayServer(Server[Any]):
         """Tools for a text, which the client sees from now on."""
         gateway = self._gateway
         try:
-            asked, limit = search.read_search(arguments)
+            text = search.read_search(arguments)[:MAX_TEXT]
         except InputError as error:
             return _problem(str(error))
-        text = asked[:MAX_TEXT]
         state.searches = [*state.searches, text][-MAX_SEARCHES:]
         # Without an intent, the text is the run's query, too.
         rankings = await gateway.ranker.rank_search(state, text)
-        names = gateway.catalog.search(text, limit, *(rankings or ()))
+        names = gateway.catalog.search(text, search.LIMIT, *(rankings or ()))
         # Only the latest of all searches stay listed.
-        state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: max(limit, search.LIMIT)]
+        state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: search.LIMIT]
         await gateway.update(state)
         shown = [
             {
@@ -228,7 +227,7 @@ class GatewayServer(Server[Any]):
             for tool in map(gateway.catalog.get, names)
             if tool is not None
         ]
-        answer = search.write_answer(shown, limit, len(gateway.catalog))
+        answer = search.write_answer(shown, len(gateway.catalog))
         content = [{"type": "text", "text": json.dumps(answer, ensure_ascii=False)}]
         return {"content": content, "structuredContent": answer}
 

@@ -21,8 +21,8 @@ Recipe = Literal["default", "paper"]
 class NameRanker(Ranker):
     """Base of the rankers here: they know tools by position, and runs by names of their calls.
 
-    A subclass implements ``_fit``, ``_prepare`` and ``_row``, and names in ``SHAPES`` what it learns
-    besides the tools.
+    A subclass implements ``_fit``, ``_prepare`` and ``_row``, and names in ``SHAPES`` what it
+    learns besides the tools.
 
     Attributes:
         SHAPES: attributes that are saved as arrays, ``a.b`` for b of the attribute a. Each size is

@@ -21,8 +21,8 @@ Recipe = Literal["default", "paper"]
 class NameRanker(Ranker):
     """Base of the rankers here: they know tools by position, and runs by names of their calls.
 
-    A subclass implements ``_fit``, ``_prepare`` and ``_row``, and names in ``SHAPES``
-    what it learns more than which tools there are.
+    A subclass implements ``_fit``, ``_prepare`` and ``_row``, and names in ``SHAPES`` what it
+    learns besides the tools.
 
     Attributes:
         SHAPES: attributes that are saved as arrays, ``a.b`` for b of the attribute a. Each size is
@@ -85,11 +85,31 @@ class NameRanker(Ranker):
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
         self.set_tools(tools)
-        sizes = {"tools": len(tools)}
+        self._check_shapes(arrays)
+        self._restore(arrays)
+
+    def _check_shapes(self, arrays: Arrays) -> None:
+        """Raise a ModelError unless a model folder has the arrays of this ranker and no others."""
+        shapes, sizes = self.SHAPES, {"tools": len(self.tools_)}
         if self.encoder is not None:
             sizes["dimension"] = self.encoder.dimension
-        check_shapes(arrays, self.SHAPES, sizes)
-        self._restore(arrays)
+        for problem, wrong in (
+            ("lacks", shapes.keys() - arrays.keys()),
+            ("has another retriever's", arrays.keys() - shapes.keys()),
+        ):
+            if wrong:
+                raise ModelError(f"the model folder {problem} array {min(wrong)!r}; fit it again")
+        for name, shape in shapes.items():
+            found = arrays[name].shape
+            expected = tuple(
+                sizes.setdefault(axis, size) if isinstance(axis, str) else axis
+                for axis, size in zip(shape, found, strict=False)
+            )
+            if len(found) != len(shape) or found != expected:
+                raise ModelError(
+                    f"array {name!r} of the model folder has shape {found}, expected {expected}; "
+                    "fit it again"
+                )
 
     @abstractmethod
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
@@ -123,35 +143,3 @@ class StaticRanker(NameRanker):
 def check_recipe(recipe: str) -> None:
     """Raise an InputError for a recipe that does not exist."""
     check_choice("recipe", recipe, get_args(Recipe))
-
-
-def check_shapes(
-    arrays: Arrays, shapes: Mapping[str, tuple[str | int, ...]], sizes: dict[str, int]
-) -> None:
-    """Check that a model folder has the arrays of this ranker and no others.
-
-    Args:
-        arrays: by name.
-        shapes: see ``NameRanker.SHAPES``.
-        sizes: what names of sizes mean; those of further names are added.
-
-    Raises:
-        ModelError: an array is missing, belongs to another ranker or has another shape.
-    """
-    for problem, wrong in (
-        ("lacks", shapes.keys() - arrays.keys()),
-        ("has another retriever's", arrays.keys() - shapes.keys()),
-    ):
-        if wrong:
-            raise ModelError(f"the model folder {problem} array {min(wrong)!r}; fit it again")
-    for name, shape in shapes.items():
-        found = arrays[name].shape
-        expected = tuple(
-            sizes.setdefault(axis, size) if isinstance(axis, str) else axis
-            for axis, size in zip(shape, found, strict=False)
-        )
-        if len(found) != len(shape) or found != expected:
-            raise ModelError(
-                f"array {name!r} of the model folder has shape {found}, expected {expected}; "
-                "fit it again"
-            )

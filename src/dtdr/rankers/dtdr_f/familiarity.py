@@ -13,7 +13,7 @@ from dtdr.rankers.dtdr_f.text import Hashes, hash_word
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.out_of_distribution import threshold_of
 from dtdr.rankers.vectors import dense, unit
-from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import words as words_of
 
 _LEFT_OUT = 5_000
@@ -93,7 +93,7 @@ def fit_threshold(
     scores = np.array([_share(shared, run) for run in runs[::step]])
     # A query without any known run is unlike the demonstrations, however few they are.
     lowest = float(np.finfo(np.float32).tiny)
-    reference = list(map(_hash_words, _reference()))
+    reference = [np.array(list(map(hash_word, words_of(text))), np.uint32) for text in _reference()]
     made_up = np.array([_share(known, _runs(query)) for query in reference])
     if encoder is not None and vectors is not None:
         kept = vectors[rows][::step]
@@ -112,10 +112,6 @@ def fit_threshold(
 def _reference() -> tuple[str, ...]:
     text = resources.files(__package__).joinpath("generic_queries.txt").read_text("utf-8")
     return tuple(text.splitlines())
-
-
-def _hash_words(text: str) -> Hashes:
-    return np.array(list(map(hash_word, words_of(text[:MAX_CHARACTERS]))), np.uint32)
 
 
 def _runs(words: Hashes) -> tuple[Hashes, int]:

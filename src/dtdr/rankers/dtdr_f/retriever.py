@@ -155,8 +155,7 @@ class DTDRFactored(Ranker):
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
-        if not isinstance(state, FactoredStepState):
-            raise TypeError(f"dtdr-f does not rank by a {type(state).__name__}")
+        assert isinstance(state, FactoredStepState)
         return add_reasons(explanation, self.model_, state.features, run.query)
 
     def demonstrated_plans(self) -> list[Plan]:

@@ -149,6 +149,8 @@ class Model(Predictor):
             draft._set_vocabulary(unique_tools(tools or ()), usable)
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)
+            # Taken in any case, so that the ranker does not keep its models of folds.
+            held_out = ranker.held_out(usable)
             draft.training_ = record
             draft.arguments_ = None
             if arguments:
@@ -159,7 +161,6 @@ class Model(Predictor):
                 )
             draft.plans_ = None
             if plans:
-                held_out = ranker.held_out(usable)
                 folds = list(draft._hold_out(usable) if held_out is None else held_out)
                 draft.plans_ = PlanModel.fit(
                     usable,

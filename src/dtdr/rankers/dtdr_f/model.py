@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -342,8 +343,8 @@ class FactoredStepState:
 
     def copy(self) -> FactoredStepState:
         """The same state, to go on from in another way; the calls are made again, 15 µs each."""
-        state = FactoredStepState(self._query, (), self._model)
+        state = copy(self)
         state._reader = self._reader.copy()
-        state._calls, state._last = self._calls.copy(), self._last
+        state._calls = self._calls.copy()
         state._replay()
         return state

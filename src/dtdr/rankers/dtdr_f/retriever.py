@@ -88,14 +88,16 @@ class DTDRFactored(Ranker):
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """See ``Ranker.held_out``."""
         folds, self._folds = self._folds, []
-        for models in folds:
 
-            def start(position: int, models: fitting.FittedFold = models) -> FactoredStepState:
+        def open_fold(models: fitting.FittedFold) -> HeldOutFold:
+            def start(position: int) -> FactoredStepState:
                 item, model = demonstrations[position], models[position]
                 query = model.prepare(item.query, item.before)
                 return FactoredStepState(query, item.before, model)
 
-            yield HeldOutFold(list(models), start)
+            return HeldOutFold(list(models), start)
+
+        return map(open_fold, folds)
 
     def _install(self, model: FactoredModel) -> None:
         self.model_ = model

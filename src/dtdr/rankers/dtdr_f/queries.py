@@ -83,7 +83,7 @@ class QueryFeaturizer:
     def fit(cls, queries: Mapping[str, Ragged], documents: Sequence[str]) -> Self:
         """Learn the words of queries, and the stems of descriptions of tools too."""
         words, stems, flags = (queries[name] for name in ("words", "stems", "flags"))
-        # Of pairs in two queries, a catalogue of 527 tools gains .017, TRAJECT at random loses .006.
+        # With 2, TRAJECT at random loses .006, and a catalogue of 527 tools gains .017.
         rare = 3 if len(words) >= 500 else 2
         further = None
         if len(words) < _FEW_QUERIES:

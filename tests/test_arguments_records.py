@@ -1,6 +1,7 @@
 """Values of one call belong together: records, walks over them, and nothing of other runs."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dtdr.logs import read_traces
 from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel
-from dtdr.predict.arguments.state import RunState
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from tests.whole_calls import NAMES, demonstrations
 
 HOTEL = Path(__file__).resolve().parent.parent / "examples" / "hotel" / "openai-chat.jsonl"
@@ -74,6 +75,23 @@ def test_a_list_of_objects_takes_the_records_of_an_output_field_by_field(flights
     paths = [source.path for source in call.sources["flights"]]
     assert paths == [f"/flights/{place}/{name}" for place in range(3) for name in ("number", "day")]
     assert call.unknown == ()
+
+
+def tour(number):
+    """Visits two of five people one after the other, from the one that the user names last."""
+    draw = random.Random(number)
+    names, start = draw.sample(NAMES, 5), draw.randrange(4)
+    far = "with all of the cups that were in one of the boxes on the shelf"
+    ways = "; ".join(f"visit {name} {far[: draw.randint(30, 60)]}" for name in names)
+    calls = [ToolCall(name, "visit", {"name": name}) for name in names[start : start + 2]]
+    return f"{ways}. Start at {names[start]}", *calls
+
+
+def test_the_next_call_takes_the_next_clause():
+    runs = demonstrations(tour)
+    model = ArgumentModel.fit(runs[:50])
+    steps = iter_calls(runs[50:])
+    assert all(is_exact(model.fill(call.tool, state), call, state) for state, call in steps)
 
 
 def test_a_record_is_found_by_what_the_query_says_of_it():

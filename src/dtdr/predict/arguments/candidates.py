@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from dtdr.predict.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.predict.arguments.features import (
+    CLAUSES,
     FLAGS,
     LAST_USED,
-    TOOL_CLAUSE,
     USAGE,
+    clause_gaps,
     constant_features,
     distances,
     part_features,
@@ -251,7 +252,9 @@ class CallCandidates:
             own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
             origins = own[-1][1] if own else -1, last
             distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
+            clauses = 3 * clause_gaps(texts, last) + match_clauses(texts, self.tool)
             blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
+            blocks.append(Block(CLAUSES, 0, clauses))
         if state.calls:
             blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
             rows, codes = self._relation(number)
@@ -274,7 +277,6 @@ class CallCandidates:
         result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
         if spans:
             result.blocks += texts.blocks
-            result.blocks.append(Block(TOOL_CLAUSE, 0, match_clauses(texts, tool)))
         # What is no value, and what is put together part by part.
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]

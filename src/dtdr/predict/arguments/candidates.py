@@ -18,6 +18,7 @@ from dtdr.predict.arguments.features import (
     CLAUSES,
     FLAGS,
     LAST_USED,
+    TAKEN,
     USAGE,
     clause_gaps,
     constant_features,
@@ -37,7 +38,13 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import match_clauses, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.texts import (
+    hash_spans,
+    match_clauses,
+    name_stems,
+    read_dates,
+    telling_words,
+)
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
@@ -215,16 +222,20 @@ class CallCandidates:
         state: what is known before the call.
         tool: that is called.
         constants: what demonstrations show of its slots.
+        group: of the run, if the constants have counted it.
 
     Attributes:
         spans: of the texts, that decisions took.
     """
 
-    def __init__(self, state: RunState, tool: str, constants: Constants) -> None:
+    def __init__(
+        self, state: RunState, tool: str, constants: Constants, group: int | None = None
+    ) -> None:
         self.state = state
         self.tool = tool
         self.spans: list[tuple[int, int]] = []
         self.constants = constants
+        self._group = group
         self._labels: list[str] = []
         self._values: list[tuple[str, int, str]] = []
 
@@ -276,7 +287,10 @@ class CallCandidates:
         keys = parameter_keys(tool, slot)
         result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
         if spans:
-            result.blocks += texts.blocks
+            hashes, name = hash_spans(texts), slot.removesuffix("/*").rpartition("/")[2]
+            own = self.constants.is_taken(tool, slot, hashes, self._group)
+            shared = self.constants.is_taken(ANY_TOOL, name, hashes, self._group)
+            result.blocks += [*texts.blocks, Block(TAKEN, 0, 2 * own + shared)]
         # What is no value, and what is put together part by part.
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]

@@ -26,6 +26,11 @@ CLAUSES = Rows.of(
     ]
 )
 """Of a span, by how many clauses it is from the span used last, times 3, plus ``match_clauses``."""
+TAKEN = Rows.of(
+    [features([f"taken {own}", f"taken by any {own} {every}"]) for own, every in np.ndindex(2, 2)]
+)
+"""Of a span, by whether the slot took its value in other groups, times 2, plus whether any slot of
+that name did."""
 _DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
 
 

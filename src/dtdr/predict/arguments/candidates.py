@@ -260,12 +260,9 @@ class CallCandidates:
         blocks: list[Block] = []
         if found.spans:
             usage = span_usage(state, self.tool, slot, self.spans)
-            own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
-            origins = own[-1][1] if own else -1, last
-            distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
             clauses = 3 * clause_gaps(texts, last) + match_clauses(texts, self.tool)
-            blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
-            blocks.append(Block(CLAUSES, 0, clauses))
+            blocks += [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses)]
+            blocks.append(Block(LAST_USED, 0, distances(texts.first, last)))
         if state.calls:
             blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
             rows, codes = self._relation(number)

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -161,20 +161,14 @@ class Constants:
         """What is known of a slot."""
         return self.slots.get((tool, name), _UNSEEN)
 
-    @cached_property
-    def _groups(self) -> npt.NDArray[np.int64]:
-        """The hashes of values and their groups, the last of no value; shape (2, n)."""
-        return np.append(self.seen.array()[:, [0, 2]], [[1 << 62, _SEVERAL]], axis=0).T
-
     def is_taken(
         self, tool: str, name: str, hashes: npt.NDArray[np.int64], group: int | None
     ) -> npt.NDArray[np.bool_]:
         """Which of m values a slot took in other groups than one, by their hashes; shape (m,)."""
-        values, groups = self._groups
-        wanted = hashes ^ _slot_hash((tool, name + _TOOK))
-        place = np.searchsorted(values, wanted)
-        result: npt.NDArray[np.bool_] = (values[place] == wanted) & (groups[place] != group)
-        return result
+        wanted = (hashes ^ _slot_hash((tool, name + _TOOK))).tolist()
+        absent = 0, group
+        taken = [self.seen.counts.get(value, absent)[1] != group for value in wanted]
+        return np.array(taken, np.bool_)
 
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:

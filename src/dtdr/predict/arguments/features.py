@@ -13,8 +13,8 @@ from dtdr.predict.arguments.ranker import Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
 from dtdr.predict.arguments.texts import RunTexts, name_stems
 
-LAST_USED = Rows.of([features([f"last used {code}"]) for code in np.ndindex(10, 10)])
-"""Of a span, by how far it is from the span that the slot took last, times 10, and any slot."""
+LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
+"""Of a span, by how far it is from the span that was used last."""
 USAGE = Rows.of(
     [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )

@@ -47,7 +47,7 @@ def test_a_prefix_below_the_minimum_is_never_cached():
 
 
 def by_name(costs):
-    return {cost.way.name: cost for cost in costs}
+    return {cost.way: cost for cost in costs}
 
 
 def test_all_tools_cost_what_a_calculation_by_hand_gives():
@@ -57,10 +57,9 @@ def test_all_tools_cost_what_a_calculation_by_hand_gives():
 
     call = len('{"name": "weather", "input": {}}') // 4 + 50
     first = 6 * 30 + 1000 + 10
-    assert cost.tokens == first + first + call
-    assert cost.cold_read == first
-    assert cost.cold_paid == pytest.approx(first + call + 0.1 * first)
-    assert (cost.shown, cost.recall) == (6, 1.0)
+    assert cost.tokens_per_run == first + first + call
+    assert cost.cold_paid_tokens_per_run == pytest.approx(first + call + 0.1 * first)
+    assert (cost.tools_shown, cost.recall) == (6, 1.0)
 
 
 def test_warm_is_cold_and_the_start_that_runs_share():
@@ -69,7 +68,8 @@ def test_warm_is_cold_and_the_start_that_runs_share():
     )
     sizes = Sizes(1000, 50, 30)
     cost = advise(RETRIEVER, [first, second], sizes=sizes)[0]
-    assert cost.warm_read - cost.cold_read == (6 * 30 + 1000) / 2
+    saved = cost.cold_paid_tokens_per_run - cost.warm_paid_tokens_per_run
+    assert saved == pytest.approx(0.9 * (6 * 30 + 1000) / 2)
 
 
 def test_the_recall_of_filtering_is_that_of_the_ranking():
@@ -89,24 +89,24 @@ def test_the_recall_of_filtering_is_that_of_the_ranking():
     assert costs["allowed_tools OpenAI"].recall == pytest.approx(expected)
     assert costs["filtered, growing"].recall >= expected
     assert costs["defer_loading Anthropic"].recall == costs["filtered, growing"].recall
-    assert costs["additional_tools OpenAI"].tokens == costs["filtered, growing"].tokens
     assert costs["all tools"].recall == 1.0
     every, allowed = costs["all tools"], costs["allowed_tools OpenAI"]
-    assert (allowed.tokens, allowed.cold_paid) == (every.tokens, every.cold_paid)
-    assert allowed.shown < every.shown
+    assert allowed.tokens_per_run == every.tokens_per_run
+    assert allowed.cold_paid_tokens_per_run == every.cold_paid_tokens_per_run
+    assert allowed.tools_shown < every.tools_shown
 
 
 def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
     costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=1)))
     deferred = costs["deferred, searched"]
-    assert deferred.searches == sum(len(set(item.plan.tools)) for item in RUNS) / len(RUNS)
-    assert costs["filtered, growing"].searches < deferred.searches
-    assert costs["all tools"].searches == 0
+    assert deferred.searches_per_run == sum(len(set(item.plan.tools)) for item in RUNS) / len(RUNS)
+    assert costs["filtered, growing"].searches_per_run < deferred.searches_per_run
+    assert costs["all tools"].searches_per_run == 0
 
 
 def test_tools_that_the_model_does_not_know_are_always_shown():
     costs = advise(RETRIEVER, RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
-    assert by_name(costs)["all tools"].shown == 7
+    assert by_name(costs)["all tools"].tools_shown == 7
     unseen = Demonstration("d", "Do it", Plan((ToolCall("1", "never seen", {}),)))
     for cost in advise(RETRIEVER, [unseen], policy=ToolPolicy(top_k=1))[:-1]:
         assert cost.recall == 1.0

@@ -114,9 +114,9 @@ class Calibrated(RandomRetriever):
     def _prepare(self, queries):
         return queries
 
-    def _probabilities(self, prepared, histories):
-        draw = np.random.default_rng(3)
-        return draw.dirichlet(np.full(len(self.tools_), 0.4), size=len(histories))
+    def _row(self, prepared, history):
+        draw = np.random.default_rng(len(history))
+        return draw.dirichlet(np.full(len(self.tools_), 0.4))
 
 
 def test_confidence_in_the_log_is_the_rankings_own():

@@ -144,7 +144,7 @@ MISUSE = {
         "- - -o d": "standard input can be read once only",
         "log.jsonl -o d --set widow=3": "widow",
         "log.jsonl -o d --set window=0": "--set window=0: expected a whole number of at least 1",
-        "log.jsonl -o d --set nested=2": "--set nested=2: expected true or false",
+        "log.jsonl -o d --set references=2": "--set references=2: expected true or false",
     },
     "erase": {"DATA --group ''": "the group is empty"},
     "advise": {

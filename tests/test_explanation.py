@@ -115,34 +115,10 @@ def test_tools_outside_the_shortlist_say_so():
     assert all(item.contributions for item in explained)
 
 
-@pytest.mark.parametrize("name", ["dtdr-c", "dr"])
-def test_chains_count_what_came_next(name):
-    retriever = fit(SET.demonstrations, SET.tools, retriever=name)
-    explanation = retriever.rank(QUERY, ["read_file"]).explain("summarize")
-    whole = explanation.chain[-1]
-    plans = [item.plan.tools for item in SET.demonstrations]
-    assert whole.cluster is None
-    assert whole.demonstrations == len(plans)
-    order = 3 if name == "dtdr-c" else 1
-    assert whole.after == ("start",) * (order - 1) + ("read_file",)
-    starts = [plan for plan in plans if plan[0] == "read_file"]
-    pairs = [
-        two
-        for plan in plans
-        for one, two in zip(plan, [*plan[1:], "end"], strict=True)
-        if one == "read_file"
-    ]
-    nexts = [plan[1] for plan in starts] if name == "dtdr-c" else pairs
-    assert whole.total == len(nexts)
-    assert whole.count == nexts.count("summarize")
-    assert whole.rival_count == nexts.count(explanation.rival)
-    assert len(explanation.chain) == (1 if name == "dr" else 5)
-
-
 def test_other_retrievers_say_that_they_give_no_reasons():
     explanation = fit(SET.demonstrations, SET.tools, retriever="bm25").rank(QUERY).explain()
     assert explanation.note == "bm25 gives no reasons for its probabilities."
-    assert (*explanation.contributions, *explanation.similar, *explanation.chain) == ()
+    assert (*explanation.contributions, *explanation.similar) == ()
 
 
 def test_a_selection_is_explained_against_all_tools(factored):

@@ -16,8 +16,8 @@ from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.errors import InputError
 from dtdr.predict import create
+from dtdr.predict.model import Model
 from dtdr.rankers import NAMES, retriever_class
-from dtdr.rankers.base import SupportsToolChanges, SupportsUpdates
 from dtdr.rankers.dtdr_f.blocks.relations import TOGETHER, USED_BY, Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from tests.helpers import inner
@@ -120,11 +120,9 @@ def test_a_tool_that_an_update_calls_first_is_added_and_learned(half):
 
 
 def test_only_retrievers_that_support_updates_have_the_methods():
-    supported = {name for name in NAMES if issubclass(retriever_class(name), SupportsUpdates)}
-    assert supported == {"dtdr-f"}
-    assert supported == {
-        name for name in NAMES if issubclass(retriever_class(name), SupportsToolChanges)
-    }
+    models = {name: Model(retriever_class(name).__new__(retriever_class(name))) for name in NAMES}
+    assert [name for name in NAMES if models[name].can_update] == ["dtdr-f"]
+    assert [name for name in NAMES if models[name].can_change_tools] == ["dtdr-f"]
 
 
 @pytest.mark.slow

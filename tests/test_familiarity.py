@@ -15,7 +15,7 @@ from dtdr.predict import create
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold, hash_runs
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
-from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.rankers.dtdr_f.text import QueryText, hash_word
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
 from dtdr.text.encoders.base import Encoder
 
@@ -27,8 +27,8 @@ class Familiarity:
         queries = encode_texts(texts, encoder)
         self.featurizer = QueryFeaturizer.fit(queries, [])
         vectors = None if encoder is None else self.featurizer.further_vectors
-        names = groups or [""] * len(texts)
-        self.threshold = fit_threshold(queries["words"], names, encoder, vectors)
+        hashes = [hash_word(group) for group in groups or []] or [0] * len(texts)
+        self.threshold = fit_threshold(queries["words"], np.array(hashes), encoder, vectors)
 
     def score(self, query):
         return self.featurizer.read(QueryText.of(query)).familiar

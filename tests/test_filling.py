@@ -45,12 +45,10 @@ class InOrder(RandomRetriever):
 
     plan: ClassVar[tuple[str, ...]] = ("get_contact", "get_contact", "create_event")
 
-    def _probabilities(self, prepared, histories):
-        scores = super()._probabilities(prepared, histories) * 0
-        for row, history in zip(scores, histories, strict=True):
-            names = (*self.plan, "end")
-            row[self._index[names[min(len(history), len(self.plan))]]] = 1
-        return scores
+    def _row(self, prepared, history):
+        row = super()._row(prepared, history) * 0
+        row[self._index[(*self.plan, "end")[min(len(history), len(self.plan))]]] = 1
+        return row
 
 
 class Mails(InOrder):

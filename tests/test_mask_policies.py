@@ -151,7 +151,7 @@ def test_a_confident_set_changes_only_for_a_more_probable_one(walk, k, tolerance
     former = None
     for names, ranking, _ in walk:
         found = selector.select(names, ranking)
-        fresh = policy.choose_ranked(ranking, names)
+        fresh = ToolSelector(replace(policy, sticky="none")).select(names, ranking).preferred
         if former is not None:
             still = former & set(names)
             mass = sum(ranking.probability(name) for name in still)

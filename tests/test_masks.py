@@ -293,9 +293,9 @@ def test_unknown_forms_and_requests_without_tools(api):
     mask, body = ToolMask(RETRIEVER), body_of(api, Transcript.of(QUERY))
     with pytest.raises(InputError, match="unknown form 'folded'"):
         MODULE[api].mask_request(body, mask, "folded")
-    if api == "chat":
-        with pytest.raises(InputError, match="a form of the responses API"):
-            openai.mask_request(body, mask, "additional-tools")
+    if api == "anthropic":
+        with pytest.raises(InputError, match="use mask_request"):
+            anthropic.apply(body, anthropic.select(body, mask), "deferred")
     del body["tools"]
     assert MODULE[api].mask_request(body, mask) == body
 
@@ -384,7 +384,6 @@ SHAPES = {
     ("chat", "allowed-tools"): {"tool_choice": "chat.ChatCompletionAllowedToolChoiceParam"},
     ("chat", "hint"): {"messages": "chat.ChatCompletionMessageParam"},
     ("responses", "allowed-tools"): {"tool_choice": "responses.ToolChoiceAllowedParam"},
-    ("responses", "additional-tools"): {"input": "responses.ResponseInputItemParam"},
     ("responses", "hint"): {"input": "responses.ResponseInputItemParam"},
     ("anthropic", "deferred"): {"tools": "ToolUnionParam", "messages": "MessageParam"},
     ("anthropic", "hint"): {"messages": "MessageParam"},
@@ -412,92 +411,45 @@ def test_required_becomes_the_mode_and_none_stays(api):
     assert openai.mask_request(body, mask)["tool_choice"] == "none"
 
 
-def test_a_list_of_allowed_tools_of_the_requests_own_is_cut_down():
+def test_a_list_of_allowed_tools_of_the_requests_own_stays():
     mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
-    tools = body_of("chat", Transcript.of(QUERY))["tools"]
-    shown = openai.select(body_of("chat", Transcript.of(QUERY)), mask)
-    best, other = shown.preferred[0], next(iter(shown.hidden))
-    given_: dict[str, Any] = {
+    body = body_of("chat", Transcript.of(QUERY))
+    other = next(iter(openai.select(body, mask).hidden))
+    choice = {
         "type": "allowed_tools",
-        "allowed_tools": {"mode": "required", "tools": [chat_tool(best), chat_tool(other)]},
+        "allowed_tools": {"mode": "required", "tools": [chat_tool(other)]},
     }
-    cut = openai.allowed_tools(tools, shown, choice=given_)
-    assert cut["allowed_tools"] == {"mode": "required", "tools": [chat_tool(best)]}
-
-    given_["allowed_tools"]["tools"] = [chat_tool(other)]
-    assert openai.allowed_tools(tools, shown, choice=given_) == given_
+    body["tool_choice"] = choice
+    assert openai.mask_request(body, mask)["tool_choice"] == choice
+    assert chat_tool(other) in openai.mask_request(body, mask, "filtered")["tools"]
 
 
-# -- OpenAI: additional tools --------------------------------------------------------------------
-
-
-def added(items):
-    return [
-        tool["name"]
-        for item in items
-        if item.get("type") == "additional_tools"
-        for tool in item["tools"]
-    ]
-
-
-def is_result(item):
-    return item.get("role", "user") == "user" and item.get("type") in (None, "function_call_output")
-
-
-@pytest.mark.parametrize(
-    ("api", "form"), [("responses", "additional-tools"), ("anthropic", "deferred")]
-)
-@given(transcript=conversations, mask=masks)
-def test_requests_that_load_tools_begin_with_each_other(api, form, transcript, mask):
-    key, messages = KEYS[api], write_messages(api, transcript)
-    after = [is_result(item) for item in messages[1:]] + [False]
-    ends = [
-        position
-        for position, item in enumerate(messages, start=1)
-        if is_result(item) and not after[position - 1]
-    ]
-    body = body_of(api, transcript)
-    bodies = [{**body, key: messages[:end]} for end in ends]
-    requests = [MODULE[api].mask_request(each, mask, form) for each in bodies]
-    for former, request in itertools.pairwise(requests):
-        assert request["tools"] == former["tools"]
-        assert request[key][: len(former[key])] == former[key]
-    assert len(requests) >= len(transcript.turns)
+# -- Anthropic: deferred loading -----------------------------------------------------------------
 
 
 @given(conversations, masks)
-def test_what_is_shown_is_added_once_and_the_rest_stays_out(transcript, mask):
-    body = body_of("responses", transcript)
-    found = openai.mask_request(body, mask, "additional-tools")
-    shown = set(openai.select(body, mask).shown)
-    always = set(mask.policy.always_include)
-
-    names = added(found["input"])
-    assert len(names) == len(set(names))
-    assert shown - {NEW} - always <= set(names)
-    assert {openai.tool_name(tool) for tool in found["tools"]} == {NEW, None} | always
-    assert [item for item in found["input"] if item.get("type") != "additional_tools"] == body[
-        "input"
-    ]
+def test_requests_that_load_tools_begin_with_each_other(transcript, mask):
+    messages = write_messages("anthropic", transcript)
+    ends = [place for place, item in enumerate(messages, start=1) if item["role"] == "user"]
+    body = body_of("anthropic", transcript)
+    bodies = [{**body, "messages": messages[:end]} for end in ends]
+    requests = [anthropic.mask_request(each, mask) for each in bodies]
+    for former, request in itertools.pairwise(requests):
+        assert request["tools"] == former["tools"]
+        assert request["messages"][: len(former["messages"])] == former["messages"]
+    assert len(requests) >= len(transcript.turns)
 
 
-def test_a_forced_tool_is_loaded_and_a_question_in_plain_text_takes_every_form():
+def test_a_forced_tool_is_loaded_and_a_question_in_plain_text_takes_a_hint():
     mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
-    choice: dict[str, Any] = {"type": "function", "name": "weather"}
-    body = body_of("responses", Transcript.of(QUERY), tool_choice=choice)
-    for request in (body, {**body, "input": QUERY}):
-        found = openai.mask_request(request, mask, "additional-tools")
-        assert {"read_file", "weather"} <= set(added(found["input"]))
+    body = body_of("responses", Transcript.of(QUERY))
     hinted = openai.mask_request({**body, "input": QUERY}, mask, "hint")["input"]
     assert hinted[0] == {"role": "user", "content": QUERY}
     assert "read_file" in hinted[1]["content"]
 
     choice = {"type": "tool", "name": "weather"}
     body = body_of("anthropic", Transcript.of(QUERY), tool_choice=choice)
-    assert "weather" in results(anthropic.mask_request(body, mask)["messages"])
-
-
-# -- Anthropic: deferred loading -----------------------------------------------------------------
+    assert {"read_file", "weather"} <= set(results(anthropic.mask_request(body, mask)["messages"]))
 
 
 def results(messages):

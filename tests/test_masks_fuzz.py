@@ -16,7 +16,7 @@ from tests.test_masks import KEYS, MODULE, body_of, conversations
 MASK = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
 FORMS = {
     "chat": ("filtered", "allowed-tools", "hint"),
-    "responses": ("filtered", "allowed-tools", "additional-tools", "hint"),
+    "responses": ("filtered", "allowed-tools", "hint"),
     "anthropic": ("filtered", "deferred", "hint"),
 }
 

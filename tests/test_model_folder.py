@@ -301,10 +301,10 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path, value):
     dtdr.fit(DEMONSTRATIONS, retriever="lr").save(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     arrays = {name: array.copy() for name, array in load_file(path).items()}
-    arrays["weights"][0, -1] = value
+    arrays["weights_"][0, -1] = value
     save_file(arrays, path)
     change_config(tmp_path / "model", tensors_sha256=sha256_of(path))
-    with pytest.raises(ModelError, match="'weights' has values that are not numbers"):
+    with pytest.raises(ModelError, match="'weights_' has values that are not numbers"):
         dtdr.load(tmp_path / "model")
 
 

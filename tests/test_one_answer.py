@@ -266,7 +266,11 @@ def test_the_server_and_its_client_have_one_answer(served, model, answers):
         ranked = [dict(client.rank(*step, **top)) for step in STATES]
         assert ranked == list(map(rounded, answers))
         expected = ranked[-5:]
-        assert list(map(dict, client.rank_batch(queries, histories, **top))) == expected
+        steps = [{"query": query, "history": calls} for query, calls in STATES[-5:]]
+        batch = served.post("/v1/rank/batch", {"steps": steps, **top}).json()["rankings"]
+        assert [
+            {item["tool"]: item["probability"] for item in ranking["tools"]} for ranking in batch
+        ] == expected
         with client.session(queries[0]) as session:
             assert dict(session.rank(**top)) == expected[0]
             for item, ranking in zip(histories[-1], expected[1:], strict=True):
@@ -275,7 +279,6 @@ def test_the_server_and_its_client_have_one_answer(served, model, answers):
         among = rounded(dict(model.rank(query, calls, offered=OFFERED)))
         top["offered"] = OFFERED
         assert dict(client.rank(query, calls, **top)) == among
-        assert list(map(dict, client.rank_batch([query], [calls], **top))) == [among]
         with client.session(query, calls) as session:
             assert dict(session.rank(**top)) == among
 

@@ -92,19 +92,6 @@ def test_what_a_retriever_was_not_calibrated_for_is_refused():
         plain.select(token_budget=100)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from([3, 20, 10_000]))
-def test_the_first_few_of_many_tools_are_those_of_the_whole_order(seed, k, levels):
-    rng = np.random.default_rng(seed)
-    weights = rng.integers(1, levels, 300).astype(float)  # few levels: many ties
-    names = [str(number) for number in range(300)]
-    whole, few = (Ranking(names, weights / weights.sum()) for _ in range(2))
-    expected = [names[position] for position in whole.order[:k]]
-    assert [name for name, _ in few.top(k)] == expected
-    assert few.best == expected[0]
-    assert list(few.select(top_k=k).tools) == expected
-    assert [name for name, _ in whole.top(k)] == expected
-
-
 shares = st.lists(st.floats(0.01, 1), min_size=6, max_size=6)
 bounds = st.fixed_dictionaries(
     {},

@@ -12,8 +12,8 @@ from dtdr.data.calls import END
 from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
-from dtdr.rankers.descriptions import description, document, name_words
-from dtdr.rankers.kmeans import Clusters
+from dtdr.rankers.clustering import Clusters
+from dtdr.rankers.descriptions import document, name_words
 from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
 from dtdr.serve.learning.trainer import mean_reciprocal_rank
@@ -50,16 +50,9 @@ def test_a_name_is_split_into_its_words(name, words):
     assert name_words(name) == words
 
 
-def test_a_tool_is_described_by_its_description_or_else_its_name():
+def test_a_document_has_names_and_descriptions():
     described = Tool("send_mail", "Sends it.", (Parameter("toAddress", "string", "who gets it"),))
-    assert description(described) == "Sends it."
-    assert description(Tool("send_mail", "  ")) == "send mail"
-    assert document(described).split("\n") == [
-        "send mail",
-        "Sends it.",
-        "to address",
-        "who gets it",
-    ]
+    assert document(described) == "send mail\nSends it.\nto address\nwho gets it"
 
 
 # -- bm25 ------------------------------------------------------------------------------------------
@@ -84,7 +77,7 @@ def test_bm25_scores_are_those_of_bm25s():
 
 def test_qts_orders_tools_by_cosine():
     retriever = fit("qts")
-    texts = [description(tool) for tool in retriever.tools_]
+    texts = [tool.description or name_words(tool.name) for tool in retriever.tools_]
     tools, query = (retriever.ranker.encoder.encode(part).toarray() for part in (texts, [QUERY]))
     cosines = (tools @ query[0]) / np.linalg.norm(tools, axis=1)
     found = in_vocabulary_order(retriever, retriever.rank(QUERY, AFTER_A_CALL))
@@ -191,7 +184,6 @@ def test_the_nearest_cluster_is_the_one_scikit_learn_predicts(sparse):
     clusters, labels = Clusters.fit(csr_array(vectors) if sparse else vectors, 7, seed=1)
     inputs, queries = vectors, new
     if sparse:  # 12 columns stay 12: the projection only turns them, and rows become unit vectors
-        assert clusters.projection is not None
         inputs, queries = (part @ clusters.projection for part in (vectors, new))
         inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
     reference = KMeans(7, n_init=1, random_state=1).fit(inputs)

@@ -219,26 +219,6 @@ def test_built_in_tools_of_the_responses_api_are_calls(tmp_path):
     ]
 
 
-def test_numbered_prompt_attributes_of_openllmetry_are_read(tmp_path):
-    values = {
-        "gen_ai.operation.name": "chat",
-        "llm.request.type": "chat",
-        "gen_ai.prompt.0.role": "user",
-        "gen_ai.prompt.0.content": "Weather in Rome?",
-        "gen_ai.completion.0.role": "assistant",
-        "gen_ai.completion.0.tool_calls.0.id": "c1",
-        "gen_ai.completion.0.tool_calls.0.name": "get_weather",
-        "gen_ai.completion.0.tool_calls.0.arguments": '{"city": "Rome"}',
-        "llm.request.functions.0.name": "get_weather",
-        "llm.request.functions.0.description": "The weather",
-        "llm.request.functions.0.parameters": '{"type": "object", "properties": {}}',
-    }
-    record = otlp_span("t1", "s1", "", "openai.chat", 1, 2, values)
-    found, importer = read(tmp_path, "otel", [record])
-    assert shape(found) == [("Weather in Rome?", ["get_weather"])]
-    assert [tool.description for tool in importer.tools()] == ["The weather"]
-
-
 def test_the_instructions_of_a_sub_agent_are_not_the_users_words(tmp_path):
     records = otel(sample())
     messages = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "Be brief"}]}])

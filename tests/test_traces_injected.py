@@ -95,8 +95,3 @@ def test_a_mask_reads_the_conversation_as_the_import_does(tmp_path):
         asked.append((run.query, run.history))
         assert [item.step for item in run.calls] == list(range(1, len(run.calls) + 1))
     assert asked == imported
-    retriever = NotingRetriever()
-    openai.mask_request(
-        {"model": "m", "messages": MESSAGES, "tools": tools}, ToolMask(retriever, leave_out=())
-    )
-    assert retriever.runs[-1].query == MESSAGES[-3]["content"]

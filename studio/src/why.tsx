@@ -1,4 +1,4 @@
-// Why a tool: what each block adds against the next best, similar demonstrations, chains.
+// Why a tool: what each block adds against the next best, similar demonstrations.
 import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, go, model, param, percent, runChanges, step } from "./state";
@@ -69,32 +69,6 @@ function Similar({ of }: { of: Schemas["SimilarDemonstration"] }) {
   );
 }
 
-function Chain({ of }: { of: Explanation }) {
-  if (!of.chain?.length) return null;
-  return (
-    <section class="panel" aria-label="Chains">
-      <h2>What came next in similar runs</h2>
-      <div class="scroll" tabIndex={0} role="group" aria-label="Similar runs">
-        <table>
-          <thead><tr><th>Cluster</th><th class="num">Runs</th><th>After</th>
-            <th class="num">This tool</th><th class="num">The other</th><th class="num">Any</th></tr>
-          </thead>
-          <tbody>
-            {of.chain.map((item) => (
-              <tr key={item.cluster}>
-                <td>{item.cluster ?? "all runs"}</td><td class="num">{item.demonstrations}</td>
-                <td><bdi>{item.after.join(" → ") || "anything"}</bdi></td>
-                <td class="num">{item.count}</td><td class="num">{item.rival_count}</td>
-                <td class="num">{item.total}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
-  );
-}
-
 export function WhyView() {
   const now = step.value;
   const question = now.query.trim()
@@ -142,7 +116,6 @@ export function WhyView() {
         {question && !of && <Waiting answer={answer} />}
       </section>
       {of && <Contributions of={of} />}
-      {of && <Chain of={of} />}
       {!!of?.similar?.length && (
         <section class="panel" aria-label="Similar demonstrations">
           <h2>The most similar demonstrations</h2>

@@ -44,7 +44,7 @@ def piped(name: str, **options: Any) -> UpstreamSpec:
     return UpstreamSpec(name, tuple(command(**options)), env=os.environ)
 
 
-def stdio(name: str, *, prefetch: tuple[str, ...] | None = None, **options: Any) -> UpstreamSpec:
+def stdio(name: str, *, prefetch: tuple[str, ...] = (), **options: Any) -> UpstreamSpec:
     """A test server in this process, which ``open_stdio`` starts: importing the SDK takes 1 s."""
     return UpstreamSpec(name, (HERE, json.dumps(options)), prefetch=prefetch)
 

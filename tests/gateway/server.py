@@ -4,7 +4,6 @@ Keys of the JSON object on its command line:
     tools: how many tools named ``<prefix>tool_0`` …; each answers with its name and arguments.
     prefix: begins their names.
     names: more tools, ``{name: description}``.
-    read_only: names of tools that are marked with ``readOnlyHint``.
     journal: a file; every call that is carried out appends the value of its ``id`` argument.
     special: adds tools that fail, ask, log and so on.
     handshake: speaks only the protocols before 2026-07-28.
@@ -32,7 +31,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
+from mcp.shared.subscriptions import ToolsListChanged
 
 ANY = {"type": "object", "properties": {"id": {"type": "string"}}}
 SPECIAL = {
@@ -44,7 +43,6 @@ SPECIAL = {
     "think": "Asks the client's LLM, then answers.",
     "where": "Asks for the client's roots, then answers.",
     "grow": "Adds a tool to the server, or describes the tool `describe` anew.",
-    "touch": "Changes the resource memo://note.",
 }
 QUESTIONS: dict[str, tuple[Any, Any, Any]] = {
     "ask": (
@@ -103,14 +101,7 @@ def build(options: dict[str, Any]) -> Server[Any]:
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         definitions = [
-            types.Tool(
-                name=name,
-                description=description,
-                input_schema=ANY,
-                annotations=types.ToolAnnotations(read_only_hint=True)
-                if name in options.get("read_only", ())
-                else None,
-            )
+            types.Tool(name=name, description=description, input_schema=ANY)
             for name, description in tools.items()
         ]
         # Two pages, so that the gateway has to ask for the second.
@@ -147,9 +138,6 @@ def build(options: dict[str, Any]) -> Server[Any]:
             tools[added] = "A tool that came later."
             await bus.publish(ToolsListChanged())
             await ctx.session.send_tool_list_changed()
-        if name == "touch":
-            await bus.publish(ResourceUpdated("memo://note"))
-            await ctx.session.send_resource_updated("memo://note")
         return text(json.dumps({"tool": name, **arguments}))
 
     async def question(ctx: Any, params: Any, request: Any, kind: Any, read: Any) -> Any:
@@ -184,9 +172,6 @@ def build(options: dict[str, Any]) -> Server[Any]:
             contents=[types.TextResourceContents(uri=params.uri, text=f"{prefix}: {params.uri}")]
         )
 
-    async def subscribe(ctx: Any, params: Any) -> types.EmptyResult:
-        return types.EmptyResult()
-
     async def list_prompts(ctx: Any, params: Any) -> types.ListPromptsResult:
         prompts = [types.Prompt(name=name) for name in ("greet", f"{prefix}only")]
         return types.ListPromptsResult(prompts=prompts)
@@ -194,11 +179,6 @@ def build(options: dict[str, Any]) -> Server[Any]:
     async def get_prompt(ctx: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         message = types.TextContent(type="text", text=f"{prefix} {params.name}")
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=message)])
-
-    async def complete(ctx: Any, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return types.CompleteResult(
-            completion=types.Completion(values=[f"{prefix}{params.argument.value}"])
-        )
 
     server: Server[Any] = Server(
         f"test {prefix}",
@@ -208,11 +188,8 @@ def build(options: dict[str, Any]) -> Server[Any]:
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read,
-        on_subscribe_resource=subscribe,
-        on_unsubscribe_resource=subscribe,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
-        on_completion=complete,
         on_subscriptions_listen=ListenHandler(bus),
     )
     server.add_notification_handler(

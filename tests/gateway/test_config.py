@@ -46,7 +46,7 @@ def test_the_config_file_of_mcp_clients_is_read(tmp_path, monkeypatch):
     files, issues, more = read_config(write(tmp_path, {"mcpServers": servers}))
 
     assert files.command == ("npx", "-y", "files")
-    assert (files.cwd, files.prefetch) == ("/tmp", None)
+    assert (files.cwd, files.prefetch) == ("/tmp", ())
     assert issues.name == "my-issues"
     assert issues.headers == {"Authorization": "secret"}
     assert more.prefetch == ("read",)

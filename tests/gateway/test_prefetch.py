@@ -1,7 +1,6 @@
 """Calls that the gateway makes early, before real servers: which, how often, and what for."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -9,7 +8,6 @@ import pytest
 
 import dtdr
 from dtdr.agents.gateway import Gateway, Recorder
-from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
@@ -59,14 +57,15 @@ def handing_on():
     )
 
 
-def spec(tmp_path, **options):
+def spec(tmp_path, *prefetch, **options):
     names = {name: f"Does {name}." for name in (*TOOLS, "fail")}
-    return stdio("files", names=names, journal=str(tmp_path / "journal"), **options)
+    journal = str(tmp_path / "journal")
+    return stdio("files", names=names, journal=journal, prefetch=prefetch, **options)
 
 
 INTENT = {"dtdr/intent": "please open budget.pdf, summarize it and mail it"}
 BUDGET = {"id": "budget.pdf"}
-OPTIONS: dict[str, Any] = {"prefetch": PrefetchBounds(min_probability=0.5)}
+OPTIONS: dict[str, Any] = {"prefetch": 0.5}
 
 
 async def think(tmp_path, count):
@@ -80,15 +79,15 @@ async def rest():
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_read_only_call_is_made_while_the_llm_thinks_and_once(filling, tmp_path, mode):
-    upstream = spec(tmp_path, read_only=TOOLS[:2])
+async def test_a_listed_call_is_made_while_the_llm_thinks_and_once(filling, tmp_path, mode):
+    upstream = spec(tmp_path, *TOOLS[:2])
     async with gateway_client(filling, [upstream], mode=mode, options=OPTIONS) as (client, gateway):
         await client.list_tools(meta=INTENT)
         for number, tool in enumerate(TOOLS[:2], start=1):
             await think(tmp_path, number)
             result = await client.call_tool(tool, BUDGET)
             assert json.loads(text(result)) == {"tool": tool, **BUDGET}
-        await rest()  # send_mail comes next for sure, and is not marked
+        await rest()  # send_mail comes next for sure, and is not listed
         assert len(journal_of(tmp_path / "journal")) == 2
         await client.call_tool("send_mail", BUDGET)
         counts = gateway.prefetcher.counts
@@ -96,21 +95,16 @@ async def test_a_read_only_call_is_made_while_the_llm_thinks_and_once(filling, t
     assert (counts.started, counts.hits, counts.wasted) == (2, 2, 0)
 
 
-async def test_nothing_is_made_early_without_a_mark_or_the_option_or_if_a_list_leaves_it_out(
+async def test_nothing_is_made_early_without_the_option_or_if_the_list_leaves_it_out(
     filling, tmp_path
 ):
-    listed = ("summarize_file",)
-    for options, more in (
-        (OPTIONS, {}),
-        ({}, {"read_only": TOOLS}),
-        (OPTIONS, {"read_only": TOOLS, "prefetch": listed}),
-    ):
-        specs = [spec(tmp_path, **more)]
+    for options, listed in (({}, TOOLS), (OPTIONS, ["summarize_file"])):
+        specs = [spec(tmp_path, *listed)]
         async with gateway_client(filling, specs, options=options) as (client, gateway):
             await client.list_tools(meta=INTENT)
             await rest()
             assert journal_of(tmp_path / "journal") == []
-            if "prefetch" in more:
+            if options:
                 await client.call_tool("open_file", BUDGET)
                 await think(tmp_path, 2)
                 await client.call_tool("summarize_file", BUDGET)
@@ -123,7 +117,7 @@ async def test_another_client_s_write_makes_the_early_reads_of_its_server_alone_
     filling, tmp_path, mode
 ):
     other = stdio("other", names={"elsewhere": "Writes."})
-    upstreams = [spec(tmp_path, read_only=TOOLS[:2]), other]
+    upstreams = [spec(tmp_path, *TOOLS[:2]), other]
     reader, writer = {"dtdr/session": "reader", **INTENT}, {"dtdr/session": "writer"}
     async with gateway_client(filling, upstreams, mode=mode, options=OPTIONS) as (client, gateway):
         await client.list_tools(meta=reader)
@@ -140,20 +134,8 @@ async def test_another_client_s_write_makes_the_early_reads_of_its_server_alone_
     assert journal == ["budget.pdf", "budget.pdf", "written", "budget.pdf"]
 
 
-def test_a_mark_that_something_is_destroyed_makes_a_tool_unsafe(filling, tmp_path):
-    gateway: Any = Gateway(filling, [spec(tmp_path)], few(), **OPTIONS)
-    gateway.upstreams["files"] = SimpleNamespace(is_up=True, spec=spec(tmp_path))
-    hints = {"readOnlyHint": True, "destructiveHint": True}
-    offered = [{"name": "open_file", "annotations": hints}, {"name": "send_mail"}]
-    gateway.catalog.rebuild({"files": offered}, ["files"])
-    assert not gateway.prefetcher.allows("open_file")
-    del hints["destructiveHint"]
-    assert gateway.prefetcher.allows("open_file")
-    assert not gateway.prefetcher.allows("send_mail")
-
-
 async def test_the_end_of_a_run_cancels_its_early_calls(filling, tmp_path):
-    upstream = spec(tmp_path, read_only=TOOLS[:1], delay=0.6)
+    upstream = spec(tmp_path, TOOLS[0], delay=0.6)
     async with gateway_client(filling, [upstream], options=OPTIONS) as (client, gateway):
         await client.list_tools(meta=INTENT)
         await think(tmp_path, 1)
@@ -162,42 +144,21 @@ async def test_the_end_of_a_run_cancels_its_early_calls(filling, tmp_path):
         await client.call_tool("send_mail", {"id": "x"})  # the server answers others meanwhile
 
 
-@pytest.mark.parametrize(
-    ("opener", "prefetch", "is_made"),
-    [("files", None, True), ("other", None, False), ("other", ("open_file",), True)],
-)
-async def test_a_mark_alone_gets_no_value_of_another_server_s_calls(
-    handing_on, tmp_path, opener, prefetch, is_made
-):
-    names = {"files": {"summarize_file": "."}, "other": {"send_mail": "."}}
-    names[opener]["open_file"] = "Opens."
-    specs = [
-        stdio(
-            name,
-            names=offers,
-            read_only=["open_file"],
-            journal=str(tmp_path / "journal"),
-            prefetch=prefetch if name == opener else None,
-        )
-        for name, offers in names.items()
-    ]
-    async with gateway_client(handing_on, specs, options=OPTIONS) as (client, gateway):
-        await until(lambda: all(upstream.is_up for upstream in gateway.upstreams.values()))
+async def test_a_listed_tool_gets_values_of_earlier_calls(handing_on, tmp_path):
+    specs = [spec(tmp_path, "open_file")]
+    async with gateway_client(handing_on, specs, options=OPTIONS) as (client, _):
         await client.list_tools(meta={"dtdr/intent": "look up budget.pdf"})
         await client.call_tool("summarize_file", BUDGET)
-        if is_made:
-            await think(tmp_path, 2)
-        else:
-            await rest()
+        await think(tmp_path, 2)
     # The server's answer names the tool, which nothing but its output holds.
-    assert journal_of(tmp_path / "journal") == ["budget.pdf", "summarize_file"][: 1 + is_made]
+    assert journal_of(tmp_path / "journal") == ["budget.pdf", "summarize_file"]
 
 
 async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learned(tmp_path):
     model = fit("break {}", lambda _: ("fail", None, None))
     learned = tmp_path / "learned.jsonl"
     options = {**OPTIONS, "recorder": Recorder(learned)}
-    specs = [spec(tmp_path, prefetch=("fail",))]
+    specs = [spec(tmp_path, "fail")]
     async with gateway_client(model, specs, options=options) as (client, gateway):
         await client.list_tools(meta={"dtdr/intent": "break budget.pdf"})
         await think(tmp_path, 1)
@@ -208,6 +169,10 @@ async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learne
     assert [call["tool"] for call in record["calls"]] == ["fail"]
 
 
-def test_a_model_without_arguments_is_refused(model, tmp_path):
-    with pytest.raises(InputError, match="fitted without arguments"):
-        Gateway(model, [spec(tmp_path)], few(), prefetch=PrefetchBounds())
+def test_a_model_without_arguments_and_servers_without_a_list_are_refused(model, filling, tmp_path):
+    for retriever, said in (
+        (model, "fitted without arguments"),
+        (filling, "no server lists tools"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Gateway(retriever, [spec(tmp_path)], few(), **OPTIONS)

@@ -104,7 +104,7 @@ async def test_a_list_for_the_whole_run_follows_prompts_and_keeps_what_was_found
         await gateway.take_prompt("please do the file work number 2")
         assert set(await names(client)) == {"open_file", "summarize_file"}
         await client.call_tool("open_file", {})
-        await client.call_tool("search_tools", {"query": "tool_7", "limit": 1})
+        await client.call_tool("search_tools", {"query": "tool_7"})
         (found,) = set(await names(client)) - {"open_file", "summarize_file"}
         await client.call_tool("summarize_file", {})
         assert found in await names(client)

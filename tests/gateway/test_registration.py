@@ -76,4 +76,4 @@ async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(served)
         await until(lambda: Refusing.asked == 2)
         await anyio.sleep(0.1)
         assert Refusing.asked == 2
-        assert len(gateway.catalog.unknown()) == len(STRANGE) + 10
+        assert len(gateway.catalog.unknown()) == len(STRANGE) + 9

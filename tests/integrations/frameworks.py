@@ -120,7 +120,7 @@ def pydantic_ai_model(script):
     return FunctionModel(answer)
 
 
-def pydantic_ai_tools(script, *, defer=False):
+def pydantic_ai_tools(script):
     """Tools of Pydantic AI that note in the script that they were executed."""
     from pydantic_ai import Tool
 
@@ -130,12 +130,12 @@ def pydantic_ai_tools(script, *, defer=False):
             script.executed.append(name)
             return "fine"
 
-        return Tool(use, name=name, defer_loading=defer)
+        return Tool(use, name=name)
 
     return [tool(name) for name in ALL]
 
 
-def run_pydantic_ai(script, mask, turns, *, form="filtered", capabilities=(), defer=False):
+def run_pydantic_ai(script, mask, turns, *, form="filtered", capabilities=()):
     from pydantic_ai import Agent
     from pydantic_ai.capabilities import PrepareTools
 
@@ -144,7 +144,7 @@ def run_pydantic_ai(script, mask, turns, *, form="filtered", capabilities=(), de
     prepared = [PrepareTools(prepare_tools(mask, form))] if mask else []
     agent = Agent(
         pydantic_ai_model(script),
-        tools=pydantic_ai_tools(script, defer=defer),
+        tools=pydantic_ai_tools(script),
         capabilities=[*capabilities, *prepared],
         retries=5,
     )
@@ -223,7 +223,7 @@ def openai_agents_model(script):
     return Scripted()
 
 
-def run_openai_agents(script, mask, turns, *, streamed=False, form="filtered", extra=(), **options):
+def run_openai_agents(script, mask, turns, *, streamed=False, extra=(), **options):
     from agents import Agent, Runner
     from agents.run import RunConfig
 
@@ -231,7 +231,7 @@ def run_openai_agents(script, mask, turns, *, streamed=False, form="filtered", e
 
     model = openai_agents_model(script)
     if mask:
-        model = ToolMaskModel(model, mask, form=form)
+        model = ToolMaskModel(model, mask)
     agent = Agent("tester", model=model, tools=[*openai_agents_tools(script), *extra], **options)
     quiet = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
 

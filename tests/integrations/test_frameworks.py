@@ -84,10 +84,9 @@ def test_the_messages_of_an_agent_are_read_as_its_transcript(way):
     assert outline(outcome.read()) == [(QUERY, STEPS)]
 
 
-@pytest.mark.parametrize("way", ["langchain", "openai-agents"])
-def test_a_hint_keeps_every_tool_and_the_conversation(way):
+def test_a_hint_keeps_every_tool_and_the_conversation():
     script = Script(STEPS)
-    outcome = FRAMEWORKS[way](script, mask(), form="hint")
+    outcome = FRAMEWORKS["langchain"](script, mask(), form="hint")
 
     assert set(script.seen[0]) == {*NAMES, NEW}
     for heard in script.heard:
@@ -96,7 +95,7 @@ def test_a_hint_keeps_every_tool_and_the_conversation(way):
     assert "prefer them" not in str(outcome.messages)
 
 
-@pytest.mark.parametrize("way", ["langchain", "openai-agents", "pydantic-ai"])
+@pytest.mark.parametrize("way", ["langchain", "pydantic-ai"])
 def test_an_unknown_form_is_refused(way):
     with pytest.raises(InputError, match="unknown form 'folded'"):
         FRAMEWORKS[way](Script(), mask(), form="folded")

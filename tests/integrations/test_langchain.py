@@ -76,7 +76,7 @@ def test_messages_with_parts_are_read():
 
 @pytest.mark.parametrize("way", ["langchain", "langchain-async"])
 def test_an_agent_that_searches_is_shown_what_it_found(way):
-    search = ("search_tools", {"query": "the weather of a city", "limit": 1})
+    search = ("search_tools", {"query": "the weather of a city"})
     script = Script([(search,), ("weather",)])
     outcome = FRAMEWORKS[way](script, mask(top_k=1), search=True)
     assert "weather" not in script.seen[0]

@@ -7,7 +7,7 @@ from pydantic_ai.capabilities import ToolSearch
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from dtdr.agents.pydantic_ai import search_tools, transcript
+from dtdr.agents.pydantic_ai import transcript
 from tests.integrations.frameworks import FRAMEWORKS, Script
 from tests.integrations.tools import NEW, QUERY, best, mask, told
 
@@ -23,16 +23,6 @@ def test_deferred_tools_are_loaded_before_the_model_searches_and_others_can_be_f
     assert script.seen[0] == best([]) | {NEW, "search_tools"}
     assert "send_mail" not in best([])
     assert "send_mail" in script.seen[1]
-
-
-def test_the_search_finds_what_the_run_needs_and_what_the_words_mean():
-    script = Script([(SEARCH,), ("read_file",), (SEARCH,)])
-    run(script, None, capabilities=[ToolSearch(strategy=search_tools(mask()))], defer=True)
-
-    assert script.seen[0] == {"search_tools"}
-    assert "send_mail" not in best([])
-    assert script.seen[1] == best([]) | {NEW, "search_tools", "send_mail"}
-    assert script.seen[3] == script.seen[1] | best(["read_file"])
 
 
 def test_a_call_that_has_to_be_made_again_failed():

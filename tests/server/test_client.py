@@ -38,11 +38,9 @@ def test_a_remote_ranking_reads_like_a_local_one(query, client, fitted):
     assert remote.probability("no_such") == 0.0
 
 
-def test_bounds_and_batches_are_passed_on(client):
+def test_bounds_are_passed_on(client):
     assert len(client.rank(QUERY, top_k=2)) == 2
     assert len(client.rank(QUERY, threshold=0.999)) == 1
-    with pytest.raises(InputError, match="2 queries but 1 histories"):
-        client.rank_batch(["a", "b"], [[]])
 
 
 def test_a_session_follows_its_calls_and_is_deleted(client, served):
@@ -150,13 +148,12 @@ def test_a_question_is_asked_again_and_a_change_is_not():
 def test_both_clients_have_the_same_methods_and_answers(served, fitted):
     names = {name for name in dir(dtdr.Client) if not name.startswith("_")}
     assert names == {name for name in dir(dtdr.AsyncClient) if not name.startswith("_")}
-    assert {"rank", "rank_batch", "session", "feedback"} <= names
+    assert {"rank", "session", "feedback"} <= names
 
     async def ask():
         async with dtdr.AsyncClient(served.url, model="mail") as client:
-            ranked, batch = await asyncio.gather(
-                client.rank(QUERY, top_k=3),
-                client.rank_batch([QUERY], [["read_file"]], top_k=3),
+            ranked, after = await asyncio.gather(
+                client.rank(QUERY, top_k=3), client.rank(QUERY, ["read_file"], top_k=3)
             )
             async with client.session(QUERY) as session:
                 await session.call("read_file")
@@ -167,12 +164,12 @@ def test_both_clients_have_the_same_methods_and_answers(served, fitted):
                 assert await session.rank(top_k=3) == step
             with pytest.raises(ServerError, match="does not support updates"):
                 await client.feedback([{"query": "q", "calls": ["weather"]}])
-            return ranked, batch, step
+            return ranked, after, step
 
     with dtdr.Client(served.url, model="mail") as client:
         expected = (
             client.rank(QUERY, top_k=3),
-            client.rank_batch([QUERY], [["read_file"]], top_k=3),
+            client.rank(QUERY, ["read_file"], top_k=3),
             client.rank(QUERY, ["read_file"], top_k=3),
         )
         assert asyncio.run(ask()) == expected

@@ -65,7 +65,7 @@ def replace(path, text):
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("model.safetensors", lambda _: "damaged", "is not a safetensors file"),
+        ("model.safetensors", lambda _: "damaged", "not a safetensors file"),
         (
             "config.json",
             lambda text: json.dumps({**json.loads(text), "format_version": 9}),
@@ -148,11 +148,8 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
 def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, monkeypatch):
     with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
-        monkeypatch.setattr(
-            retriever.ranker,
-            "_probabilities",
-            lambda _, h: np.full((len(h), len(retriever.vocabulary)), np.nan),
-        )
+        nothing = np.full((1, len(retriever.vocabulary)), np.nan)
+        monkeypatch.setattr(retriever.ranker, "score_all", lambda *_: nothing)
         assert "probabilities that are not numbers" in refused(
             served.post("/v1/rank", {"query": "an unusual query"}), 503
         )

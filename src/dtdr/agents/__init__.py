@@ -7,12 +7,11 @@ early; every other module is a framework.
 
 from dtdr.agents.mask import ToolMask, ToolRun
 from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector
-from dtdr.agents.prefetch import Prefetch, PrefetchBounds
+from dtdr.agents.prefetch import Prefetch
 from dtdr.agents.transcript import Transcript, Turn
 
 __all__ = [
     "Prefetch",
-    "PrefetchBounds",
     "ToolMask",
     "ToolPolicy",
     "ToolRun",

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -71,8 +71,7 @@ class Way:
         name: in tables, with the provider if only one offers it.
         sticky: the policy's; None if every tool is shown.
         constant: whether the array of tools stays the same.
-        loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
-            by the result of a loader; empty if they are not.
+        loads: whether definitions are loaded within the conversation, by the result of a loader.
         deferred: whether the agent has to search for each tool before its first call, as in coding
             agents that defer the tools of MCP servers.
     """
@@ -80,7 +79,7 @@ class Way:
     name: str
     sticky: Sticky | None = None
     constant: bool = False
-    loaded: Literal["", "inline", "referred"] = ""
+    loads: bool = False
     deferred: bool = False
 
 
@@ -90,9 +89,8 @@ WAYS = (
     Way("filtered, growing", sticky="grow"),
     Way("filtered, confident", sticky="confidence"),
     Way("allowed_tools OpenAI", sticky="none", constant=True),
-    Way("additional_tools OpenAI", sticky="grow", loaded="inline"),
-    Way("defer_loading Anthropic", sticky="grow", loaded="referred"),
-    Way("deferred, searched", loaded="referred", deferred=True),
+    Way("defer_loading Anthropic", sticky="grow", loads=True),
+    Way("deferred, searched", loads=True, deferred=True),
 )
 
 
@@ -113,8 +111,7 @@ class Sizes(msgspec.Struct, frozen=True):
         check_at_least(0, **msgspec.structs.asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """The cost of one way, as means per run.
 
     ``cold`` starts every run with an empty cache; ``warm`` keeps everything that any run wrote.
@@ -122,48 +119,26 @@ class Cost:
 
     Attributes:
         way: how tools are shown.
-        shown: tools whose definitions the model sees and may call, as a mean over requests.
-        tokens: input tokens.
-        cold_read: of these, read from the cache, cold.
-        warm_read: of these, read from the cache, warm.
+        tools_shown: tools whose definitions the model sees and may call, as a mean over requests.
+        tokens_per_run: input tokens.
+        cold_paid_tokens_per_run: tokens to pay for, cold: one from the cache counts
+            ``CACHED_PRICE``.
+        warm_paid_tokens_per_run: the same, warm.
         recall: share of the acceptable next tools that were shown, as a mean over the steps that
             call one.
         hit: share of those steps at which at least one acceptable tool was shown.
-        searches: calls of tools that were not shown and not searched for before: the round trips of
-            an agent that can search.
+        searches_per_run: calls of tools that were not shown and not searched for before: the round
+            trips of an agent that can search.
     """
 
-    way: Way
-    shown: float
-    tokens: float
-    cold_read: float
-    warm_read: float
+    way: str
+    tools_shown: float
+    tokens_per_run: float
+    cold_paid_tokens_per_run: float
+    warm_paid_tokens_per_run: float
     recall: float
     hit: float
-    searches: float
-
-    @property
-    def cold_paid(self) -> float:
-        """Tokens to pay for, cold: one from the cache counts ``CACHED_PRICE``."""
-        return self.tokens - (1 - CACHED_PRICE) * self.cold_read
-
-    @property
-    def warm_paid(self) -> float:
-        """Tokens to pay for, warm."""
-        return self.tokens - (1 - CACHED_PRICE) * self.warm_read
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        values = {
-            "tools_shown": self.shown,
-            "tokens_per_run": self.tokens,
-            "cold_paid_tokens_per_run": self.cold_paid,
-            "warm_paid_tokens_per_run": self.warm_paid,
-            "recall": self.recall,
-            "hit": self.hit,
-            "searches_per_run": self.searches,
-        }
-        return {"way": self.way.name, **{key: round(item, 4) for key, item in values.items()}}
+    searches_per_run: float
 
 
 def advise(
@@ -279,7 +254,7 @@ class _Counter:
                 shown = frozenset(selection.shown)
                 known = [name for name in selection.shown if selection.reasons[name] != "unknown"]
                 new = [name for name in known if name not in loaded]
-                if self._way.loaded and new:
+                if self._way.loads and new:
                     loaded.update(new)
                     conversation.append(self._load(new))
             send(shown, ranking)
@@ -303,24 +278,23 @@ class _Counter:
     def cost(self) -> Cost:
         """The means."""
         sums, runs, recalls = self._sums, self._sums["runs"], self._recalls or [1.0]
+        free = 1 - CACHED_PRICE
         return Cost(
-            self._way,
-            shown=sums["shown"] / sums["requests"],
-            tokens=sums["tokens"] / runs,
-            cold_read=sums["cold_read"] / runs,
-            warm_read=sums["warm_read"] / runs,
+            self._way.name,
+            tools_shown=sums["shown"] / sums["requests"],
+            tokens_per_run=sums["tokens"] / runs,
+            cold_paid_tokens_per_run=(sums["tokens"] - free * sums["cold_read"]) / runs,
+            warm_paid_tokens_per_run=(sums["tokens"] - free * sums["warm_read"]) / runs,
             recall=math.fsum(recalls) / len(recalls),
             hit=sum(map(bool, recalls)) / len(recalls),
-            searches=sums["searches"] / runs,
+            searches_per_run=sums["searches"] / runs,
         )
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:
         """The tools and the system prompt."""
-        if self._way.loaded:
+        if self._way.loads:
             known = frozenset(ranking.tools)
-            tools = [name for name in self._names if name not in known]
-            if self._way.loaded == "referred":
-                tools.insert(0, LOADER)
+            tools = [LOADER, *(name for name in self._names if name not in known)]
         elif self._way.constant:
             tools = list(self._names)
         else:
@@ -331,8 +305,7 @@ class _Counter:
         return [*segments, Segment("system", self._sizes.system_tokens, mark=True)]
 
     def _load(self, names: Sequence[str]) -> Segment:
-        tokens = count_tokens(load(names, 1)) if self._way.loaded == "referred" else 0
-        tokens += sum(self._costs[name] for name in names)
+        tokens = count_tokens(load(names, 1)) + sum(self._costs[name] for name in names)
         return Segment(("load", *names), tokens, mark=True)
 
 

@@ -9,7 +9,7 @@ ones after the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from dtdr.agents import search
@@ -17,12 +17,14 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import (
     Provider,
+    Toolbox,
     as_json,
     check_list,
-    find_loadable,
     hint_text,
-    insert_loads,
+    transcript_of,
 )
+from dtdr.agents.search import searched_tools
+from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError
 from dtdr.rankers.selection import AnthropicForm
 
@@ -43,7 +45,6 @@ class _Anthropic(Provider):
     """Requests of the messages API."""
 
     forms = ("deferred", *(form for form in get_args(Form) if form != "deferred"))
-    loading_form = "deferred"
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a user's tool; None for tools that Anthropic defines."""
@@ -61,29 +62,34 @@ class _Anthropic(Provider):
 
     def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
         """See ``Provider``."""
+        if form == "deferred":
+            raise InputError("the form 'deferred' needs the earlier steps too; use mask_request")
         if form == "filtered":
             return {"tools": self.filter_tools(body["tools"], selection, keep=_forced_names(body))}
         return {"messages": with_hint(self.messages(body), selection)}
 
-    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
+    def mask_request(
+        self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None
+    ) -> dict[str, Any]:
         """See ``Provider``.
 
-        The tools are the same for every step of every run: those that the retriever knows have
-        ``defer_loading``, and results of ``load_tools`` refer to them. A cache breakpoint of a
-        deferred tool moves to the nearest tool before it that is not deferred.
+        With ``deferred``, the tools are the same for every step of every run: those that the
+        retriever knows have ``defer_loading``, and results of ``load_tools`` refer to them. A cache
+        breakpoint of a deferred tool moves to the nearest tool before it that is not deferred.
         """
-        messages, tools = self.messages(body), self.toolbox(body["tools"])
-        if LOADER in (names := tools.names):
+        if form not in (None, "deferred"):
+            return super().mask_request(body, mask, form)
+        messages = self.messages(body)
+        if not body.get("tools"):
+            return dict(body)
+        tools = self.toolbox(body["tools"])
+        if LOADER in tools.names:
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
-        waiting = find_loadable(mask, names)
-        answers = [
-            position
-            for position, message in enumerate(messages)
-            if _field(message, "role") == "assistant"
-        ]
-        also = _forced_names(body)
+        known = frozenset(mask.retriever.vocabulary).intersection(tools.names)
+        waiting = known.difference(mask.policy.always_include)
         return {
-            "messages": insert_loads(messages, answers, tools, mask, load, also=also),
+            **body,
+            "messages": _insert_loads(messages, tools, waiting, mask, _forced_names(body)),
             "tools": self.replace_tools(
                 [LOADER_TOOL, *tools.tools],
                 lambda name: name in waiting,
@@ -161,6 +167,52 @@ def answer_searches(
             answer |= {"content": str(error), "is_error": True}
         answers.append(answer)
     return answers
+
+
+def _insert_loads(
+    messages: Sequence[Any],
+    tools: Toolbox[Any],
+    waiting: Collection[str],
+    mask: ToolMask,
+    forced: Collection[str],
+) -> list[Any]:
+    """The conversation with tools loaded before every answer for which some became needed.
+
+    The result is derived from the conversation, and is the same each time, so that the cached start
+    of the prompt stays the same. What is loaded stays loaded, and a tool that was called without
+    having been loaded is loaded after that call.
+
+    Args:
+        messages: the conversation, without anything loaded.
+        tools: all tools of the request.
+        waiting: names of the tools that are deferred.
+        mask: retriever and policy.
+        forced: names to load for the next answer, whatever their rank.
+    """
+    roles = [_field(message, "role") for message in messages]
+    points = [place for place, role in enumerate(roles) if role == "assistant"]
+    points.append(len(messages))
+    transcripts: list[Transcript] = []
+
+    def read() -> list[Transcript]:
+        transcripts.extend(transcript_of(messages[:position]) for position in points)
+        return transcripts
+
+    selections = mask.select_each(tools.names, read, len(points), costs=tools.costs(mask))
+    changed: list[Any] = []
+    loaded: set[str] = set()
+    count = start = 0
+    for place, (position, selection) in enumerate(zip(points, selections, strict=True)):
+        changed += messages[start:position]
+        start = position
+        # What a search returned, its result has loaded.
+        loaded.update(*(searched_tools(each) for each in transcripts[place : place + 1]))
+        wanted = {*selection.shown, *(forced if position == len(messages) else ())}
+        if new := [name for name in tools.names if name in wanted.intersection(waiting) - loaded]:
+            changed += load(new, count)
+            loaded.update(new)
+            count += 1
+    return changed
 
 
 def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.agents import openai
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import Toolbox, hint_text
-from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
-from dtdr.agents.transcript import Transcript, read_items
+from dtdr.agents.requests import Toolbox, hint_text, transcript_of
+from dtdr.agents.search import DESCRIPTION, SEARCH_TOOL, write_answer
+from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError, MissingExtraError, check_choice
 
 try:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
     from langchain_core.messages import BaseMessage, ToolCall
     from langgraph.types import Command
-
-    from dtdr.logs.messages import Item
 
 Form = Literal["filtered", "allowed-tools", "hint"]
 
@@ -117,18 +115,17 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
 
 def _search_tool(mask: ToolMask) -> BaseTool:
     @tool(SEARCH_TOOL, description=DESCRIPTION)
-    def search_tools(query: str, runtime: ToolRuntime, limit: int = LIMIT) -> str:
+    def search_tools(query: str, runtime: ToolRuntime) -> str:
         available, messages = runtime.tools, runtime.state["messages"]
-        asked = {"query": query, "limit": limit}
         try:
-            chosen = _toolbox(available).search(mask, asked, lambda: transcript(messages))
+            found = _toolbox(available).search(mask, {"query": query}, lambda: transcript(messages))
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
             {"name": item.name, "description": item.description, "parameters": item.args}
-            for item in chosen
+            for item in found
         ]
-        answer = write_answer(described, limit, len(available))
+        answer = write_answer(described, len(available))
         return json.dumps(answer, ensure_ascii=False, default=str)
 
     return search_tools
@@ -193,24 +190,7 @@ def _toolbox(tools: Sequence[Any]) -> Toolbox[Any]:
 
 def transcript(messages: Iterable[BaseMessage]) -> Transcript:
     """The turns of a conversation in LangChain's messages."""
-    return read_items(map(_items, messages))
-
-
-def _items(message: BaseMessage) -> Iterator[Item]:
-    from dtdr.logs.log_format import AssistantMessage, UserMessage
-    from dtdr.logs.messages import ToolCallRequest, ToolResult, output_of, text_of
-
-    text = text_of(message.content)
-    if message.type == "human" and text.strip():
-        yield UserMessage(text)
-    elif isinstance(message, AIMessage):
-        if text.strip():
-            yield AssistantMessage(text)
-        for call in _calls_of(message):
-            yield ToolCallRequest(call["id"] or "", call["name"], call["args"])
-    elif isinstance(message, ToolMessage):
-        output, has_failed = output_of(message.content), message.status == "error"
-        yield ToolResult(message.tool_call_id, output, message.name or "", has_failed)
+    return transcript_of(messages)
 
 
 def _calls_of(message: BaseMessage) -> Sequence[ToolCall]:

@@ -11,6 +11,9 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox, as_json
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import MissingExtraError
+from dtdr.logs.injected import remove_blocks
+from dtdr.logs.log_format import AssistantMessage, UserMessage
+from dtdr.logs.messages import Item, ToolCallRequest, ToolResult
 
 try:
     from llama_index.core.agent.workflow import AgentOutput, FunctionAgent
@@ -25,8 +28,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext
-
-    from dtdr.logs.messages import Item, ToolCallRequest
 
 
 class ToolMaskAgent(FunctionAgent):
@@ -74,9 +75,6 @@ def transcript(messages: Iterable[ChatMessage]) -> Transcript:
 
 
 def _items(message: ChatMessage) -> Iterator[Item]:
-    from dtdr.logs.log_format import AssistantMessage, UserMessage
-    from dtdr.logs.messages import ToolResult
-
     text = message.content or ""
     if message.role == "user" and text.strip():
         yield UserMessage(text)
@@ -92,8 +90,6 @@ def _items(message: ChatMessage) -> Iterator[Item]:
 
 def _calls(message: ChatMessage) -> Iterator[ToolCallRequest]:
     """The calls in a message; older models put them into the keywords."""
-    from dtdr.logs.messages import ToolCallRequest
-
     has_blocks = False
     for block in message.blocks:
         if getattr(block, "block_type", "") == "tool_call":
@@ -113,7 +109,8 @@ def _with_query(conversation: Transcript, message: str | None) -> Transcript:
     """The transcript with the user's own words: an agent with a state adds it to them."""
     if not message or not conversation.turns:
         return conversation
-    return Transcript((*conversation.turns[:-1], replace(conversation.turns[-1], query=message)))
+    last = replace(conversation.turns[-1], query=remove_blocks(message))
+    return Transcript((*conversation.turns[:-1], last))
 
 
 def _name(tool: AsyncBaseTool) -> str:

@@ -38,8 +38,6 @@ class ToolMask:
     Args:
         retriever: a fitted one, or the folder of a model.
         policy: what is shown.
-        leave_out: tags of blocks that programs put into users' messages, such as
-            ``<system-reminder>``, to leave out; None for those of ``dtdr import``.
 
     Raises:
         InputError: the retriever cannot serve the policy.
@@ -50,8 +48,6 @@ class ToolMask:
         self,
         retriever: Model | str | Path,
         policy: ToolPolicy | None = None,
-        *,
-        leave_out: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(retriever, Model):
             from dtdr.api import load
@@ -60,9 +56,6 @@ class ToolMask:
         self.retriever = retriever
         self.policy = policy or ToolPolicy()
         self.policy.check(retriever.calibration_)
-        from dtdr.logs.injected import INJECTED_TAGS
-
-        self.leave_out = INJECTED_TAGS if leave_out is None else tuple(leave_out)
 
     def select(
         self,
@@ -168,7 +161,7 @@ class ToolMask:
 
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: calls by name if it reads no outputs."""
-        transcript = transcript.without(SEARCH_CALLS).without_blocks(self.leave_out)
+        transcript = transcript.without(SEARCH_CALLS)
         return transcript if self.retriever.uses_calls else transcript.by_name()
 
     def run(self, query: str, *, before: Sequence[BeforeLike] = ()) -> ToolRun:

@@ -3,9 +3,8 @@
 Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
 
 ``allowed-tools`` keeps ``tools`` constant, and with it the prompt cache; ``filtered`` works with
-every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant and
-short, and adds tools within the conversation; ``hint`` keeps all tools and names the preferred ones
-after the conversation.
+every compatible server; ``hint`` keeps all tools and names the preferred ones after the
+conversation.
 """
 
 from __future__ import annotations
@@ -17,14 +16,7 @@ from typing import Any, Literal, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import (
-    Provider,
-    as_json,
-    check_list,
-    find_loadable,
-    hint_text,
-    insert_loads,
-)
+from dtdr.agents.requests import Provider, as_json, check_list, hint_text
 from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
@@ -36,7 +28,6 @@ class _OpenAI(Provider):
     """Requests of both of OpenAI's APIs: with ``messages`` or with ``input``."""
 
     forms = ("allowed-tools", *(form for form in get_args(Form) if form != "allowed-tools"))
-    loading_form = "additional-tools"
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a function or custom tool; None for built-in tools, MCP servers, …."""
@@ -66,36 +57,9 @@ class _OpenAI(Provider):
             api: Api = "chat" if _key(body) == "messages" else "responses"
             decided = allowed_tools(tools, selection, api=api, choice=choice)
             return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
-        return {_key(body): with_hint(self.messages(body), selection)}
-
-    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
-        """See ``Provider``.
-
-        Tools that the retriever does not know, that are always included or that have no name stay
-        in ``tools``.
-        """
-        if _key(body) == "messages":
-            raise InputError(
-                "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
-            )
-        items, tools = self.messages(body), self.toolbox(body["tools"])
-        waiting, by_name = find_loadable(mask, tools.names), tools.by_name
-        answers = [
-            position
-            for position in range(len(items))
-            if _is_answer(items[position])
-            and (position == 0 or not _is_answer(items[position - 1]))
-        ]
-
-        def add(names: Sequence[str], count: int) -> list[dict[str, Any]]:
-            added = [by_name[name] for name in names]
-            return [{"type": "additional_tools", "role": "developer", "tools": added}]
-
-        also = _forced_names(body.get("tool_choice"))
-        return {
-            "input": insert_loads(items, answers, tools, mask, add, also=also),
-            "tools": [tool for tool in tools.tools if tool_name(tool) not in waiting],
-        }
+        # Last, so that the conversation's start stays cached.
+        hints = [{"role": "system", "content": text}] if (text := hint_text(selection)) else []
+        return {_key(body): [*self.messages(body), *hints]}
 
 
 _OPENAI = _OpenAI()
@@ -119,8 +83,7 @@ def allowed_tools(
         selection: what the step shows.
         api: which API, since they write this differently.
         choice: the request's ``tool_choice``. ``required`` becomes the mode; ``none``, a single
-            forced tool and a list without any shown tool stay as they are; another list is cut
-            down to the shown tools.
+            forced tool and a list of the request's own stay as they are.
 
     Returns:
         ``{"type": "allowed_tools", …}``; the request's choice if nothing is hidden.
@@ -129,25 +92,12 @@ def allowed_tools(
         InputError: two tools share a name.
     """
     shown = [_reference(tool, api) for tool in filter_tools(tools, selection)]
-    hidden = len(shown) < len(tools)
-    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        mode, listed = _read_allowed(choice)
-        allowed = [tool for tool in listed if selection.shows(tool_name(tool))]
-        return _choice(allowed, mode, api) if allowed and hidden else choice
-    if not hidden or choice not in (None, "auto", "required"):
+    if len(shown) == len(tools) or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
-    return _choice(shown, choice or "auto", api)
-
-
-def with_hint(messages: Sequence[Any] | str, selection: ToolSelection) -> list[Any]:
-    """The conversation with the soft mask as its last message, so that its start stays cached.
-
-    Send it, do not keep it: the next step has its own. Works for both APIs.
-    """
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
-    text = hint_text(selection)
-    return [*messages, *([{"role": "system", "content": text}] if text else [])]
+    allowed = {"mode": choice or "auto", "tools": shown}
+    if api == "chat":
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return {"type": "allowed_tools", **allowed}
 
 
 def search_tool(api: Api = "chat") -> dict[str, Any]:
@@ -210,7 +160,7 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
     except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
     described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
-    answer = search.write_answer(described, len(chosen), len(chosen))
+    answer = search.write_answer(described, len(chosen))
     return chosen, json.dumps(answer, ensure_ascii=False)
 
 
@@ -235,36 +185,10 @@ def _reference(tool: object, api: Api) -> dict[str, Any]:
     return {"type": kind, **{key: text for key, text in labels.items() if isinstance(text, str)}}
 
 
-def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
-    allowed = {"mode": mode, "tools": tools}
-    if api == "chat":
-        return {"type": "allowed_tools", "allowed_tools": allowed}
-    return {"type": "allowed_tools", **allowed}
-
-
 def _forced_names(choice: Any) -> frozenset[str]:
     """The tools that a request's ``tool_choice`` names: without them the API refuses it."""
     if not isinstance(choice, Mapping):
         return frozenset()
-    is_list = choice.get("type") == "allowed_tools"
-    named = _read_allowed(choice)[1] if is_list else (choice,)
-    return frozenset(filter(None, map(tool_name, named)))
-
-
-def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """The mode and the tools of an ``allowed_tools`` choice of either API."""
     inner = choice.get("allowed_tools", choice)
-    if not isinstance(inner, Mapping):
-        return "auto", []
-    tools = inner.get("tools")
-    return str(inner.get("mode", "auto")), tools if isinstance(tools, list) else []
-
-
-def _is_answer(item: object) -> bool:
-    """Whether the model wrote an item: a message, reasoning, or a call."""
-    record = as_json(item)
-    if not isinstance(record, Mapping):
-        return False
-    if "role" in record:
-        return bool(record["role"] == "assistant")
-    return not str(record.get("type", "")).endswith("_output")
+    listed = inner.get("tools") if isinstance(inner, Mapping) else None
+    return frozenset(filter(None, map(tool_name, listed if isinstance(listed, list) else [choice])))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from dtdr.agents.mask import ToolMask
-from dtdr.agents.openai import with_hint
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, transcript_of
 from dtdr.agents.transcript import Transcript
-from dtdr.errors import MissingExtraError, check_choice
+from dtdr.errors import MissingExtraError
 
 try:
     from agents import FunctionTool, Model
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from agents.items import TResponseInputItem, TResponseStreamEvent
     from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
-Form = Literal["filtered", "hint"]
-
 
 class ToolMaskModel(Model):
     """Shows any model of the SDK only the tools for its next step.
@@ -38,22 +35,18 @@ class ToolMaskModel(Model):
     Args:
         model: the model to show tools to, or its name.
         mask: retriever and policy.
-        form: ``filtered`` leaves tools out; ``hint`` keeps all, and with them the prompt cache, and
-            names the preferred ones in a last message of this call.
 
     Raises:
-        InputError: an unknown form; at a model call, two tools that share a name.
+        InputError: at a model call, two tools share a name.
     """
 
-    def __init__(self, model: Model | str, mask: ToolMask, *, form: Form = "filtered") -> None:
-        check_choice("form", form, get_args(Form))
+    def __init__(self, model: Model | str, mask: ToolMask) -> None:
         if isinstance(model, str):
             from agents import MultiProvider
 
             model = MultiProvider().get_model(model)
         self.model = model
         self.mask = mask
-        self.form = form
 
     async def get_response(
         self,
@@ -65,9 +58,9 @@ class ToolMaskModel(Model):
         **keywords: Any,
     ) -> ModelResponse:
         """Ask the model, with the tools of the next step."""
-        items, shown = await asyncio.to_thread(self._mask_request, input, tools, model_settings)
+        shown = await asyncio.to_thread(self._shown, tools, input, model_settings)
         return await self.model.get_response(
-            system_instructions, items, model_settings, shown, *arguments, **keywords
+            system_instructions, input, model_settings, shown, *arguments, **keywords
         )
 
     async def stream_response(
@@ -80,9 +73,9 @@ class ToolMaskModel(Model):
         **keywords: Any,
     ) -> AsyncIterator[TResponseStreamEvent]:
         """Ask the model for a stream, with the tools of the next step."""
-        items, shown = await asyncio.to_thread(self._mask_request, input, tools, model_settings)
+        shown = await asyncio.to_thread(self._shown, tools, input, model_settings)
         async for event in self.model.stream_response(
-            system_instructions, items, model_settings, shown, *arguments, **keywords
+            system_instructions, input, model_settings, shown, *arguments, **keywords
         ):
             yield event
 
@@ -105,20 +98,17 @@ class ToolMaskModel(Model):
         """
         return Toolbox(tools, tool_name, _definition).select(self.mask, lambda: transcript(items))
 
-    def _mask_request(
-        self, items: str | list[TResponseInputItem], tools: list[Tool], settings: ModelSettings
-    ) -> tuple[str | list[TResponseInputItem], list[Tool]]:
+    def _shown(
+        self, tools: list[Tool], items: str | list[TResponseInputItem], settings: ModelSettings
+    ) -> list[Tool]:
         if not tools:
-            return items, tools
-        selection = self.select(tools, items)
-        if self.form == "filtered":
-            forced = settings.tool_choice
-            return items, [
-                tool
-                for tool in tools
-                if selection.shows(name := tool_name(tool)) or (name and name == forced)
-            ]
-        return with_hint(items, selection), tools
+            return tools
+        selection, forced = self.select(tools, items), settings.tool_choice
+        return [
+            tool
+            for tool in tools
+            if selection.shows(name := tool_name(tool)) or (name and name == forced)
+        ]
 
 
 def tool_name(tool: Tool) -> str | None:

@@ -66,25 +66,16 @@ class ToolPolicy(Selection):
         if not 0 <= self.tolerance <= 1:
             raise InputError(f"tolerance is {self.tolerance}; it must be in [0, 1]")
 
-    def choose_ranked(
+    def _choose_ranked(
         self,
         ranking: Ranking,
         names: Collection[str],
-        *,
-        costs: Mapping[str, int] | None = None,
-        shown: Collection[str] = (),
+        costs: Mapping[str, int] | None,
+        shown: Collection[str],
     ) -> tuple[str, ...]:
         """The tools that the ranking alone would show, best first; at least one if it knows any.
 
-        Args:
-            ranking: every tool that the retriever knows.
-            names: the tools that are available.
-            costs: tokens of each tool's definition; needed for ``token_budget``.
-            shown: the tools that are shown in any case; they count against the budget first.
-
-        Raises:
-            InputError: the retriever is not calibrated for ``coverage``, or ``token_budget`` is
-                set without costs.
+        The tools that are ``shown`` in any case count against the token budget first.
         """
         tokens, spent = None, 0
         vocabulary = ranking.vocabulary
@@ -197,7 +188,7 @@ class ToolSelector:
         if ranking.is_none_of_these and not called and not SEARCH_CALLS.isdisjoint(available):
             ranked: tuple[str, ...] = ()
         else:
-            ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
+            ranked = self.policy._choose_ranked(ranking, available, costs, fixed)
         kept = self._stick(ranked, available, probability)
         shown: dict[str, Reason] = {**dict.fromkeys(available.intersection(kept), "kept"), **fixed}
         shown.update(dict.fromkeys(kept.intersection(ranked), "ranked"))

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
@@ -17,40 +17,27 @@ from typing import Any, NamedTuple, Self
 
 from dtdr.data.calls import END, ToolCall, is_reference
 from dtdr.data.outputs import resolve_pointer
-from dtdr.errors import InputError, check_at_least
+from dtdr.errors import InputError
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.session import Session
 
 logger = logging.getLogger("dtdr.agents")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchBounds:
-    """How much is done early.
+MIN_PROBABILITY = 0.8
+"""Default probability of a call, its tool and all its arguments, from which it is made early."""
 
-    Attributes:
-        min_probability: of a call (its tool and all its arguments), to be made early.
-        budget: dropped early calls after which a run makes no more.
-        concurrency: early calls in progress at a time.
-        max_age: seconds after which a result is no longer used.
+CONCURRENCY = 2
+"""Early calls of a run in progress at a time."""
 
-    Raises:
-        InputError: a number is out of range.
-    """
+BUDGET = 20
+"""Dropped early calls after which a run makes no more."""
 
-    min_probability: float = 0.8
-    budget: int = 20
-    concurrency: int = 2
-    max_age: float = 60.0
+MAX_AGE = 60.0
+"""Seconds after which a result is no longer used."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.min_probability <= 1:
-            raise InputError(
-                f"min_probability is {self.min_probability}; it must be above 0 and at most 1"
-            )
-        check_at_least(1, budget=self.budget, concurrency=self.concurrency)
-        if not self.max_age > 0:
-            raise InputError(f"max_age is {self.max_age}; it must be above 0")
+CANDIDATES = 2 * CONCURRENCY
+"""How many predictions ``EarlyCalls.prepare`` can use."""
 
 
 @dataclass(slots=True)
@@ -61,25 +48,17 @@ class PrefetchCounts:
         started: calls made early.
         hits: of them, those that were used.
         wasted: of them, those that were dropped; the others are in progress.
-        milliseconds_saved: how long the hits had run before the LLM asked for them.
     """
 
     started: int = 0
     hits: int = 0
     wasted: int = 0
-    milliseconds_saved: float = 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.hits} of {self.started} early calls were used and {self.wasted} thrown away; "
-            f"{self.milliseconds_saved:.0f} ms saved"
-        )
 
 
 class _EarlyCall(NamedTuple):
     key: str
     tool: str
-    task: asyncio.Task[tuple[Any, float]]
+    task: asyncio.Task[Any]
     started: float
 
 
@@ -94,28 +73,30 @@ class EarlyCalls:
     Args:
         execute: makes a call.
         allows: whether calling a tool changes nothing.
-        bounds: how much is done.
+        min_probability: of a call that is made early, in (0, 1].
         counts: where to count; several runs may share it.
+
+    Raises:
+        InputError: the probability is out of range.
     """
 
     def __init__(
         self,
-        execute: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+        execute: Callable[[str, Mapping[str, Any]], Coroutine[Any, Any, Any]],
         allows: Callable[[str], bool],
-        bounds: PrefetchBounds | None = None,
+        min_probability: float = MIN_PROBABILITY,
         counts: PrefetchCounts | None = None,
     ) -> None:
-        self.bounds = bounds or PrefetchBounds()
+        if not 0 < min_probability <= 1:
+            raise InputError(
+                f"min_probability is {min_probability}; it must be above 0 and at most 1"
+            )
         self.counts = counts or PrefetchCounts()
+        self._min_probability = min_probability
         self._execute = execute
         self._allows = allows
         self._calls: dict[str, _EarlyCall] = {}
         self._dropped: set[str] = set()
-
-    @property
-    def candidates(self) -> int:
-        """How many predictions ``prepare`` can use."""
-        return 2 * self.bounds.concurrency
 
     def prepare(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> None:
         """Make the probable calls, and drop those that are no longer predicted.
@@ -130,7 +111,7 @@ class EarlyCalls:
             if (
                 call.tool != END
                 and not call.unknown
-                and call.probability >= self.bounds.min_probability
+                and call.probability >= self._min_probability
                 and self._allows(call.tool)
                 and (arguments := _resolve(call.arguments, outputs)) is not None
             ):
@@ -138,11 +119,11 @@ class EarlyCalls:
         for key in self._calls.keys() - wanted.keys():
             self._drop(self._calls[key])
         for key, (tool, arguments) in wanted.items():
-            is_full = len(self._calls) >= self.bounds.concurrency
-            if is_full or len(self._dropped) + len(self._calls) >= self.bounds.budget:
+            is_full = len(self._calls) >= CONCURRENCY
+            if is_full or len(self._dropped) + len(self._calls) >= BUDGET:
                 break
             if key not in self._calls and key not in self._dropped:
-                task = asyncio.get_running_loop().create_task(self._run(tool, arguments))
+                task = asyncio.get_running_loop().create_task(self._execute(tool, arguments))
                 # So that an error in a call that is never used leaves no warning.
                 task.add_done_callback(lambda task: task.cancelled() or task.exception())
                 self._calls[key] = _EarlyCall(key, tool, task, time.monotonic())
@@ -158,12 +139,11 @@ class EarlyCalls:
         call = self._calls.pop(_key(tool, arguments), None)
         if call is None:
             return False, None
-        asked = time.monotonic()
-        if call.task.done() and asked - call.started > self.bounds.max_age:
+        if call.task.done() and time.monotonic() - call.started > MAX_AGE:
             self._drop(call)
             return False, None
         try:
-            output, ended = await call.task
+            output = await call.task
         except Exception as error:  # noqa: BLE001  # the caller makes the call again
             logger.info("the early call of %r failed and is made again: %s", tool, error)
             self._drop(call)
@@ -172,7 +152,6 @@ class EarlyCalls:
             self._drop(call)
             raise
         self.counts.hits += 1
-        self.counts.milliseconds_saved += 1000 * (min(ended, asked) - call.started)
         return True, output
 
     def discard(self, are_stale: Callable[[str], bool] = lambda tool: True) -> None:
@@ -180,9 +159,6 @@ class EarlyCalls:
         for call in tuple(self._calls.values()):
             if are_stale(call.tool):
                 self._drop(call)
-
-    async def _run(self, tool: str, arguments: Mapping[str, Any]) -> tuple[Any, float]:
-        return await self._execute(tool, arguments), time.monotonic()
 
     def _drop(self, call: _EarlyCall) -> None:
         self._calls.pop(call.key, None)
@@ -252,10 +228,10 @@ class Prefetch:
         execute: makes a call, in a thread if early, else in the caller's thread.
         tools: names of those that are safe to call early, since a call changes nothing. No other
             is ever called early.
-        bounds: how much is done early.
+        min_probability: of a call, its arguments included, that is made early; in (0, 1].
 
     Raises:
-        InputError: ``tools`` is a text.
+        InputError: ``tools`` is a text, or the probability is out of range.
     """
 
     def __init__(
@@ -263,13 +239,14 @@ class Prefetch:
         session: Session,
         execute: Execute,
         tools: Collection[str],
-        bounds: PrefetchBounds | None = None,
+        min_probability: float = MIN_PROBABILITY,
     ) -> None:
         if isinstance(tools, str):
             raise InputError(f"the tools that are safe must be a list, not {tools!r}")
         self.session = session
         self._execute = execute
-        self._early = EarlyCalls(self._call_early, frozenset(tools).__contains__, bounds)
+        is_safe = frozenset(tools).__contains__
+        self._early = EarlyCalls(self._call_early, is_safe, min_probability)
         self.counts = self._early.counts
         self._predicting: Future[None] | None = None
         self._loop = asyncio.new_event_loop()
@@ -327,7 +304,7 @@ class Prefetch:
 
     async def _predict(self) -> None:
         try:
-            calls = await asyncio.to_thread(self.session.next_calls, self._early.candidates)
+            calls = await asyncio.to_thread(self.session.next_calls, CANDIDATES)
             self._early.prepare(calls, self.session.run.calls)
         except Exception as error:  # noqa: BLE001  # an agent must never be stopped by this
             logger.warning("nothing is called early: %s: %s", type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""Pydantic AI: tools prepared for each step, and a search for tools that knows the run."""
+"""Pydantic AI: tools prepared for each step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import MissingExtraError, check_choice
+from dtdr.logs.log_format import AssistantMessage, UserMessage
+from dtdr.logs.messages import Item, ToolCallRequest, ToolResult
 
 try:
     from pydantic_ai import RunContext, ToolDefinition
@@ -25,14 +27,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("the Pydantic AI integration", "pydantic-ai", "pydantic-ai") from error
 
-if TYPE_CHECKING:
-    from dtdr.logs.messages import Item
-
 Form = Literal["filtered", "deferred"]
 Prepare = Callable[[RunContext[Any], list[ToolDefinition]], Awaitable[list[ToolDefinition]]]
-Search = Callable[
-    [RunContext[Any], Sequence[str], Sequence[ToolDefinition]], Awaitable[Sequence[str]]
-]
 
 
 def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
@@ -51,7 +47,7 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     async def prepare(
         context: RunContext[Any], definitions: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        tools = _toolbox(definitions)
+        tools = Toolbox(definitions, lambda tool: tool.name, _definition)
         selection = await asyncio.to_thread(tools.select, mask, lambda: _conversation(context))
         if form == "filtered":
             return [tool for tool in definitions if selection.shows(tool.name)]
@@ -60,26 +56,12 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     return prepare
 
 
-def search_tools(mask: ToolMask) -> Search:
-    """A strategy for ``ToolSearch``: the shown tools, then those that match the search."""
-
-    async def search(
-        context: RunContext[Any], queries: Sequence[str], definitions: Sequence[ToolDefinition]
-    ) -> Sequence[str]:
-        return await asyncio.to_thread(_search, mask, context, queries, definitions)
-
-    return search
-
-
 def transcript(messages: Iterable[ModelMessage]) -> Transcript:
     """The turns of a conversation in Pydantic AI's messages."""
     return read_items(itertools.chain(*map(_items, message.parts)) for message in messages)
 
 
 def _items(part: Any) -> Iterator[Item]:
-    from dtdr.logs.log_format import AssistantMessage, UserMessage
-    from dtdr.logs.messages import ToolCallRequest, ToolResult
-
     if isinstance(part, UserPromptPart):
         if (text := _text(part.content)).strip():
             yield UserMessage(text)
@@ -95,25 +77,9 @@ def _items(part: Any) -> Iterator[Item]:
         yield ToolResult(part.tool_call_id, part.model_response(), part.tool_name, failed=True)
 
 
-def _search(
-    mask: ToolMask,
-    context: RunContext[Any],
-    queries: Sequence[str],
-    definitions: Sequence[ToolDefinition],
-) -> tuple[str, ...]:
-    tools, read = _toolbox(definitions), lambda: _conversation(context)
-    selection, text = tools.select(mask, read), "\n".join(queries)
-    matches = tools.search(mask, {"query": text}, read) if text.strip() else []
-    names = (tool.name for tool in matches)
-    return tuple(dict.fromkeys((*selection.weights, *selection.shown, *names)))
-
-
-def _toolbox(definitions: Sequence[ToolDefinition]) -> Toolbox[ToolDefinition]:
-    def definition(tool: ToolDefinition) -> dict[str, Any]:
-        schema = tool.parameters_json_schema
-        return {"name": tool.name, "description": tool.description, "parameters": schema}
-
-    return Toolbox(definitions, lambda tool: tool.name, definition)
+def _definition(tool: ToolDefinition) -> dict[str, Any]:
+    schema = tool.parameters_json_schema
+    return {"name": tool.name, "description": tool.description, "parameters": schema}
 
 
 def _conversation(context: RunContext[Any]) -> Transcript:

@@ -1,4 +1,4 @@
-"""What the requests of all providers share: tools, conversations, hints, loading tools later."""
+"""What the requests of all providers share: tools, conversations, hints."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection, unique_names
-from dtdr.agents.search import SEARCH_CALLS, described_tool, read_search, searched_tools
+from dtdr.agents.search import SEARCH_CALLS, described_tool, read_search
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.data.json_codec import quote_json
 from dtdr.errors import InputError, check_choice
+from dtdr.logs.openai_responses import response_items
 from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
@@ -67,14 +68,14 @@ class Toolbox(Generic[Tool]):
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]
     ) -> list[Tool]:
         """The tools that match a model's search, best first; see ``read_search``."""
-        text, limit = read_search(as_json(arguments))
+        text = read_search(as_json(arguments))
         by_name = self.by_name
         described = [
             described_tool(name, self.definition_of(by_name[name]))
             for name in self.names
             if name not in SEARCH_CALLS
         ]
-        return [by_name[name] for name in mask.search(text, described, read, limit)]
+        return [by_name[name] for name in mask.search(text, described, read)]
 
 
 def transcript_of(messages: Iterable[object]) -> Transcript:
@@ -83,8 +84,6 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     Messages of OpenAI, Anthropic, LangChain and others, and items of the responses API, as JSON or
     as objects of their packages.
     """
-    from dtdr.logs.openai_responses import response_items
-
     return read_items(response_items(_read_message(item)) for item in messages)
 
 
@@ -103,11 +102,9 @@ class Provider(ABC):
 
     Attributes:
         forms: what ``mask_request`` can write, the default first.
-        loading_form: the form that loads tools and reads the conversation's earlier steps.
     """
 
     forms: tuple[str, ...]
-    loading_form: str
 
     @abstractmethod
     def tool_name(self, tool: object) -> str | None:
@@ -119,11 +116,7 @@ class Provider(ABC):
 
     @abstractmethod
     def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
-        """The fields of a request that a form other than ``loading_form`` changes."""
-
-    @abstractmethod
-    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
-        """The fields of a request that ``loading_form`` changes."""
+        """The fields of a request that a form changes."""
 
     def toolbox(self, tools: object) -> Toolbox[Any]:
         """The ``tools`` of a request, checked."""
@@ -153,13 +146,10 @@ class Provider(ABC):
     def apply(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
         """The request with a selection written into a copy of it.
 
-        The form that loads tools needs the earlier steps too; use ``mask_request`` for it.
-
         Raises:
-            InputError: an unknown form.
+            InputError: an unknown form, or one that needs the earlier steps too.
         """
-        choices = [name for name in self.forms if name != self.loading_form]
-        check_choice("form", form, choices)
+        check_choice("form", form, self.forms)
         self.messages(body)
         return {**body, **(self.write(body, selection, form) if body.get("tools") else {})}
 
@@ -176,11 +166,7 @@ class Provider(ABC):
         Raises:
             InputError: an unknown form.
         """
-        form = form or self.forms[0]
-        if form != self.loading_form:
-            return self.apply(body, self.select(body, mask), form)
-        self.messages(body)
-        return {**body, **(self.load(body, mask) if body.get("tools") else {})}
+        return self.apply(body, self.select(body, mask), form or self.forms[0])
 
     def filter_tools(
         self, tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
@@ -259,58 +245,3 @@ def hint_text(selection: ToolSelection) -> str:
         "In similar runs these tools came next; prefer them unless the request clearly needs "
         f"another: {', '.join(map(quote_json, selection.preferred))}"
     )
-
-
-def find_loadable(mask: ToolMask, names: Collection[str]) -> frozenset[str]:
-    """The tools that wait to be loaded: those that the retriever knows, less those always shown."""
-    known = frozenset(mask.retriever.vocabulary).intersection(names)
-    return known.difference(mask.policy.always_include)
-
-
-def insert_loads(
-    messages: Sequence[Any],
-    answers: Sequence[int],
-    tools: Toolbox[Any],
-    mask: ToolMask,
-    write: Callable[[list[str], int], list[Any]],
-    *,
-    also: Collection[str] = (),
-) -> list[Any]:
-    """The conversation with tools loaded before every answer for which some became needed.
-
-    The result is derived from the conversation, and is the same each time, so that the cached start
-    of the prompt stays the same. What is loaded stays loaded, and a tool that was called without
-    having been loaded is loaded after that call.
-
-    Args:
-        messages: the conversation, without anything loaded.
-        answers: positions at which the model answered, ascending.
-        tools: all tools of the request.
-        mask: retriever and policy.
-        write: the messages that load tools of these names, given the number of earlier loads.
-        also: names to load for the next answer, whatever their rank.
-    """
-    names = tools.names
-    waiting = find_loadable(mask, names)
-    points = [*answers, len(messages)]
-    transcripts: list[Transcript] = []
-
-    def read() -> list[Transcript]:
-        transcripts.extend(transcript_of(messages[:position]) for position in points)
-        return transcripts
-
-    selections = mask.select_each(names, read, len(points), costs=tools.costs(mask))
-    changed: list[Any] = []
-    loaded: set[str] = set()
-    count = start = 0
-    for place, (position, selection) in enumerate(zip(points, selections, strict=True)):
-        changed += messages[start:position]
-        start = position
-        # What a search returned, its result has loaded.
-        loaded.update(*(searched_tools(each) for each in transcripts[place : place + 1]))
-        wanted = {*selection.shown, *(also if position == len(messages) else ())}
-        if new := [name for name in names if name in (wanted & waiting) - loaded]:
-            changed += write(new, count)
-            loaded.update(new)
-            count += 1
-    return changed

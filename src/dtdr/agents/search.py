@@ -18,9 +18,7 @@ SEARCH_CALLS = frozenset((SEARCH_TOOL, "tool_search"))
 the user's task."""
 
 LIMIT = 10
-"""Default number of tools that a search returns."""
-
-MAX_LIMIT = 50
+"""How many tools a search returns at most."""
 
 DESCRIPTION = (
     "Find tools that are not listed. Say in a sentence what you want to do; the tools found are "
@@ -31,13 +29,6 @@ PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
         "query": {"type": "string", "description": "What you want to do, in plain words."},
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_LIMIT,
-            "default": LIMIT,
-            "description": "How many tools to return at most.",
-        },
     },
     "required": ["query"],
 }
@@ -45,32 +36,29 @@ PARAMETERS: dict[str, Any] = {
 NOTHING = "No tool matches. Name in other words what the tool should work on."
 
 
-def read_search(arguments: object) -> tuple[str, int]:
-    """The text of a search and its number of tools, from a JSON object or its text.
+def read_search(arguments: object) -> str:
+    """The text of a search, from a JSON object or its text.
 
     Raises:
-        InputError: the text is missing, or the number is out of range.
+        InputError: the text is missing.
     """
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
             raise InputError("the arguments of the search are not JSON") from error
-    record = arguments if isinstance(arguments, Mapping) else {}
-    query, limit = record.get("query"), record.get("limit", LIMIT)
+    query = arguments.get("query") if isinstance(arguments, Mapping) else None
     if not isinstance(query, str) or not query.strip():
         raise InputError("'query' is missing: say what you want to do")
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
-        raise InputError(f"'limit' is {limit!r}; it must be a number from 1 to {MAX_LIMIT}")
-    return query, limit
+    return query
 
 
-def write_answer(tools: Sequence[Mapping[str, Any]], limit: int, available: int) -> dict[str, Any]:
+def write_answer(tools: Sequence[Mapping[str, Any]], available: int) -> dict[str, Any]:
     """The answer to a search: the tools' definitions, and advice if there are few."""
     answer: dict[str, Any] = {"tools": list(tools)}
     if not tools:
         answer["message"] = NOTHING
-    elif len(tools) < min(limit, available):
+    elif len(tools) < min(LIMIT, available):
         answer["message"] = f"Nothing else matches than the {len(tools)} listed here."
     return answer
 

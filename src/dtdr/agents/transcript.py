@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import bound_output, status_of
 from dtdr.data.run import NO_CALLS, Run, read_item
-from dtdr.logs.refusals import is_refusal
-
-if TYPE_CHECKING:
-    from dtdr.logs.log_format import TracedCall
-    from dtdr.logs.messages import Item
+from dtdr.logs.injected import remove_blocks
+from dtdr.logs.log_format import TracedCall, arguments_of
+from dtdr.logs.messages import Item, conversation, positioned
+from dtdr.logs.turns import number_steps, turns_of
 
 _ARGUMENTS_LENGTH = 100_000
 """Characters kept of a call's arguments, as compact JSON."""
@@ -49,11 +47,14 @@ class Transcript:
 
     @classmethod
     def of(cls, query: str, history: Iterable[str] = ()) -> Transcript:
-        """The transcript of one query and the calls made for it, one after another."""
+        """The transcript of one query and the calls made for it, one after another.
+
+        Blocks that programs put into the query, such as ``<system-reminder>``, are left out.
+        """
         calls = (
             ToolCall(str(number), name, step=number) for number, name in enumerate(history, start=1)
         )
-        return cls((Turn(query, tuple(calls)),))
+        return cls((Turn(remove_blocks(query), tuple(calls)),))
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -74,30 +75,6 @@ class Transcript:
             return tuple(item for item in items if item is not None)
 
         return Transcript(tuple(replace(turn, events=changed(turn.events)) for turn in self.turns))
-
-    def without_blocks(self, tags: Sequence[str]) -> Transcript:
-        """The transcript without ``<tag>…</tag>`` blocks of programs in the user's messages.
-
-        A message that has nothing else begins no turn, as in ``dtdr import``.
-        """
-        from dtdr.logs.injected import remove_blocks
-
-        turns: list[Turn] = []
-        for turn in self.turns:
-            query = remove_blocks(turn.query, tags)
-            if query or not turn.query or not turns:
-                turns.append(replace(turn, query=query))
-                continue
-            last = turns.pop()
-            begun = max((call.step or 0 for call in last.calls), default=0)
-            events = (
-                replace(event, step=event.step + begun)
-                if isinstance(event, ToolCall) and event.step is not None
-                else event
-                for event in turn.events
-            )
-            turns.append(Turn(last.query, (*last.events, *events)))
-        return Transcript(tuple(turns))
 
     def run(self) -> Run:
         """The run that the next step is ranked by; an empty query without a user's message.
@@ -136,47 +113,26 @@ def read_items(messages: Iterable[Iterable[Item]]) -> Transcript:
     """The transcript of a conversation, given the items of its messages.
 
     Every framework's messages become items first; then they are read as in ``dtdr import``, so that
-    the retriever sees an agent's steps as it saw its logs. A call that was refused was not made,
-    and is left out.
+    the retriever sees an agent's steps as it saw its logs. Blocks of programs in the user's
+    messages, and calls that were refused, are left out.
     """
-    from dtdr.logs.log_format import AssistantMessage, UserMessage
-    from dtdr.logs.messages import conversation, positioned
-
-    turns: list[tuple[list[str], list[Event]]] = []
-    count = step = 0
-    latest: int | None = None
-    for event in conversation(positioned(messages)).events:
-        if isinstance(event, UserMessage):
-            if event.joins and turns and not turns[-1][1]:
-                turns[-1][0].append(event.text)
+    turns: list[Turn] = []
+    count = 0
+    for turn in turns_of(conversation(positioned(messages)).events):
+        steps = iter(number_steps(turn.calls()))
+        events: list[Event] = []
+        for event in turn.events:
+            if isinstance(event, TracedCall):
+                count += 1
+                events.append(read_call(event, str(count), next(steps)))
             else:
-                turns.append(([event.text], []))
-                step, latest = 0, None
-            continue
-        if not isinstance(event, AssistantMessage) and is_refusal(event.tool, event.output):
-            continue
-        if not turns:
-            turns.append(([], []))
-        events = turns[-1][1]
-        if isinstance(event, AssistantMessage):
-            events.append(Message("assistant", event.text))
-            continue
-        if event.step != latest:
-            step, latest = step + 1, event.step
-        count += 1
-        events.append(read_call(event, str(count), step))
-    return Transcript(
-        tuple(
-            Turn("\n".join(text for text in texts if text).strip(), tuple(events))
-            for texts, events in turns
-        )
-    )
+                events.append(Message("assistant", event.text))
+        turns.append(Turn("\n".join(filter(None, turn.texts)).strip(), tuple(events)))
+    return Transcript(tuple(turns))
 
 
 def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
     """A call of a log or a client, with its whole output."""
-    from dtdr.logs.log_format import arguments_of
-
     # Whether the output is empty is derived when a run reads the call.
     has_ended = call.ended is not None
     status = status_of(None, failed=call.failed, ended=has_ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -67,7 +67,7 @@ def advise(
                 "runs": len(runs),
                 "unused_tools": unused,
                 "sizes": msgspec.structs.asdict(sizes),
-                "ways": [cost.to_dict() for cost in costs],
+                "ways": [_rounded(cost) for cost in costs],
             }
         )
         return
@@ -81,17 +81,24 @@ def advise(
         )
 
 
+def _rounded(cost: Cost) -> dict[str, Any]:
+    values = msgspec.structs.asdict(cost)
+    return {key: round(item, 4) if key != "way" else item for key, item in values.items()}
+
+
 def _print(costs: Sequence[Cost], runs: int) -> None:
     print_table(
         ("Way to show tools", "Tools", "Recall", "Any", "Searches", "Tokens", "Cold", "Warm"),
         [
             (
-                cost.way.name,
-                f"{cost.shown:.1f}",
+                cost.way,
+                f"{cost.tools_shown:.1f}",
                 float(cost.recall),
                 float(cost.hit),
-                f"{cost.searches:.1f}",
-                *map(round, (cost.tokens, cost.cold_paid, cost.warm_paid)),
+                f"{cost.searches_per_run:.1f}",
+                round(cost.tokens_per_run),
+                round(cost.cold_paid_tokens_per_run),
+                round(cost.warm_paid_tokens_per_run),
             )
             for cost in costs
         ],
@@ -101,13 +108,13 @@ def _print(costs: Sequence[Cost], runs: int) -> None:
         "Searches: round trips an agent makes for tools that are not shown, if it can search.",
     )
     for label, paid in (
-        ("Cold", [cost.cold_paid for cost in costs]),
-        ("Warm", [cost.warm_paid for cost in costs]),
+        ("Cold", [cost.cold_paid_tokens_per_run for cost in costs]),
+        ("Warm", [cost.warm_paid_tokens_per_run for cost in costs]),
     ):
         place = paid.index(min(paid))
         saved, hidden = 1 - paid[place] / paid[0], 1 - costs[place].hit
         say(
-            f"{label}: {costs[place].way.name} is cheapest, {saved:.0%} below all tools; "
+            f"{label}: {costs[place].way} is cheapest, {saved:.0%} below all tools; "
             f"{hidden:.1%} of the steps show no right tool."
             if place
             else f"{label}: no way is cheaper than showing all tools."

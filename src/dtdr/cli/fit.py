@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
@@ -15,14 +14,13 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, dataset_of, load_dataset, report_bad
 from dtdr.cli.output import note, plural, print_json, quote
-from dtdr.data.demonstrations import Demonstration, count_orders, describe_orders
+from dtdr.data.demonstrations import count_orders, describe_orders
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
-from dtdr.logs.left_out import blame, explain_failures
+from dtdr.logs.left_out import explain_failures
 from dtdr.predict.counting import SAMPLE, Sample, draw_sample, rows_of
-from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
 
@@ -121,7 +119,9 @@ def fit(
         "fit_seconds": round(seconds, 4),
         "bytes": sum(item.stat().st_size for item in output.iterdir()),
     }
-    _note_failures(chosen, demonstrations)
+    left_out = chosen.training_.skipped_failures
+    if sentence := explain_failures(left_out, left_out + chosen.training_.demonstrations):
+        note(sentence)
     if as_json:
         print_json(summary)
     else:
@@ -156,16 +156,6 @@ def _draw(paths: Sequence[Path], size: int, bad: BadRecords | None, **how: Any) 
     if bad is not None and counted is not None:
         bad.update(counted)
     return sample
-
-
-def _note_failures(model: Model, demonstrations: Sequence[Demonstration]) -> None:
-    training, failures = model.training_, Counter[str]()
-    for item in demonstrations if training.skipped_failures else ():
-        if item.outcome == "failure":
-            failures.update(blame(item))
-    runs = training.skipped_failures + training.demonstrations
-    if sentence := explain_failures(failures, training.skipped_failures, runs):
-        note(sentence)
 
 
 def _print(summary: dict[str, Any], query: str) -> None:

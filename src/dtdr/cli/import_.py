@@ -31,11 +31,9 @@ class _Settings(msgspec.Struct, frozen=True):
 
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
     leave_out: str = ",".join(INJECTED_TAGS)
-    nested: bool = True
     empty: bool = False
     query: str = ""
     references: bool = True
-    reference_length: Annotated[int, msgspec.Meta(ge=1)] = 4
     gap: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     window: Annotated[int, msgspec.Meta(ge=1)] = 64
 
@@ -100,7 +98,7 @@ def import_traces(
     report_bad(bad)
     for sentence in (
         explain_dropped(summary["dropped"], summary["runs"]),
-        explain_failures(summary["failures"], summary["failed_runs"], summary["kept"]),
+        explain_failures(summary["failed_runs"], summary["kept"]),
     ):
         if sentence:
             note(sentence)

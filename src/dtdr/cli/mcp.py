@@ -63,8 +63,8 @@ def mcp(
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
         redact: Remove secrets and personal data from what --learn writes.
         outputs: With --learn: write the outputs of calls, too.
-        prefetch: Make predicted calls while the LLM thinks. Only tools under "prefetch" in the
-            config are called early; without that list, tools that their server marks as read-only.
+        prefetch: Make predicted calls while the LLM thinks, of the tools under "prefetch" in the
+            config only.
         pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
@@ -78,7 +78,7 @@ def mcp(
         raise InputError("--write needs --setup; give --setup CLIENT as well")
     from dtdr.agents.gateway import Gateway, Pins, Recorder, parse_rest, read_config
     from dtdr.agents.policy import ToolPolicy
-    from dtdr.agents.prefetch import PrefetchBounds
+    from dtdr.agents.prefetch import MIN_PROBABILITY
     from dtdr.api import load
 
     specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest or ())]
@@ -96,7 +96,7 @@ def mcp(
         policy,
         whole_run=whole_run,
         recorder=Recorder(learn, redact=redact, outputs=outputs) if learn else None,
-        prefetch=PrefetchBounds() if prefetch else None,
+        prefetch=MIN_PROBABILITY if prefetch else None,
         pins=Pins(pin),
     )
     _serve(gateway, http)

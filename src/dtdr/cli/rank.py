@@ -130,19 +130,3 @@ def _print_explanation(why: Explanation) -> None:
             ],
             caption="The demonstrations with the most similar queries.",
         )
-    if why.chain:
-        print_table(
-            ("Cluster", "Runs", "After", "This tool", "The other", "Any"),
-            [
-                (
-                    "all" if item.cluster is None else str(item.cluster),
-                    item.demonstrations,
-                    shorten(" → ".join(item.after) or "anything", 40),
-                    item.count,
-                    item.rival_count,
-                    item.total,
-                )
-                for item in why.chain
-            ],
-            caption="How often each tool came next after these calls, nearest cluster first.",
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.logs.left_out import blame, explain_dropped
+from dtdr.logs.left_out import explain_dropped
 from dtdr.logs.log_format import Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.streams import LogReader, file_size
@@ -59,7 +58,6 @@ class Importer:
         self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor
         self.bad = bad
-        self.failures: Counter[str] = Counter()
 
     def demonstrations(self) -> Iterator[Demonstration]:
         """Every demonstration in the logs, in the order in which conversations end.
@@ -105,9 +103,7 @@ class Importer:
         counts["nested"] += demonstration.parent is not None
         counts["calls"] += len(plan)
         counts["references"] += sum(len(find_references(call.arguments)) for call in plan.calls)
-        if demonstration.outcome == "failure":
-            counts["failed runs"] += 1
-            self.failures.update(blame(demonstration))
+        counts["failed runs"] += demonstration.outcome == "failure"
 
     def tools(self) -> list[Tool]:
         """Definitions read so far, sorted by name, scrubbed."""
@@ -123,7 +119,6 @@ class Importer:
         numbers = {**self.format.counts, **self.cutter.counts}
         by_name = {
             "dropped": self.cutter.dropped,
-            "failures": self.failures,
             "redacted": {} if self.redactor is None else self.redactor.counts,
         }
         return {

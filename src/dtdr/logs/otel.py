@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from dtdr.data.outputs import is_marked
 from dtdr.errors import InputError
-from dtdr.logs.log_format import as_list, as_mapping, as_text, decode_json, first_of
+from dtdr.logs.log_format import as_list, as_text, decode_json, first_of
 from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question, span_of
 
 _CONTAINERS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans")
@@ -20,11 +20,10 @@ _PREFIX = "attributes."
 
 _AGENT_OPERATION = "invoke_agent"
 _MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
-_NUMBERED = ("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions.")
 
 
 class OpenTelemetry(SpanFormat):
-    """OTLP JSON with ``gen_ai.*`` attributes, or the numbered ones of OpenLLMetry."""
+    """OTLP JSON with ``gen_ai.*`` attributes, and OpenLLMetry's of tools."""
 
     name: ClassVar[str] = "otel"
     title: ClassVar[str] = "OpenTelemetry GenAI spans (OTLP JSON)"
@@ -48,7 +47,7 @@ class OpenTelemetry(SpanFormat):
             self._read_tool(span, attributes)
             return
         name, span.tool = span.tool, ""
-        if operation in _MODEL_OPERATIONS or "llm.request.type" in attributes:
+        if operation in _MODEL_OPERATIONS:
             span.kind = "llm"
         elif operation == _AGENT_OPERATION:
             agent = as_text(attributes.get("gen_ai.agent.name"))
@@ -77,23 +76,6 @@ class OpenTelemetry(SpanFormat):
             span.inputs.append({"role": "system", "content": instructions})
         span.inputs += message_list(decode_json(attributes.get("gen_ai.input.messages")))
         span.outputs += message_list(decode_json(attributes.get("gen_ai.output.messages")))
-        numbered = {key: value for key, value in attributes.items() if key.startswith(_NUMBERED)}
-        if numbered:
-            nested = _unflatten(numbered)
-            span.inputs += map(_read_parts, message_list(_at(nested, "gen_ai", "prompt")))
-            span.outputs += map(_read_parts, message_list(_at(nested, "gen_ai", "completion")))
-            tools = map(as_mapping, as_list(_at(nested, "llm", "request", "functions")))
-            definitions = [{k: decode_json(v) for k, v in tool.items()} for tool in tools]
-            span.offered += self.tools.add(definitions)
-
-
-def _read_parts(message: Any) -> Any:
-    if not isinstance(message, dict):
-        return message
-    content = message.get("content")
-    parts = decode_json(content)
-    # Only lists of parts: a user's question that happens to be a JSON object stays a text.
-    return {**message, "content": parts if isinstance(parts, list) else content}
 
 
 class OpenInference(SpanFormat):

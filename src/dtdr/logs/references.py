@@ -36,6 +36,8 @@ MAX_TEXT = 1_000_000
 """Characters of an output that are searched for identifiers; 1 MB takes some 50 µs per value."""
 
 MAX_BUCKET = 256
+_MIN_LENGTH = 4
+"""Characters of a text that is a whole argument."""
 _MIN_EMBEDDED = 8
 """Characters of an output inside a longer argument."""
 _MIN_DIGITS = 5
@@ -63,14 +65,11 @@ class ReferenceFinder:
 
     Args:
         find: False leaves every argument as it is.
-        min_length: characters of a text that is a whole argument.
         scrubber: removes secrets from arguments; a pointer with a secret in it is left out.
     """
 
-    def __init__(self, find: bool, min_length: int, scrubber: Scrubber) -> None:
+    def __init__(self, find: bool, scrubber: Scrubber) -> None:
         self.find = find
-        self._min_length = min_length
-        self._min_embedded = max(min_length, _MIN_EMBEDDED)
         self._scrubber = scrubber
         self._given: list[str] = []
         self._own: set[str] = set()
@@ -137,7 +136,7 @@ class ReferenceFinder:
                 if known is not None and known[0].ended <= output.ended:
                     continue
                 self._values[key] = (output, place)
-                if len(key) >= self._min_embedded and (head := _TOKEN.match(key)):
+                if len(key) >= _MIN_EMBEDDED and (head := _TOKEN.match(key)):
                     bucket = self._starts.setdefault(head.group(), [])
                     if len(bucket) < MAX_BUCKET:
                         bisect.insort(bucket, (output.ended, -len(key), key))
@@ -190,7 +189,7 @@ class ReferenceFinder:
             return {key: self._embedded(item, until) for key, item in value.items()}
         if isinstance(value, list):
             return [self._embedded(item, until) for item in value]
-        if isinstance(value, str) and len(value) > self._min_embedded:
+        if isinstance(value, str) and len(value) > _MIN_EMBEDDED:
             return self._rewrite_text(value, until)
         return value
 
@@ -230,7 +229,7 @@ class ReferenceFinder:
     def _is_distinctive(self, value: Any, key: str) -> bool:
         if isinstance(value, (int, float)):
             return sum(map(str.isdigit, key)) >= _MIN_DIGITS
-        if len(key) < self._min_length or key.casefold() in COMMON_WORDS:
+        if len(key) < _MIN_LENGTH or key.casefold() in COMMON_WORDS:
             return False
         if key.isdigit():
             return len(key) >= _MIN_DIGITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dtdr.data import json_codec
@@ -44,11 +44,9 @@ class CutOptions:
         empty: keep turns that needed no tool, as plans without calls.
         query: query of runs whose log has none; if empty, such runs are dropped.
         references: whether arguments that were outputs of earlier calls become references.
-        reference_length: characters that a text needs to become a reference.
         output_length: characters kept of an output, and of a message before the query. With 0,
             a call has only its status, and messages have the default length.
         leave_out: injected tags to strip from user messages.
-        nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
         window_bytes: memory for records of conversations and traces that may continue.
         idle_gap: seconds of pause that end a run in formats without user messages.
     """
@@ -56,16 +54,14 @@ class CutOptions:
     empty: bool = False
     query: str = ""
     references: bool = True
-    reference_length: int = 4
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS
-    nested: bool = True
     window_bytes: int = DEFAULT_BYTES
     idle_gap: float = 300.0
 
 
 @dataclass(slots=True)
-class _Turn:
+class LogTurn:
     """A user's messages, and everything until the next one."""
 
     texts: list[str]
@@ -73,6 +69,7 @@ class _Turn:
     at: int = 0
 
     def calls(self) -> list[TracedCall]:
+        """The calls, in order."""
         return [event for event in self.events if isinstance(event, TracedCall)]
 
 
@@ -100,10 +97,10 @@ class Cutter:
             trace.group = trace.id
         tags = self.options.leave_out
         conversation = _Conversation(self, trace)
-        for turn in _turns(trace.earlier, tags):
+        for turn in turns_of(trace.earlier, tags):
             conversation.add(turn)
         number = 0
-        for turn in _turns(trace.events, tags):
+        for turn in turns_of(trace.events, tags):
             conversation.add(turn)
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
@@ -117,8 +114,6 @@ class Cutter:
         self, conversation: _Conversation, demonstration: Demonstration | None
     ) -> Iterator[Demonstration]:
         """What ran inside a turn's calls."""
-        if not self.options.nested:
-            return
         for call in conversation.turn.calls():
             identifier = conversation.calls[id(call)].id
             parent = None if demonstration is None else Parent(demonstration.id, identifier)
@@ -174,19 +169,18 @@ class _Conversation:
 
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
         self.scrubber = cutter.scrubber
-        find, length = cutter.options.references, cutter.options.reference_length
-        self.finder = ReferenceFinder(find, length, self.scrubber)
+        self.finder = ReferenceFinder(cutter.options.references, self.scrubber)
         for text in trace.given:
             self.finder.give(text)
         self.calls: dict[int, ToolCall] = {}
         self._count = 0
         self.trace = trace
-        self.turn = _Turn([], [])
+        self.turn = LogTurn([], [])
         self._before: list[Message | ToolCall] = []
         self._with_output: deque[int] = deque()
         self._pending: list[Message | ToolCall] = []
 
-    def add(self, turn: _Turn) -> None:
+    def add(self, turn: LogTurn) -> None:
         """Begin a turn; the former one becomes part of what came before. Ids stay unique."""
         self._pending += [Message("user", text) for text in self.turn.texts]
         self._pending += [
@@ -265,8 +259,15 @@ def number_steps(calls: Sequence[TracedCall]) -> list[int | None]:
     return steps
 
 
-def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
-    turn = _Turn([], [])
+def turns_of(
+    events: Iterable[Event], leave_out: Sequence[str] = INJECTED_TAGS
+) -> Iterator[LogTurn]:
+    """The turns of a conversation, without calls that were refused, which were never made.
+
+    ``<tag>…</tag>`` blocks of programs, of the tags ``leave_out``, are removed from the user's
+    messages. A message that has nothing else begins no turn.
+    """
+    turn = LogTurn([], [])
     for event in events:
         if not isinstance(event, UserMessage):
             if not (isinstance(event, TracedCall) and is_refusal(event.tool, event.output)):
@@ -274,13 +275,13 @@ def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
             continue
         text = remove_blocks(event.text, leave_out)
         if event.text and not text:
-            continue  # a program's message, which does not begin a turn
+            continue
         if event.joins and not turn.events:
             turn.texts.append(text)
             turn.at = turn.at or event.at
         else:
             if turn.texts or turn.events:
                 yield turn
-            turn = _Turn([text], [], event.at)
+            turn = LogTurn([text], [], event.at)
     if turn.texts or turn.events:
         yield turn

@@ -31,8 +31,6 @@ from dtdr.rankers.base import (
     HeldOutFold,
     Ranker,
     StepState,
-    SupportsToolChanges,
-    SupportsUpdates,
 )
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
@@ -229,12 +227,12 @@ class Model(Predictor):
     @property
     def can_update(self) -> bool:
         """Whether the ranker supports ``update``."""
-        return isinstance(self.ranker, SupportsUpdates)
+        return type(self.ranker).update is not Ranker.update
 
     @property
     def can_change_tools(self) -> bool:
         """Whether ``add_tools``, ``remove_tools`` and ``rename_tool`` work."""
-        return isinstance(self.ranker, SupportsToolChanges)
+        return type(self.ranker).change_tools is not Ranker.change_tools
 
     def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         """Learn from further demonstrations; a saved model keeps them.
@@ -273,7 +271,6 @@ class Model(Predictor):
         if self.plans_ is not None:
             self.plans_ = self.plans_.update(usable)
         ranker = self.ranker = copy.copy(self.ranker)
-        assert isinstance(ranker, SupportsUpdates)
         ranker.update(usable)
         self.training_ = self.training_.add(record)
         return len(usable)
@@ -346,14 +343,14 @@ class Model(Predictor):
 
     def _change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """Change the vocabulary; ``names`` are the new names of the old tools, in order."""
-        ranker = self.ranker = copy.copy(self.ranker)
-        if not isinstance(ranker, SupportsToolChanges):
+        if not self.can_change_tools:
             raise DtdrError(f"the tools of {self.name} cannot change; fit it again with others")
         if self.arguments_ is not None:
             renamed = {a: b for a, b in zip(self._names, names, strict=True) if a != b}
             removed = {*self._names, END} - {*renamed, END} - {tool.name for tool in tools}
             self.arguments_ = self.arguments_.with_tools(tools, renamed, removed)
         self._install_tools((*sorted(tools, key=lambda tool: tool.name), self.tools_[-1]))
+        ranker = self.ranker = copy.copy(self.ranker)
         ranker.change_tools(self.tools_, names)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,27 +55,6 @@ class HeldOutFold:
 
     positions: Sequence[int]
     start: Callable[[int], StepState]
-
-
-@runtime_checkable
-class SupportsUpdates(Protocol):
-    """A ranker that learns from further demonstrations after ``fit``."""
-
-    def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Learn from further ones, of tools in the vocabulary; replaces attributes as ``fit``."""
-
-
-@runtime_checkable
-class SupportsToolChanges(Protocol):
-    """A ranker whose vocabulary can change after ``fit``."""
-
-    def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """Take another vocabulary.
-
-        Args:
-            tools: the new one, as ``fit`` takes it.
-            names: today's names of the tools of the old one, in its order.
-        """
 
 
 class Ranker(ABC):
@@ -217,6 +196,19 @@ class Ranker(ABC):
         None if ``fit`` kept none; if the model needs some, it fits them.
         """
         return None
+
+    def update(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Learn from further ones, of tools in the vocabulary; replaces attributes as ``fit``."""
+        raise NotImplementedError
+
+    def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
+        """Take another vocabulary.
+
+        Args:
+            tools: the new one, as ``fit`` takes it.
+            names: today's names of the tools of the old one, in its order.
+        """
+        raise NotImplementedError
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:  # noqa: B027  # may do nothing
         """Add the hashed phrases of further queries, if familiarity reads them."""

@@ -67,8 +67,7 @@ class BM25Retriever(StaticRanker):
     def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
         return [self._words.scores(query) for query in queries]
 
-    def _restore(self, state: Arrays) -> None:
-        super()._restore(state)
+    def _restore(self, arrays: Arrays) -> None:
         self._fit(())  # indexing hundreds of tools takes milliseconds
 
 

@@ -84,17 +84,15 @@ class Calibration:
             "confidence": self.confidence,
             "threshold": np.array([self.familiarity_threshold or 0.0]),
         }
-        return {f"calibration.{name}": part for name, part in parts.items() if part is not None}
+        return {name: part for name, part in parts.items() if part is not None}
 
     @classmethod
     def restore(
         cls, arrays: Mapping[str, npt.NDArray[Any]], tokens: npt.NDArray[np.int64]
     ) -> Calibration:
         """Rebuild from the output of ``arrays``."""
-        held_out, confidence = (
-            arrays.get(f"calibration.{name}") for name in ("held_out", "confidence")
-        )
-        return cls(held_out, confidence, tokens, float(arrays["calibration.threshold"][0]))
+        threshold = float(arrays["threshold"][0])
+        return cls(arrays.get("held_out"), arrays.get("confidence"), tokens, threshold)
 
     def of(self, positions: npt.NDArray[np.intp]) -> Calibration:
         """The same for some of the tools, by their positions in the vocabulary."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.run import Run
 from dtdr.errors import InputError, ModelError, check_at_least
-from dtdr.rankers.array_checks import require
-from dtdr.rankers.base import Arrays, History, StepState
+from dtdr.rankers.base import Arrays, History
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.explanation import Explanation
-from dtdr.rankers.kmeans import Clusters
-from dtdr.rankers.markov import MarkovChains
+from dtdr.rankers.markov import Integers, MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, check_recipe
-from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker, Placed
-from dtdr.rankers.vectors import fit_encoder, rows
+from dtdr.rankers.nn import Matrix
+from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
+from dtdr.rankers.vectors import Row, fit_encoder, principal_directions, product, rows, unit
 from dtdr.text import encoders
-from dtdr.text.encoders.base import Encoder
+from dtdr.text.encoders.base import Encoder, Vectors
 
 MAX_ORDER = 20
 """Longest history a chain can look at: a model grows with it, and the paper measured little gain
@@ -35,6 +33,78 @@ sequence (lexical): .619, .592 with 1 and 3 clusters; .646, .611, .780, .904 wit
 NEAREST = 4
 """The same with strength 8: .638, .609, .779, .910 with one cluster; .646, .611, .780, .904 with
 4; with 8 clusters and strength 16 .653, .612, .777, .890."""
+
+
+MANY = 500_000_000
+"""Vectors times clusters from which k-means starts at random vectors and stops after
+``FEW_ROUNDS`` rounds: k-means++ then takes longer than the rest of the fit (100,000 vectors and
+10,000 clusters: minutes). The paper's size is below it: 27,900 queries with 384 dimensions in 2,790
+clusters take 51 s of one processor and 523 MB from k-means++ until nothing changes."""
+
+FEW_ROUNDS = 10
+
+
+class Clusters:
+    """Centres of clusters, and the projection that sparse vectors go through first.
+
+    Attributes:
+        centres: shape (clusters, columns).
+        projection: shape (dimension, columns), for dense vectors (0, columns).
+        inputs: dimension of the vectors.
+    """
+
+    def __init__(self, centres: Matrix, projection: Matrix) -> None:
+        self.centres = centres
+        self.projection = projection
+        self.inputs = len(projection) or centres.shape[1]
+        self._columns = np.ascontiguousarray(centres.T)
+        self._squares = (centres * centres).sum(axis=1)
+
+    @classmethod
+    def fit(
+        cls, vectors: Vectors, clusters: int, *, seed: int = 0
+    ) -> tuple[Self, npt.NDArray[np.int32]]:
+        """Cluster vectors.
+
+        Args:
+            vectors: shape (n, dimension), dense or CSR.
+            clusters: how many to find at most; fewer where there are fewer distinct vectors.
+            seed: of the projection and of k-means.
+
+        Returns:
+            The clusters, and the cluster of each vector; every cluster has one.
+        """
+        from sklearn.cluster import KMeans  # slow to import, and needed for fitting only
+        from sklearn.exceptions import ConvergenceWarning
+
+        projection = np.empty((0, vectors.shape[1]), np.float32)
+        if not isinstance(vectors, np.ndarray):
+            projection = principal_directions(vectors, seed)
+            vectors = unit(np.asarray(vectors @ projection, np.float32))
+        clusters = max(1, min(clusters, len(vectors)))
+        many = len(vectors) * clusters >= MANY
+        model = KMeans(
+            clusters,
+            n_init=1,
+            init="random" if many else "k-means++",
+            max_iter=FEW_ROUNDS if many else 300,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            # Equal queries leave fewer clusters than were asked for, which is right.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(vectors)
+        used, labels = np.unique(model.labels_, return_inverse=True)
+        centres = np.asarray(model.cluster_centers_[used], np.float32)
+        return cls(centres, projection), labels.astype(np.int32)
+
+    def find_nearest(self, row: Row, count: int) -> list[int]:
+        """The ``count`` clusters nearest to a vector, nearest first; ties by number."""
+        if len(self.projection):
+            row = unit(product(row, self.projection))
+        distances = self._squares - 2 * product(row, self._columns)
+        order: list[int] = distances.argsort(kind="stable")[:count].tolist()
+        return order
 
 
 class DTDRClustering(DistanceRanker):
@@ -79,6 +149,13 @@ class DTDRClustering(DistanceRanker):
 
     name = "dtdr-c"
     uses_encoder = True
+    SHAPES: ClassVar = {
+        "clusters_.centres": ("clusters", "columns"),
+        "clusters_.projection": ("inputs", "columns"),
+        "cluster_chains_.calls": ("calls",),
+        "cluster_chains_.labels": ("plans",),
+        **DistanceRanker.SHAPES,
+    }
 
     clusters_: Clusters
     cluster_chains_: MarkovChains
@@ -117,15 +194,13 @@ class DTDRClustering(DistanceRanker):
         vectors = self.encoder.encode(queries)
         clusters = self.clusters or max(1, len(queries) // 10)
         self.clusters_, labels = Clusters.fit(vectors, clusters, seed=self.seed)
-        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
+        self._set_chains(flatten(self.plans(demonstrations), len(self.tools_)), labels)
+        self._fit_distance(queries, vectors, [[query] for query in queries])
+
+    def _set_chains(self, calls: Integers, labels: Integers) -> None:
         tools = len(self.tools_)
-        self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
-        self.global_chain_ = MarkovChains.build(plans, self.order, tools)
-
-        def refit(places: Sequence[int]) -> Encoder:
-            return fit_encoder(self.encoder, [queries[place] for place in places])
-
-        self._fit_distance(queries, vectors, refit)
+        self.cluster_chains_ = MarkovChains(calls, self.order, tools, labels)
+        self.global_chain_ = MarkovChains(calls, self.order, tools)
 
     @property
     def cut(self) -> float | None:
@@ -139,19 +214,10 @@ class DTDRClustering(DistanceRanker):
             for row in rows(self.encoder.encode(queries))
         ]
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        estimate = self._lookup if self.recipe == "paper" else self._mixture
-        return np.stack(
-            [
-                estimate(query.prepared, history)
-                for query, history in zip(prepared, histories, strict=True)
-            ]
-        )
-
-    def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
-        return self.cluster_chains_.lookup(clusters[0], history)
-
-    def _mixture(self, clusters: Sequence[int], history: History) -> Floats:
+    def _row(self, prepared: Placed, history: History) -> Floats:
+        clusters: Sequence[int] = prepared.prepared
+        if self.recipe == "paper":
+            return self.cluster_chains_.lookup(clusters[0], history)
         paths = [(self.global_chain_, self.global_chain_.path(0, history))]
         for cluster in reversed(clusters):
             paths.append((self.cluster_chains_, self.cluster_chains_.path(cluster, history)))
@@ -162,35 +228,10 @@ class DTDRClustering(DistanceRanker):
                     row = chains.mix(path[length], row, self.strength)
         return row
 
-    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what followed the last calls in the nearest clusters."""
-        clusters, history = self.prepare(run.query).prepared, self.positions(run)
-        tools = (explanation.tool, explanation.rival)
-        counts = [
-            self.cluster_chains_.explain(cluster, history, *tools, self._names)
-            for cluster in clusters
-        ]
-        if self.recipe != "paper":
-            counts.append(self.global_chain_.explain(0, history, *tools, self._names))
-        return replace(explanation, chain=tuple(counts))
-
-    def arrays(self) -> Arrays:
-        """See ``Ranker.arrays``."""
-        return {
-            **self.clusters_.state(),
-            **self.cluster_chains_.state("clusters."),
-            **self.global_chain_.state("global."),
-            **self._distance_arrays(),
-        }
-
-    def _restore(self, state: Arrays) -> None:
-        names = {"centres"} | {"projection"} & state.keys()
-        names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
-        require(state, names | DISTANCE)
-        self.clusters_ = Clusters.restore(state, dimension=self.encoder.dimension)
-        size = {"order": self.order, "tools": len(self.tools_)}
-        self.cluster_chains_ = MarkovChains.restore(state, "clusters.", **size)
-        self.global_chain_ = MarkovChains.restore(state, "global.", **size)
-        if self.cluster_chains_.groups != len(self.clusters_.centres):
-            raise ModelError("the model has another number of clusters than chains; fit it again")
-        self._restore_distance(state)
+    def _restore(self, arrays: Arrays) -> None:
+        super()._restore(arrays)
+        self.clusters_ = Clusters(arrays["clusters_.centres"], arrays["clusters_.projection"])
+        self._set_chains(arrays["cluster_chains_.calls"], arrays["cluster_chains_.labels"])
+        clusters, inputs = len(self.clusters_.centres), self.clusters_.inputs
+        if clusters != self.cluster_chains_.groups or inputs != self.encoder.dimension:
+            raise ModelError("the clusters do not fit the chains or the encoder; fit it again")

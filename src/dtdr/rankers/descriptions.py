@@ -19,11 +19,6 @@ def name_words(name: str) -> str:
     return spaced or name
 
 
-def description(tool: Tool) -> str:
-    """The description, or the words of the name where there is none."""
-    return tool.description.strip() or name_words(tool.name)
-
-
 def document(tool: Tool) -> str:
     """Name, description and parameters as one text."""
     parts = [name_words(tool.name), tool.description]

@@ -45,28 +45,6 @@ class SimilarDemonstration:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainCount:
-    """What followed the last calls in the demonstrations of one cluster.
-
-    Attributes:
-        cluster: its number; None for all demonstrations.
-        demonstrations: how many are in it.
-        after: the last calls, oldest first, as far back as they were seen; before the first call
-            comes ``start``.
-        count: how often the tool came next.
-        rival_count: how often its rival did.
-        total: how often anything did, the end of plan included.
-    """
-
-    cluster: int | None
-    demonstrations: int
-    after: tuple[str, ...]
-    count: int
-    rival_count: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a tool has its probability.
 
@@ -78,7 +56,6 @@ class Explanation:
         rival_probability: over all tools.
         contributions: of the blocks of dtdr-f, in their order; empty for other retrievers.
         similar: the nearest demonstrations, nearest first; of dtdr-f.
-        chain: nearest cluster first, all demonstrations last; of dtdr-c and dr.
         note: what else has to be known to read it; empty where there is nothing.
     """
 
@@ -89,7 +66,6 @@ class Explanation:
     rival_probability: float
     contributions: tuple[Contribution, ...] = ()
     similar: tuple[SimilarDemonstration, ...] = ()
-    chain: tuple[ChainCount, ...] = ()
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:

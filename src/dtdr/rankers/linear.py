@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,16 +14,16 @@ from scipy.sparse import csr_array
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
+from dtdr.data.run import Run
 from dtdr.errors import InputError, check_at_least
 from dtdr.rankers import nn
-from dtdr.rankers.array_checks import require, require_shape
-from dtdr.rankers.base import UNKNOWN, Arrays, History
+from dtdr.rankers.base import UNKNOWN, History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe
 from dtdr.rankers.nn import Matrix
-from dtdr.rankers.out_of_distribution import DISTANCE, DistanceRanker, Placed
-from dtdr.rankers.vectors import Row, fit_encoder, product, rows, softmax
+from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
+from dtdr.rankers.vectors import fit_encoder, product, rows, softmax
 from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder, Vectors
 
@@ -65,60 +65,52 @@ class Optimisation:
             raise InputError(f"learning_rate is {self.learning_rate}; it must be greater than 0")
 
 
-class LinearLayer:
-    """``logits = vector @ weights + bias``; weights (dimension, tools), bias (tools,), float32."""
+def train_layer(
+    vectors: Vectors, targets: csr_array, how: Optimisation, *, seed: int = 0
+) -> tuple[Matrix, Matrix]:
+    """Train ``logits = vector @ weights + bias`` from zero.
 
-    def __init__(self, weights: Matrix, bias: Matrix) -> None:
-        self.weights = weights
-        self.bias = bias
+    Args:
+        vectors: shape (examples, dimension), dense or CSR.
+        targets: shape (examples, tools), at least 0: the weight of each right answer. Under
+            ``softmax``, rows are taken as distributions and must not be empty.
+        how: the optimisation.
+        seed: order of the examples.
 
-    @classmethod
-    def train(
-        cls, vectors: Vectors, targets: csr_array, how: Optimisation, *, seed: int = 0
-    ) -> Self:
-        """Train from zero.
+    Returns:
+        The weights, shape (dimension, tools), and the bias, shape (tools,).
+    """
+    weights = np.zeros((vectors.shape[1], targets.shape[1]), np.float32)
+    bias = np.zeros(targets.shape[1], np.float32)
 
-        Args:
-            vectors: shape (examples, dimension), dense or CSR.
-            targets: shape (examples, tools), at least 0: the weight of each right answer. Under
-                ``softmax``, rows are taken as distributions and must not be empty.
-            how: the optimisation.
-            seed: order of the examples.
-        """
-        weights = np.zeros((vectors.shape[1], targets.shape[1]), np.float32)
-        layer = cls(weights, np.zeros(targets.shape[1], np.float32))
-        with progress_bar("training the linear layer", how.epochs) as advance:
-            nn.train(
-                {"weights": layer.weights, "bias": layer.bias},
-                lambda batch: layer.gradients(vectors[batch], targets[batch], how.loss),
-                vectors.shape[0],
-                epochs=how.epochs,
-                batch_size=how.batch_size,
-                rate=lambda epoch: how.learning_rate * how.decay ** int(epoch),
-                rng=np.random.default_rng(seed),
-                weight_decay=how.weight_decay,
-                decoupled=False,
-                advance=advance,
-            )
-        return layer
-
-    def gradients(
-        self, vectors: Vectors, targets: csr_array, loss: Loss
-    ) -> dict[str, Matrix | nn.RowGradient]:
-        """Gradients of the mean loss for weights and bias."""
-        expected = targets.toarray().astype(np.float32)
-        logits = vectors @ self.weights + self.bias
-        if loss == "softmax":
+    def gradients(batch: nn.Indices) -> nn.Gradients:
+        inputs, expected = vectors[batch], targets[batch].toarray().astype(np.float32)
+        logits = inputs @ weights + bias
+        if how.loss == "softmax":
             expected /= expected.sum(axis=1, keepdims=True)
             _, error = nn.softmax_cross_entropy(logits, expected)
         else:
             _, error = nn.binary_cross_entropy(logits, expected)
-        return {"weights": nn.linear_gradient(vectors, error), "bias": error.sum(axis=0)}
+        gradient, decay = nn.linear_gradient(inputs, error), weights * np.float32(how.weight_decay)
+        if isinstance(gradient, nn.RowGradient):
+            decay[gradient.rows] += gradient.values
+        else:
+            decay += gradient
+        return {"weights": decay, "bias": error.sum(axis=0)}
 
-    def logits(self, row: Row) -> Floats:
-        """Shape (tools,) for one vector."""
-        result: Floats = (product(row, self.weights) + self.bias).astype(np.float64)
-        return result
+    with progress_bar("training the linear layer", how.epochs) as advance:
+        nn.train(
+            {"weights": weights, "bias": bias},
+            gradients,
+            vectors.shape[0],
+            epochs=how.epochs,
+            batch_size=how.batch_size,
+            rate=lambda epoch: how.learning_rate * how.decay ** int(epoch),
+            rng=np.random.default_rng(seed),
+            weight_decay=0,
+            advance=advance,
+        )
+    return weights, bias
 
 
 PAPER = Optimisation(
@@ -144,8 +136,11 @@ class LinearRetriever(NameRanker):
     uses_encoder = True
     RECIPES: ClassVar[dict[str, Optimisation]]
 
+    SHAPES: ClassVar = {"weights_": ("dimension", "tools"), "bias_": ("tools",)}
+
     encoder: Encoder
-    layer_: LinearLayer
+    weights_: Matrix
+    bias_: Matrix
 
     def __init__(
         self,
@@ -171,7 +166,9 @@ class LinearRetriever(NameRanker):
 
     def _train(self, texts: Sequence[str], targets: csr_array) -> None:
         vectors = self.encoder.encode(texts)
-        self.layer_ = LinearLayer.train(vectors, targets, self._optimisation, seed=self.seed)
+        self.weights_, self.bias_ = train_layer(
+            vectors, targets, self._optimisation, seed=self.seed
+        )
 
     def _predict(self, texts: Sequence[str]) -> list[Floats]:
         """For each text, probabilities of shape (tools,).
@@ -179,19 +176,10 @@ class LinearRetriever(NameRanker):
         Both losses end in a softmax, as in the paper: for ``bce`` it gives each tool's share of
         the odds of its sigmoid.
         """
-        return [softmax(self.layer_.logits(row)) for row in rows(self.encoder.encode(texts))]
-
-    def arrays(self) -> dict[str, Any]:
-        """See ``Ranker.arrays``."""
-        return {"weights": self.layer_.weights, "bias": self.layer_.bias}
-
-    def _restore(self, state: Arrays) -> None:
-        require(state, {"weights", "bias"})
-        tools = len(self.tools_)
-        self.layer_ = LinearLayer(
-            require_shape(state, "weights", (self.encoder.dimension, tools)).astype(np.float32),
-            require_shape(state, "bias", (tools,)).astype(np.float32),
-        )
+        return [
+            softmax((product(row, self.weights_) + self.bias_).astype(np.float64))
+            for row in rows(self.encoder.encode(texts))
+        ]
 
 
 class LearnedRetriever(LinearRetriever, StaticRanker):
@@ -249,6 +237,7 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
     """
 
     name = "dtdr-l"
+    SHAPES: ClassVar = LinearRetriever.SHAPES | DistanceRanker.SHAPES
     RECIPES: ClassVar[dict[str, Optimisation]] = {
         "paper": PAPER,
         "default": replace(PAPER, loss="softmax", epochs=20, learning_rate=0.1, batch_size=64),
@@ -258,19 +247,12 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
         steps = training_steps(demonstrations, self._index)
         queries = [demonstration.query for demonstration in demonstrations]
         history_texts = [self._history_text(history) for history in steps.histories]
-        after: list[list[str]] = [[] for _ in queries]
+        learned = [[query] for query in queries]
         for text, owner in zip(history_texts, steps.demonstration, strict=True):
-            after[owner].append(text)
-
-        def refit(places: Sequence[int]) -> Encoder:
-            texts = [queries[place] for place in places]
-            return fit_encoder(
-                self.encoder, [*texts, *(t for place in places for t in after[place])]
-            )
-
+            learned[owner].append(text)
         # Each query once: a word must be in two demonstrations, not in two steps of one.
         self.encoder = fit_encoder(self.encoder, [*queries, *history_texts])
-        self._fit_distance(queries, self.encoder.encode(queries), refit)
+        self._fit_distance(queries, self.encoder.encode(queries), learned)
         texts = [
             self._text(queries[position], history)
             for position, history in zip(steps.demonstration, steps.histories, strict=True)
@@ -295,21 +277,16 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
             for query, row in zip(queries, vectors, strict=True)
         ]
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+    def _row(self, prepared: Placed, history: History) -> Floats:
+        return self._predict([self._text(prepared.prepared, history)])[0]
+
+    def score_all(self, prepared: Sequence[Placed], runs: Sequence[Run]) -> Floats:
+        """See ``Ranker.score_all``; the encoder reads all texts at once."""
         texts = [
-            self._text(query.prepared, history)
-            for query, history in zip(prepared, histories, strict=True)
+            self._text(query.prepared, self.positions(run))
+            for query, run in zip(prepared, runs, strict=True)
         ]
         return np.stack(self._predict(texts))
-
-    def arrays(self) -> dict[str, Any]:
-        """See ``Ranker.arrays``."""
-        return super().arrays() | self._distance_arrays()
-
-    def _restore(self, state: Arrays) -> None:
-        require(state, DISTANCE | {"weights", "bias"})
-        super()._restore({name: array for name, array in state.items() if name not in DISTANCE})
-        self._restore_distance(state)
 
 
 def history_sentence(names: Sequence[str]) -> str:
@@ -364,6 +341,4 @@ def training_steps(
 
 def indicators(columns: Sequence[Sequence[int]], width: int) -> csr_array:
     """Shape (rows, width): 1 in the given columns of each row."""
-    starts = np.cumsum([0, *map(len, columns)])
-    flat = np.fromiter((column for row in columns for column in row), np.int64, starts[-1])
-    return csr_array((np.ones(len(flat), np.float32), flat, starts), shape=(len(columns), width))
+    return nn.stack_rows([(row, [1.0] * len(row)) for row in columns], width)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.run import Run
 from dtdr.errors import ModelError
-from dtdr.rankers.array_checks import require
-from dtdr.rankers.base import Arrays, History, StepState
+from dtdr.rankers.base import Arrays, History
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.explanation import ChainCount, Explanation
 from dtdr.rankers.name_ranker import NameRanker
 
-Integers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer]
 
 
 class MarkovChains:
@@ -27,87 +22,60 @@ class MarkovChains:
 
     A chain is a trie over histories read backwards, padded with ``start``: its root counts what
     was called at all, the child for the last call what followed that call, the grandchild what
-    followed the last two. All tries share four flat arrays, so that thousands of chains load
-    without being rebuilt and a lookup costs one binary search a call.
+    followed the last two. All tries share four flat arrays, so that a lookup costs one binary
+    search a call.
+
+    Args:
+        calls: shape (calls,), all plans one after the other: tool indices, and after each plan the
+            last index, the end of plan.
+        order: N, the longest history looked at, at least 0.
+        tools: size of the vocabulary.
+        labels: shape (plans,): the chain that each plan belongs to, from 0; None for a single
+            chain. Every number up to the largest must have a plan.
 
     Attributes:
         groups: number of chains; the root of chain g is node g.
-        order: N, the longest history looked at.
-        tools: size of the tool vocabulary; its last index is the end of plan.
         keys: shape (nodes - groups,), sorted: ``parent * (tools + 1) + call`` of each other node,
             where the call ``tools`` means ``start``.
         offsets: shape (nodes + 1,): node i owns ``next_tools[offsets[i]:offsets[i + 1]]``.
         next_tools: tools that followed, sorted within a node.
         counts: how often each of them did.
         totals: shape (nodes,): the sum of the counts of each node.
+
+    Raises:
+        ModelError: calls or labels are not such numbers.
     """
 
     def __init__(
-        self,
-        groups: int,
-        order: int,
-        tools: int,
-        keys: Integers,
-        offsets: Integers,
-        next_tools: Integers,
-        counts: Floats,
+        self, calls: Integers, order: int, tools: int, labels: Integers | None = None
     ) -> None:
-        self.groups = groups
-        self.order = order
-        self.tools = tools
-        self.keys = keys
-        self.offsets = offsets
-        self.next_tools = next_tools
-        self.counts = counts
-        self.totals = np.add.reduceat(counts, offsets[:-1]) * (offsets[1:] > offsets[:-1])
-
-    @classmethod
-    def build(
-        cls,
-        plans: Sequence[Sequence[int]],
-        order: int,
-        tools: int,
-        groups: Sequence[int] | Integers | None = None,
-    ) -> Self:
-        """Count plans.
-
-        Args:
-            plans: tool indices in the order of the calls, without the end of plan.
-            order: N, at least 0.
-            tools: size of the vocabulary, whose last index is the end of plan.
-            groups: the chain each plan belongs to, from 0; None for a single chain. Every number
-                up to the largest must have a plan.
-        """
-        group_of = np.zeros(len(plans), np.int64) if groups is None else np.asarray(groups)
-        lengths = np.fromiter((len(plan) + 1 for plan in plans), np.int64, len(plans))
-        # Every plan becomes N times `start`, its calls, and the end of plan.
-        flat = np.full(int((lengths + order).sum()), tools, np.int64)
-        ends = np.cumsum(lengths + order)
-        steps = np.repeat(ends - np.cumsum(lengths), lengths) + np.arange(int(lengths.sum()))
-        flat[steps] = np.fromiter(
-            (tool for plan in plans for tool in (*plan, tools - 1)), np.int64, len(steps)
-        )
-        node = np.repeat(group_of, lengths).astype(np.int64)
-        roots = int(group_of.max()) + 1
-        nodes, keys = roots, []
-        pairs = [node * tools + flat[steps]]
+        self.order, self.tools = order, tools
+        is_end = calls == tools - 1
+        plan = np.cumsum(is_end) - is_end
+        self.labels = np.zeros(int(is_end.sum()), np.int32) if labels is None else labels
+        self.groups = len(np.unique(self.labels))
+        if (
+            not (len(calls) and calls.min() >= 0 and calls.max() == calls[-1] == tools - 1)
+            or len(self.labels) != is_end.sum()
+            or not 0 == self.labels.min() <= self.labels.max() < self.groups
+        ):
+            raise ModelError("the plans of the model are damaged, or of other tools; fit it again")
+        self.calls = calls = calls.astype(np.int32, copy=False)
+        place = np.arange(len(calls)) - np.searchsorted(plan, plan)
+        node = self.labels.astype(np.int64)[plan]
+        nodes, keys, pairs = self.groups, [np.empty(0, np.int64)], [node * tools + calls]
         for lag in range(1, order + 1):
-            level, child = np.unique(node * (tools + 1) + flat[steps - lag], return_inverse=True)
+            before = np.where(place >= lag, np.roll(calls, lag), tools)
+            level, child = np.unique(node * (tools + 1) + before, return_inverse=True)
             node = nodes + child
             nodes += len(level)
             keys.append(level)
-            pairs.append(node * tools + flat[steps])
-        entries, place = np.unique(np.concatenate(pairs), return_inverse=True)
-        counts = np.bincount(place)
-        return cls(
-            roots,
-            order,
-            tools,
-            np.concatenate(keys) if keys else np.empty(0, np.int64),
-            np.searchsorted(entries, np.arange(nodes + 1) * tools),
-            entries % tools,
-            counts.astype(np.float64),
-        )
+            pairs.append(node * tools + calls)
+        entries, counts = np.unique(np.concatenate(pairs), return_counts=True)
+        self.keys = np.concatenate(keys)
+        self.offsets = np.searchsorted(entries, np.arange(nodes + 1) * tools)
+        self.next_tools, self.counts = entries % tools, counts.astype(np.float64)
+        self.totals = np.add.reduceat(self.counts, self.offsets[:-1])
 
     def path(self, group: int, history: Sequence[int]) -> list[int]:
         """Nodes of ever longer suffixes of a history, as far as they were seen; root first."""
@@ -125,36 +93,6 @@ class MarkovChains:
             node = self.groups + position
             nodes.append(node)
         return nodes
-
-    def counts_of(self, node: int, tool: int) -> int:
-        """How often a tool followed at a node."""
-        part = slice(self.offsets[node], self.offsets[node + 1])
-        return int(self.counts[part][self.next_tools[part] == tool].sum())
-
-    def explain(
-        self, group: int, history: Sequence[int], tool: str, rival: str, names: Sequence[str]
-    ) -> ChainCount:
-        """What followed the last calls of a history, as far back as they were seen.
-
-        Args:
-            group: the chain.
-            history: indices of the calls, oldest first; a negative one was never seen.
-            tool: whose counts are returned.
-            rival: the other one.
-            names: of the tools, in the order of their indices.
-        """
-        path = self.path(group, history)
-        node, length = path[-1], len(path) - 1
-        padded = ["start"] * length + [names[call] for call in history if call >= 0]
-        return ChainCount(
-            cluster=group if self.groups > 1 else None,
-            # Every plan ends once.
-            demonstrations=self.counts_of(path[0], self.tools - 1),
-            after=tuple(padded[len(padded) - length :]),
-            count=self.counts_of(node, names.index(tool)),
-            rival_count=self.counts_of(node, names.index(rival)),
-            total=int(self.totals[node]),
-        )
 
     def lookup(self, group: int, history: Sequence[int]) -> Floats:
         """What followed exactly the last N calls (paper, Algorithm 4); zeros if unseen.
@@ -199,64 +137,10 @@ class MarkovChains:
         followers = self.offsets[node + 1] - self.offsets[node]
         return self.mix(node, below, float(max(followers, 1)))
 
-    # -- saving --------------------------------------------------------------------------------
 
-    def state(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save, in small types."""
-        return {
-            f"{prefix}shape": np.array([self.groups, self.order, self.tools], np.int64),
-            f"{prefix}keys": self.keys,
-            f"{prefix}offsets": self.offsets.astype(np.int32),
-            f"{prefix}next_tools": self.next_tools.astype(np.int32),
-            f"{prefix}counts": self.counts.astype(np.int32),
-        }
-
-    @staticmethod
-    def array_names(prefix: str) -> set[str]:
-        """Names of the arrays that ``state`` gives."""
-        return {prefix + name for name in ("shape", "keys", "offsets", "next_tools", "counts")}
-
-    @classmethod
-    def restore(
-        cls, state: Mapping[str, npt.NDArray[Any]], prefix: str, *, order: int, tools: int
-    ) -> Self:
-        """The chains that ``state`` gave.
-
-        Raises:
-            KeyError: an array is missing.
-            ModelError: the arrays do not fit together, the order or the vocabulary.
-        """
-        shape = state[f"{prefix}shape"]
-        keys, offsets = state[f"{prefix}keys"], state[f"{prefix}offsets"]
-        next_tools, counts = state[f"{prefix}next_tools"], state[f"{prefix}counts"]
-        if shape.shape != (3,) or tuple(shape[1:]) != (order, tools):
-            raise ModelError(
-                f"the model has Markov chains of another order or tool vocabulary: {shape}, "
-                f"expected order {order} over {tools} tools; fit it again"
-            )
-        fits = (
-            keys.ndim == offsets.ndim == next_tools.ndim == counts.ndim == 1
-            and shape[0] > 0
-            and len(offsets) == shape[0] + len(keys) + 1
-            and offsets[0] == 0
-            and offsets[-1] == len(next_tools) == len(counts)
-            and (np.diff(offsets) > 0).all()
-            and (np.diff(keys) > 0).all()
-            and next_tools.min() >= 0
-            and next_tools.max() < tools
-            and counts.min() > 0
-        )
-        if not fits:
-            raise ModelError("the Markov chains of the model are damaged; fit it again")
-        return cls(
-            int(shape[0]),
-            order,
-            tools,
-            keys.astype(np.int64),
-            offsets.astype(np.int64),
-            next_tools.astype(np.int64),
-            counts.astype(np.float64),
-        )
+def flatten(plans: Iterable[Sequence[int]], tools: int) -> Integers:
+    """The calls of all plans as ``MarkovChains`` takes them; each plan without its end."""
+    return np.fromiter((tool for plan in plans for tool in (*plan, tools - 1)), np.int32)
 
 
 class ChainRanker(NameRanker):
@@ -265,31 +149,22 @@ class ChainRanker(NameRanker):
     They do not look at the query.
     """
 
+    SHAPES: ClassVar = {"chain_.calls": ("calls",)}
+
     order: ClassVar[int]
     chain_: MarkovChains
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
-        self.chain_ = MarkovChains.build(plans, self.order, len(self.tools_))
+        self._set_chain(flatten(self.plans(demonstrations), len(self.tools_)))
+
+    def _set_chain(self, calls: Integers) -> None:
+        self.chain_ = MarkovChains(calls, self.order, len(self.tools_))
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[None]:
         return [None] * len(queries)
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        return np.stack(list(map(self._row, histories)))
-
-    @abstractmethod
-    def _row(self, history: History) -> Floats:
-        """Scores after these calls; shape (tools,)."""
-
-    def arrays(self) -> Arrays:
-        """See ``Ranker.arrays``."""
-        return self.chain_.state("chain.")
-
-    def _restore(self, state: Arrays) -> None:
-        require(state, MarkovChains.array_names("chain."))
-        tools = len(self.tools_)
-        self.chain_ = MarkovChains.restore(state, "chain.", order=self.order, tools=tools)
+    def _restore(self, arrays: Arrays) -> None:
+        self._set_chain(arrays["chain_.calls"])
 
 
 class DependencyRetriever(ChainRanker):
@@ -310,14 +185,8 @@ class DependencyRetriever(ChainRanker):
         self.threshold = threshold
         self.seed = seed
 
-    def _row(self, history: History) -> Floats:
+    def _row(self, prepared: None, history: History) -> Floats:
         return self.chain_.lookup(0, history)
-
-    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what followed the last call."""
-        tools = (explanation.tool, explanation.rival)
-        count = self.chain_.explain(0, self.positions(run), *tools, self._names)
-        return replace(explanation, chain=(count,))
 
 
 class SmoothedMarkov(ChainRanker):
@@ -332,7 +201,7 @@ class SmoothedMarkov(ChainRanker):
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
 
-    def _row(self, history: History) -> Floats:
+    def _row(self, prepared: None, history: History) -> Floats:
         chain = self.chain_
         row = np.full(len(self.tools_), 1 / len(self.tools_))
         for node in chain.path(0, history):

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import platform
-import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,12 +29,8 @@ P = TypeVar("P")
 
 FORMAT = "dtdr-model"
 FORMAT_VERSION = 4
-PARTS = {
-    "encoder": "encoder.",
-    "arguments": "arguments.",
-    "plans": "whole_plans.",
-}
-"""The prefix of the arrays of what is learned in addition, by its key in ``config.json``."""
+PARTS = ("encoder", "arguments", "plans")
+"""Keys in ``config.json`` of what is learned in addition, and before the dot of its arrays."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "retriever": str,
@@ -65,8 +60,6 @@ _MAX_HEADER_BYTES = 1_000_000
 """Of ``model.safetensors``; some 50 arrays need 5 kB."""
 _MAX_VALUE = 1e12
 """Of a number in an array; squares and sums of such stay finite in single precision."""
-_MAY_BE_NAN = {"density.floor"}
-"""Arrays that say with NaN that there is no value."""
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 """How often a folder is read that is replaced meanwhile."""
 
@@ -134,7 +127,7 @@ def write(
     learned = {key: part for key, part in parts.items() if part is not None}
     arrays = dict(arrays)
     for key, part in learned.items():
-        arrays |= {f"{PARTS[key]}{name}": array for name, array in part.arrays().items()}
+        arrays |= {f"{key}.{name}": array for name, array in part.arrays().items()}
     tensors = serialise({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     whole = {
         "format": FORMAT,
@@ -228,11 +221,11 @@ def read(folder: str | Path) -> ModelFolder:
     own: dict[str, npt.NDArray[Any]] = {}
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {key: {} for key in PARTS}
     for name, array in arrays.items():
-        key = next((key for key, prefix in PARTS.items() if name.startswith(prefix)), None)
-        if key is None:
-            own[name] = array
+        key, _, rest = name.partition(".")
+        if key in parts:
+            parts[key][rest] = array
         else:
-            parts[key][name.removeprefix(PARTS[key])] = array
+            own[name] = array
     return ModelFolder(config, own, parts)
 
 
@@ -357,57 +350,32 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _check_header(path: Path) -> None:
-    """Compare what the header says of the arrays with the file's size, before the arrays are read.
-
-    Raises:
-        OSError: the file cannot be read.
-        ModelError: it is not a safetensors file, or larger or smaller than its arrays.
-    """
-    start = _read_file(path, _MAX_TENSORS_BYTES, 8 + _MAX_HEADER_BYTES)
-    try:
-        (length,) = struct.unpack("<Q", start[:8])
-        if length > _MAX_HEADER_BYTES:
-            raise ValueError("its header is too long")
-        header = json.loads(start[8 : 8 + length])
-        ends = [item["data_offsets"][1] for name, item in header.items() if name[:2] != "__"]
-        is_whole = 8 + length + max(ends, default=0) == path.stat().st_size
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        reason = " ".join(str(error).split())[:80]
-        raise ModelError(
-            f"{path} is not a safetensors file ({reason}); fit the model again"
-        ) from error
-    except RecursionError:
-        raise ModelError(f"{path} is not a safetensors file; fit the model again") from None
-    if not is_whole:
-        raise ModelError(
-            f"{path} is damaged: it is truncated, or larger than its arrays; fit the model again"
-        )
-
-
 def _read_tensors(path: Path, sha256: str) -> dict[str, npt.NDArray[Any]]:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, safe_open
     from safetensors.numpy import load as deserialise
 
     try:
-        _check_header(path)
-        content = _read_file(path, _MAX_TENSORS_BYTES)
+        header = int.from_bytes(_read_file(path, _MAX_TENSORS_BYTES, 8), "little")
+        if header > _MAX_HEADER_BYTES:
+            raise SafetensorError("its header is too long")
+        with safe_open(path, "numpy"):  # compares header and size before the file is read
+            content = _read_file(path, _MAX_TENSORS_BYTES)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ModelError(
+                f"{path} is damaged: it is truncated, or not the file that config.json was written "
+                "with; fit the model again"
+            )
+        arrays: dict[str, npt.NDArray[Any]] = deserialise(content)
     except OSError as error:
         raise ModelError(f"{path} is missing or cannot be read; fit the model again") from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise ModelError(
-            f"{path} is damaged: it is truncated, or not the file that config.json was written "
-            "with; fit the model again"
-        )
-    try:
-        arrays: dict[str, npt.NDArray[Any]] = deserialise(content)
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:80]
         raise ModelError(
-            f"{path} is not a safetensors file ({reason}); fit the model again"
+            f"{path} is damaged: it is truncated, larger than its arrays, or not a safetensors "
+            f"file ({reason}); fit the model again"
         ) from error
     for name, array in arrays.items():
-        if not array.size or array.dtype.kind != "f" or name in _MAY_BE_NAN:
+        if not array.size or array.dtype.kind != "f":
             continue
         # Not written as "larger than": nothing is larger or smaller than NaN.
         if not -_MAX_VALUE <= float(array.min()) <= float(array.max()) <= _MAX_VALUE:

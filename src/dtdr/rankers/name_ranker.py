@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, get_args
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import check_choice
-from dtdr.rankers.array_checks import require
+from dtdr.errors import ModelError, check_choice
 from dtdr.rankers.base import UNKNOWN, Arrays, History, Ranker
 from dtdr.rankers.calibration import Floats
 
@@ -23,11 +21,17 @@ Recipe = Literal["default", "paper"]
 class NameRanker(Ranker):
     """Base of the rankers here: they know tools by position, and runs by names of their calls.
 
-    A subclass implements ``_fit``, ``_prepare`` and ``_probabilities``, and ``arrays`` and
-    ``_restore`` if it learns more than which tools there are.
+    A subclass implements ``_fit``, ``_prepare`` and ``_row``, and names in ``SHAPES``
+    what it learns more than which tools there are.
+
+    Attributes:
+        SHAPES: attributes that are saved as arrays, ``a.b`` for b of the attribute a. Each size is
+            a number, the number of ``tools``, the ``dimension`` of the encoder, or a name for the
+            same number everywhere.
     """
 
     uses_calls = False
+    SHAPES: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
 
     threshold: float | None = None
     recipe: str = "default"
@@ -48,6 +52,10 @@ class NameRanker(Ranker):
         """The calls of a run by the positions of their tools."""
         return [self._index.get(call.tool, UNKNOWN) for call in run.calls]
 
+    def plans(self, demonstrations: Sequence[Demonstration]) -> list[list[int]]:
+        """The calls of demonstrations by the positions of their tools."""
+        return [[self._index[name] for name in item.plan.tools] for item in demonstrations]
+
     def prepare(self, query: str) -> Any:
         """See ``Ranker.prepare``."""
         return self._prepare([query])[0]
@@ -58,12 +66,7 @@ class NameRanker(Ranker):
 
     def probabilities(self, prepared: Any, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
-        row: Floats = self._probabilities([prepared], [self.positions(run)])[0]
-        return row
-
-    def score_all(self, prepared: Sequence[Any], runs: Sequence[Run]) -> Floats:
-        """See ``Ranker.score_all``."""
-        return self._probabilities(prepared, [self.positions(run) for run in runs])
+        return self._row(prepared, self.positions(run))
 
     @property
     def cut(self) -> float | None:
@@ -76,12 +79,16 @@ class NameRanker(Ranker):
         return self.recipe == "paper" or vars(self).get("order") == 0
 
     def arrays(self) -> Arrays:
-        """See ``Ranker.arrays``; here nothing is learned but which tools there are."""
-        return {}
+        """See ``Ranker.arrays``."""
+        return {name: attrgetter(name)(self) for name in self.SHAPES}
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
         self.set_tools(tools)
+        sizes = {"tools": len(tools)}
+        if self.encoder is not None:
+            sizes["dimension"] = self.encoder.dimension
+        check_shapes(arrays, self.SHAPES, sizes)
         self._restore(arrays)
 
     @abstractmethod
@@ -93,12 +100,12 @@ class NameRanker(Ranker):
         """What is computed once a query, one item a query."""
 
     @abstractmethod
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        """Shape (steps, tools): scores that are at least 0; the model normalises rows."""
+    def _row(self, prepared: Any, history: History) -> Floats:
+        """Shape (tools,): scores after these calls, at least 0."""
 
-    def _restore(self, state: Arrays) -> None:
-        """Take back what ``arrays`` gave; ``tools_`` and the encoder are set."""
-        require(state, set())
+    def _restore(self, arrays: Arrays) -> None:
+        """Take back what ``arrays`` gave, of the right shapes; ``tools_`` and encoder are set."""
+        vars(self).update(arrays)
 
 
 class StaticRanker(NameRanker):
@@ -109,10 +116,42 @@ class StaticRanker(NameRanker):
 
     static = True
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        return np.stack(prepared)
+    def _row(self, prepared: Floats, history: History) -> Floats:
+        return prepared
 
 
 def check_recipe(recipe: str) -> None:
     """Raise an InputError for a recipe that does not exist."""
     check_choice("recipe", recipe, get_args(Recipe))
+
+
+def check_shapes(
+    arrays: Arrays, shapes: Mapping[str, tuple[str | int, ...]], sizes: dict[str, int]
+) -> None:
+    """Check that a model folder has the arrays of this ranker and no others.
+
+    Args:
+        arrays: by name.
+        shapes: see ``NameRanker.SHAPES``.
+        sizes: what names of sizes mean; those of further names are added.
+
+    Raises:
+        ModelError: an array is missing, belongs to another ranker or has another shape.
+    """
+    for problem, wrong in (
+        ("lacks", shapes.keys() - arrays.keys()),
+        ("has another retriever's", arrays.keys() - shapes.keys()),
+    ):
+        if wrong:
+            raise ModelError(f"the model folder {problem} array {min(wrong)!r}; fit it again")
+    for name, shape in shapes.items():
+        found = arrays[name].shape
+        expected = tuple(
+            sizes.setdefault(axis, size) if isinstance(axis, str) else axis
+            for axis, size in zip(shape, found, strict=False)
+        )
+        if len(found) != len(shape) or found != expected:
+            raise ModelError(
+                f"array {name!r} of the model folder has shape {found}, expected {expected}; "
+                "fit it again"
+            )

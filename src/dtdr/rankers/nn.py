@@ -36,12 +36,6 @@ class RowGradient:
     rows: Indices
     values: Matrix
 
-    def dense(self, rows: int) -> Matrix:
-        """The whole gradient; shape (rows, columns)."""
-        whole = np.zeros((rows, self.values.shape[1]), self.values.dtype)
-        whole[self.rows] = self.values
-        return whole
-
 
 Gradients: TypeAlias = Mapping[str, Matrix | RowGradient]
 
@@ -51,15 +45,12 @@ class Adam:
 
     Args:
         parameters: by name; matrices or vectors, float32.
-        weight_decay: of matrices; vectors are biases and do not decay.
-        decoupled: weights decay separately from the step (Loshchilov and Hutter, 2019), not through
-            the gradient, and rows of a matrix that a ``RowGradient`` leaves out stay as they are:
-            a batch of 64 queries has only some of the words.
+        weight_decay: of matrices, separate from the step (Loshchilov and Hutter, 2019); vectors are
+            biases and do not decay. Rows of a matrix that a ``RowGradient`` leaves out stay as they
+            are: a batch of 64 queries has only some of the words.
     """
 
-    def __init__(
-        self, parameters: Mapping[str, Matrix], weight_decay: float, *, decoupled: bool = True
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, Matrix], weight_decay: float) -> None:
         self._parameters = {
             name: array.reshape(len(array), -1) for name, array in parameters.items()
         }
@@ -67,7 +58,6 @@ class Adam:
         self._first = {name: np.zeros_like(array) for name, array in self._parameters.items()}
         self._second = {name: np.zeros_like(array) for name, array in self._parameters.items()}
         self._weight_decay = weight_decay
-        self._decoupled = decoupled
         widest = max((array.shape[1] for array in self._parameters.values()), default=1)
         # New temporaries are cleared by the system at every step.
         self._spare = np.empty((4, max(_CHUNK, widest)), np.float32)
@@ -84,7 +74,7 @@ class Adam:
             array, first, second = self._parameters[name], self._first[name], self._second[name]
             decay = self._weight_decay if name in self._matrices else 0.0
             rows = max(1, _CHUNK // max(1, array.shape[1]))
-            if isinstance(gradient, RowGradient) and self._decoupled:
+            if isinstance(gradient, RowGradient):
                 for start in range(0, len(gradient.rows), rows):
                     part = gradient.rows[start : start + rows]
                     change = gradient.values[start : start + rows]
@@ -96,8 +86,6 @@ class Adam:
                     self._move(values, change, one, two, (rate, size, tiny, decay))
                     array[part], first[part], second[part] = values, one, two
                 continue
-            if isinstance(gradient, RowGradient):
-                gradient = gradient.dense(len(array))
             gradient = gradient.reshape(array.shape)
             for start in range(0, len(array), rows):
                 span = slice(start, start + rows)
@@ -124,12 +112,8 @@ class Adam:
     ) -> None:
         rate, size, tiny, decay = settings
         change = self._part(0, values)
-        if decay and self._decoupled:
+        if decay:
             values *= np.float32(1 - rate * decay)
-        elif decay:
-            np.multiply(values, np.float32(decay), out=change)
-            change += gradient
-            gradient = change
         first *= np.float32(0.9)
         first += gradient
         np.square(gradient, out=change)
@@ -157,7 +141,6 @@ def train(
     rate: Callable[[float], float],
     rng: np.random.Generator,
     weight_decay: float = 0.01,
-    decoupled: bool = True,
     averaged: float = 0.0,
     advance: Callable[[], None] = lambda: None,
 ) -> None:
@@ -172,12 +155,11 @@ def train(
         rate: the learning rate after this many epochs, whole or in part.
         rng: the order of the examples.
         weight_decay: see ``Adam``.
-        decoupled: see ``Adam``.
         averaged: the parameters end as their mean over this share of the steps, the last ones
             (stochastic weight averaging, Izmailov et al., 2018); 0: as they are after the last.
         advance: called once an epoch, to show progress.
     """
-    optimiser = Adam(parameters, weight_decay, decoupled=decoupled)
+    optimiser = Adam(parameters, weight_decay)
     batches = -(-examples // batch_size)
     left = int(averaged * epochs * batches)
     averages = sum(array.size for array in parameters.values()) if left else 0

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import ModelError
-from dtdr.rankers.array_checks import require_shape
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Calibration, Floats
-from dtdr.rankers.kmeans import Matrix, principal_directions
 from dtdr.rankers.name_ranker import NameRanker
-from dtdr.rankers.vectors import Row, product, rows
+from dtdr.rankers.nn import Matrix
+from dtdr.rankers.vectors import Row, fit_encoder, principal_directions, product, rows
 from dtdr.text.encoders.base import Encoder, Vectors
 
 _LEAST_SPREAD = 1e-3
@@ -26,16 +24,13 @@ _FOLDS = 5
 _JUDGED = 3_000
 """Queries that the threshold is learned from, so that it costs no more than seconds."""
 
-DISTANCE = {f"density.{name}" for name in ("directions", "mean", "whitening", "outside", "floor")}
-"""Names of the arrays of a distance and its threshold."""
-
 FALSE_ALARMS = 0.02
 """Share of the queries like the demonstrations' that are taken for unlike. A false alarm only shows
 more tools than are needed. With it dtdr-f notices 98 % of other sets' queries and of gibberish on
 five validation sets, with half of it 95 %."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Mahalanobis:
     """Minus the squared Mahalanobis distance from the training queries (paper, Limitations).
 
@@ -47,13 +42,13 @@ class Mahalanobis:
         directions: shape (dimension, columns): the plane.
         mean: shape (columns,): of the training queries.
         whitening: shape (columns, columns): what makes their covariance the identity.
-        outside: the squared length that queries like the training ones have outside of the plane.
+        outside: shape (1,): the squared length that they have outside of the plane.
     """
 
     directions: Matrix
     mean: Matrix
     whitening: Matrix
-    outside: float
+    outside: Floats
 
     @classmethod
     def fit(cls, vectors: Vectors, *, seed: int = 0) -> Self:
@@ -68,75 +63,20 @@ class Mahalanobis:
             directions,
             places.mean(axis=0).astype(np.float32),
             np.asarray(axes / np.sqrt(values), np.float32),
-            max(1.0 - float((places * places).sum(axis=1).mean()), _LEAST_SPREAD),
+            np.array([1.0 - (places * places).sum(axis=1).mean()]),
         )
-
-    def split(self, row: Row) -> tuple[npt.NDArray[Any], float]:
-        """Place of a vector in the plane, and its squared length outside, from 0 to 1.
-
-        A text without any known term lies outside as a whole.
-        """
-        place = product(row, self.directions)
-        return place, max(0.0, 1.0 - float(place @ place))
 
     def score(self, row: Row) -> float:
         """The score of one vector, higher where the training queries are.
 
         It is divided by the dimension, so that encoders that know more and fewer terms have
-        comparable scores.
+        comparable scores. A text without any known term lies outside of the plane as a whole.
         """
-        place, rest = self.split(row)
+        place = product(row, self.directions)
         white = (place - self.mean) @ self.whitening
-        dimension = len(self.directions)
-        away = (dimension - len(place)) * rest / self.outside
-        return -(float(white @ white) + away) / dimension
-
-
-def fit_threshold(
-    distance: Mahalanobis,
-    queries: Sequence[str],
-    vectors: Vectors,
-    refit: Callable[[Sequence[int]], Encoder] | None,
-    *,
-    seed: int,
-) -> float | None:
-    """Set what lies outside by queries that a model has not seen, and give the threshold of scores.
-
-    The training queries themselves lie closer to the plane that was fitted to them: .40 outside
-    for 270 queries of T-Eval, .62 for those that the plane was fitted without.
-
-    Args:
-        distance: fitted to all vectors; its ``outside`` is set.
-        queries: the training queries; of equal ones, one is judged.
-        vectors: theirs, shape (n, dimension).
-        refit: an encoder that knows the queries at those positions only; None where the encoder
-            does not learn.
-        seed: of the folds and of ``Mahalanobis.fit``.
-
-    Returns:
-        The threshold, or None for fewer than two different queries.
-    """
-    distinct = list({text: position for position, text in enumerate(queries)}.values())
-    order = np.random.default_rng(seed).permutation(distinct)[:_JUDGED]
-    if len(order) < 2:
-        return None
-    judged: list[tuple[Mahalanobis, list[Row]]] = []
-    for fold in range(min(_FOLDS, len(order))):
-        held = np.arange(len(order)) % _FOLDS == fold
-        known, new = order[~held].tolist(), order[held].tolist()
-        learned, held_out = vectors[known], vectors[new]
-        if refit is not None:
-            encoder = refit(known)
-            learned = encoder.encode([queries[position] for position in known])
-            held_out = encoder.encode([queries[position] for position in new])
-        judged.append((Mahalanobis.fit(learned, seed=seed), rows(held_out)))
-    rests = [partial.split(row)[1] for partial, unseen in judged for row in unseen]
-    distance.outside = max(float(np.mean(rests)), _LEAST_SPREAD)
-    scores: list[float] = []
-    for partial, unseen in judged:
-        partial.outside = distance.outside
-        scores += [partial.score(row) for row in unseen]
-    return threshold_of(np.array(scores))
+        dimension, rest = len(self.directions), max(0.0, 1.0 - float(place @ place))
+        variance = max(float(self.outside[0]), _LEAST_SPREAD) / (dimension - len(place) or 1)
+        return -(float(white @ white) + rest / variance) / dimension
 
 
 class Placed(NamedTuple):
@@ -149,8 +89,18 @@ class Placed(NamedTuple):
 class DistanceRanker(NameRanker):
     """A ranker that knows how far a query is from those of the demonstrations."""
 
+    SHAPES: ClassVar = {
+        "distance_.directions": ("dimension", "plane"),
+        "distance_.mean": ("plane",),
+        "distance_.whitening": ("plane", "plane"),
+        "distance_.outside": (1,),
+        "lowest_": (1,),
+    }
+
     encoder: Encoder
     distance_: Mahalanobis
+    lowest_: Floats
+    """The threshold of familiarity; 0 if there is none."""
     seed: int
 
     def familiarity(self, prepared: Any) -> float | None:
@@ -159,55 +109,44 @@ class DistanceRanker(NameRanker):
         return familiarity
 
     def _fit_distance(
-        self,
-        queries: Sequence[str],
-        vectors: Vectors,
-        refit: Callable[[Sequence[int]], Encoder],
+        self, queries: Sequence[str], vectors: Vectors, texts: Sequence[Sequence[str]]
     ) -> None:
-        """Learn the distance, and its threshold from models without the queries that are judged."""
-        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
-        learned = refit if self.encoder.learned else None
-        threshold = fit_threshold(self.distance_, queries, vectors, learned, seed=self.seed)
-        self.calibration_ = Calibration(
-            familiarity_threshold=None if self.recipe == "paper" else threshold
-        )
+        """Learn the distance, and its threshold from distances without what is judged.
 
-    def _distance_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save; the threshold has shape (1,), NaN where there is none."""
-        distance, threshold = self.distance_, self.calibration_.familiarity_threshold
-        return {
-            "density.directions": distance.directions,
-            "density.mean": distance.mean,
-            "density.whitening": distance.whitening,
-            "density.outside": np.array([distance.outside]),
-            "density.floor": np.array([np.nan if threshold is None else threshold]),
-        }
-
-    def _restore_distance(self, state: Arrays) -> None:
-        """Take back what ``_distance_arrays`` gave.
-
-        Raises:
-            ModelError: the arrays do not fit together or the encoder, or the threshold is not one.
+        Args:
+            queries: of the demonstrations; of equal ones, one is judged.
+            vectors: theirs, shape (n, dimension).
+            texts: what the encoder learned of each demonstration.
         """
-        columns = state["density.mean"].size
-        outside, threshold = (
-            float(require_shape(state, f"density.{name}", (1,))[0]) for name in ("outside", "floor")
-        )
-        if not outside > 0:
-            raise ModelError("the variance of the queries is damaged; fit the model again")
-        if np.isinf(threshold):
-            raise ModelError(
-                "the out-of-distribution threshold is not a number; fit the model again"
+        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
+        distinct = list({text: position for position, text in enumerate(queries)}.values())
+        order = np.random.default_rng(self.seed).permutation(distinct)[:_JUDGED]
+        fold, scores = np.arange(len(order)) % _FOLDS, []
+        for number in range(min(_FOLDS, len(order)) if len(order) > 1 else 0):
+            known, new = order[fold != number], order[fold == number]
+            learned, judged = vectors[known], vectors[new]
+            if self.encoder.learned:
+                encoder = fit_encoder(self.encoder, [text for at in known for text in texts[at]])
+                learned, judged = (
+                    encoder.encode([queries[at] for at in part]) for part in (known, new)
+                )
+            # Fewer queries are nearer to their plane.
+            partial = replace(
+                Mahalanobis.fit(learned, seed=self.seed), outside=self.distance_.outside
             )
-        self.distance_ = Mahalanobis(
-            require_shape(state, "density.directions", (self.encoder.dimension, columns)),
-            require_shape(state, "density.mean", (columns,)),
-            require_shape(state, "density.whitening", (columns, columns)),
-            outside,
-        )
-        self.calibration_ = Calibration(
-            familiarity_threshold=None if np.isnan(threshold) else threshold
-        )
+            scores += [partial.score(row) for row in rows(judged)]
+        threshold = None if self.recipe == "paper" else threshold_of(np.array(scores))
+        self._set_threshold(np.array([threshold or 0.0]))
+
+    def _set_threshold(self, lowest: Floats) -> None:
+        self.lowest_ = lowest
+        self.calibration_ = Calibration(familiarity_threshold=float(lowest[0]) or None)
+
+    def _restore(self, arrays: Arrays) -> None:
+        super()._restore({name: array for name, array in arrays.items() if "." not in name})
+        parts = ("directions", "mean", "whitening", "outside")
+        self.distance_ = Mahalanobis(**{part: arrays[f"distance_.{part}"] for part in parts})
+        self._set_threshold(self.lowest_)
 
 
 def threshold_of(scores: npt.NDArray[np.floating]) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -28,10 +27,7 @@ class RandomRetriever(NameRanker):
     def _prepare(self, queries: Sequence[str]) -> Sequence[str]:
         return queries
 
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        rows = np.empty((len(histories), len(self.tools_)))
-        for row, query, history in zip(rows, prepared, histories, strict=True):
-            text = f"{self.seed}\0{query}\0{list(history)}".encode("utf-8", "surrogatepass")
-            key = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
-            row[:] = np.random.default_rng(key).random(len(row))
-        return rows
+    def _row(self, prepared: str, history: History) -> Floats:
+        text = f"{self.seed}\0{prepared}\0{list(history)}".encode("utf-8", "surrogatepass")
+        key = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+        return np.random.default_rng(key).random(len(self.tools_))

@@ -14,10 +14,6 @@ from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.selection import Bounds, Positions, Selection
 
-_MANY, _FEW = 256, 32
-"""From this many tools on, the first few are taken faster than by sorting: of 1,000 in a quarter of
-the time."""
-
 _ROWS = 20
 """Tools in a notebook's table."""
 
@@ -40,17 +36,6 @@ class Ranking:
         familiarity: how much the query is like the demonstrations' queries, higher is more; None
             where the retriever cannot tell.
     """
-
-    __slots__ = (
-        "_order",
-        "_probabilities",
-        "calibration",
-        "explainer",
-        "familiarity",
-        "scores",
-        "threshold",
-        "vocabulary",
-    )
 
     def __init__(
         self,
@@ -79,17 +64,6 @@ class Ranking:
         if self._order is None:
             self._order = np.argsort(-self._probabilities, kind="stable")
         return self._order
-
-    def top_positions(self, k: int | None = None) -> Positions:
-        """The first k of ``order``, without sorting all of many tools."""
-        many = len(self._probabilities) >= _MANY
-        if k is None or self._order is not None or not many or not 0 < k <= _FEW:
-            return self.order[:k]
-        values = self._probabilities
-        last = values[values.argpartition(-k)[-k]]
-        best: Positions = (values >= last).nonzero()[0]  # ties of the last too, in their order
-        first: Positions = best[(-values[best]).argsort(kind="stable")][:k]
-        return first
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -159,7 +133,7 @@ class Ranking:
 
     def top(self, k: int) -> list[tuple[str, float]]:
         """The k most probable tools with their probabilities."""
-        return self._pairs(self.top_positions(k))
+        return self._pairs(self.order[:k])
 
     def _pairs(self, positions: Positions) -> list[tuple[str, float]]:
         values = self._probabilities[positions].tolist()
@@ -229,9 +203,9 @@ class Ranking:
     def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:
         """Why a tool is more probable than another.
 
-        For ``dtdr-f``: what each block adds, and the nearest demonstrations. For ``dtdr-c`` and
-        ``dr``: what followed the last calls. For others: only the probabilities. An update of the
-        retriever after this ranking does not change the explanation.
+        For ``dtdr-f``: what each block adds, and the nearest demonstrations. For others: only the
+        probabilities. An update of the retriever after this ranking does not change the
+        explanation.
 
         Args:
             tool: one that the retriever knows; None for the best.

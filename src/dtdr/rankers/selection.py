@@ -26,7 +26,7 @@ TOP_K = 5
 BYTES_PER_TOKEN = 4
 """Nearest of three counts to three tokenizers in ten languages; see docs/decisions.md."""
 
-OpenAIForm = Literal["filtered", "allowed-tools", "additional-tools", "hint"]
+OpenAIForm = Literal["filtered", "allowed-tools", "hint"]
 AnthropicForm = Literal["filtered", "deferred", "hint"]
 
 
@@ -52,8 +52,9 @@ class Scored(Protocol):
         """Whether the query is like the demonstrations."""
         ...
 
-    def top_positions(self, k: int | None = None) -> Positions:
-        """Positions of the k best tools, best first; of all without k."""
+    @property
+    def order(self) -> Positions:
+        """Positions of all tools, best first."""
         ...
 
 
@@ -159,9 +160,9 @@ class Selection:
                 top_k = TOP_K
         has_cut = threshold is not None or coverage is not None
         if among is None and not has_cut and self.token_budget is None:
-            return ranking.top_positions(top_k)
+            return ranking.order[:top_k]
         cut = None if coverage is None else calibration.probability_for(coverage)
-        candidates = ranking.top_positions()
+        candidates = ranking.order
         if among is not None:
             candidates = candidates[among[candidates]]
         is_open = self.fallback and not ranking.is_familiar

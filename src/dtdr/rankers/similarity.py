@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
-from dtdr.rankers.array_checks import require, require_shape
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.descriptions import description
-from dtdr.rankers.markov import MarkovChains
+from dtdr.rankers.descriptions import name_words
+from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, StaticRanker, check_recipe
 from dtdr.rankers.vectors import dense, fit_encoder, product, rows, softmax, unit
 from dtdr.text import encoders
@@ -63,6 +62,7 @@ class QueryToolSimilarity(StaticRanker):
     name = "qts"
     needs_descriptions = True
     uses_encoder = True
+    SHAPES: ClassVar = {"tool_vectors_": ("tools", "dimension")}
 
     encoder: Encoder
     tool_vectors_: npt.NDArray[np.float32]
@@ -83,7 +83,7 @@ class QueryToolSimilarity(StaticRanker):
         self.seed = seed
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        texts = [description(tool) for tool in self.tools_]
+        texts = [tool.description.strip() or name_words(tool.name) for tool in self.tools_]
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fit_encoder(self.encoder, [*texts, *queries])
         vectors = self._adapt(dense(self.encoder.encode(texts)), demonstrations)
@@ -115,14 +115,8 @@ class QueryToolSimilarity(StaticRanker):
         """See ``Ranker.cuts_by_score``."""
         return self.recipe == "paper"
 
-    def arrays(self) -> Arrays:
-        """See ``Ranker.arrays``."""
-        return {"tool_vectors": self.tool_vectors_}
-
-    def _restore(self, state: Arrays) -> None:
-        require(state, {"tool_vectors"})
-        shape = (len(self.tools_), self.encoder.dimension)
-        self._set_vectors(require_shape(state, "tool_vectors", shape))
+    def _restore(self, arrays: Arrays) -> None:
+        self._set_vectors(arrays["tool_vectors_"])
 
 
 class LessIsMore(QueryToolSimilarity):
@@ -133,10 +127,7 @@ class LessIsMore(QueryToolSimilarity):
     Args:
         llm: any callable from a prompt to an answer. It is not saved in the model folder; give
             it again: ``dtdr.load(folder, llm=...)``.
-        recipe: as for ``QueryToolSimilarity``.
-        encoder: its name, or the encoder.
-        threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+        recipe, encoder, threshold, seed: as for ``QueryToolSimilarity``.
 
     Raises:
         InputError: there is no LLM.
@@ -180,13 +171,8 @@ class ToolGraphRetriever(QueryToolSimilarity):
 
     The graph is the first-order chain of the demonstrations (Algorithm 3 with N = 1, one cluster),
     as the paper builds it for a fair comparison; one graph convolution ``D^-½ (A + I) D^-½`` mixes
-    each tool's vector with those of the tools called before and after it.
-
-    Args:
-        recipe: as for ``QueryToolSimilarity``.
-        encoder: its name, or the encoder.
-        threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+    each tool's vector with those of the tools called before and after it. The parameters are those
+    of ``QueryToolSimilarity``.
     """
 
     name = "tgr"
@@ -194,8 +180,8 @@ class ToolGraphRetriever(QueryToolSimilarity):
     def _adapt(
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]
     ) -> npt.NDArray[np.float32]:
-        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
-        chain = MarkovChains.build(plans, 1, len(self.tools_))
+        calls = flatten(self.plans(demonstrations), len(self.tools_))
+        chain = MarkovChains(calls, 1, len(self.tools_))
         graph = np.stack([chain.lookup(0, [tool]) for tool in range(len(self.tools_))])
         mixed: npt.NDArray[np.float32] = convolution(graph) @ vectors
         return mixed

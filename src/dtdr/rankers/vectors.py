@@ -13,6 +13,11 @@ import numpy.typing as npt
 from dtdr.rankers.calibration import Floats
 from dtdr.text.encoders.base import Encoder, Vectors
 
+REDUCED = 64
+"""Dimensions that sparse vectors are reduced to. Mean MRR of dtdr-c by 3-fold validation on the
+training sides of TinyAgent and T-Eval, lexical encoder: .626 without, .635 with 64, .633 with 128,
+.628 with 256; and k-means on 64 dense columns is what makes 10,000 clusters affordable."""
+
 Row: TypeAlias = Any
 """One vector: an array of shape (dimension,), or a sparse one as (columns, values)."""
 
@@ -91,3 +96,12 @@ def rule_out_end(row: Floats) -> None:
         row[:-1] = 1 / (len(row) - 1)
     else:
         row /= total
+
+
+def principal_directions(vectors: Vectors, seed: int) -> npt.NDArray[np.float32]:
+    """Directions of the largest singular values; shape (dimension, at most REDUCED)."""
+    from sklearn.utils.extmath import randomized_svd
+
+    columns = min(REDUCED, *vectors.shape)
+    _, _, directions = randomized_svd(vectors, columns, random_state=seed)
+    return np.ascontiguousarray(directions.T, np.float32)

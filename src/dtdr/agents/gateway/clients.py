@@ -93,7 +93,6 @@ class ClientState:
     characters: int = 0
     wire: ServerSession | None = None
     is_modern: bool = False
-    subscriptions: set[str] = field(default_factory=set)
     open_calls: dict[str, Any] = field(default_factory=dict)
     running: int = 0
     last_call: float = 0.0
@@ -207,13 +206,9 @@ class Clients:
         self._ended(self._states.pop(key))
 
     async def send_change(self, note: types.ServerNotification) -> None:
-        """Send a change of resources or prompts to the clients."""
+        """Send a change of the lists of resources or prompts to the clients."""
         for state in self:
-            # A server may report a part of what was subscribed to.
-            if not isinstance(note, types.ResourceUpdatedNotification) or any(
-                note.params.uri.startswith(uri) for uri in state.subscriptions
-            ):
-                await state.notify(note)
+            await state.notify(note)
 
 
 def client_key(context: Context) -> str:

@@ -36,8 +36,7 @@ class UpstreamSpec:
         env: environment variables of the command, besides ``PATH``, ``HOME`` and the like.
         cwd: the command's working folder.
         headers: HTTP headers sent with every request.
-        prefetch: the server's names of tools that may be called early; None asks its
-            ``readOnlyHint``.
+        prefetch: the server's names of tools that may be called early.
 
     Raises:
         InputError: the name cannot be used, or there is not exactly one of command and URL.
@@ -49,7 +48,7 @@ class UpstreamSpec:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    prefetch: tuple[str, ...] | None = None
+    prefetch: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -135,7 +134,7 @@ class _Entry(msgspec.Struct):
     env: dict[str, str] = {}
     headers: dict[str, str] = {}
     cwd: str | None = None
-    prefetch: tuple[str, ...] | None = None
+    prefetch: tuple[str, ...] = ()
 
 
 def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:

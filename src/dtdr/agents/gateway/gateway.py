@@ -20,7 +20,6 @@ from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.policy import ToolPolicy
-from dtdr.agents.prefetch import PrefetchBounds
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError
@@ -57,15 +56,16 @@ class Gateway:
             change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
             the policy's ``sticky``. Answers wait until the client has listed again.
         recorder: records the calls; None records nothing.
-        prefetch: make predicted calls of read-only tools early; None makes none.
+        prefetch: the probability from which predicted calls are made early, of tools that the specs
+            list for that; None makes none.
         pins: refuse changed definitions; None accepts them.
 
     Attributes:
         keeps_calls: whether arguments and outputs are kept while a run lasts.
 
     Raises:
-        InputError: there is no server, two share a name, or the model is not calibrated or not
-            fitted with arguments, which an option needs.
+        InputError: there is no server, two share a name, the model is not calibrated or not fitted
+            with arguments, which an option needs, or no tool may be called early.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Gateway:
         *,
         whole_run: bool = False,
         recorder: Recorder | None = None,
-        prefetch: PrefetchBounds | None = None,
+        prefetch: float | None = None,
         pins: Pins | None = None,
     ) -> None:
         self.policy, self._whole_run, self._recorder = policy, whole_run, recorder
@@ -98,6 +98,11 @@ class Gateway:
         if prefetch is not None:
             if not self.ranker.fills:
                 raise InputError(NO_ARGUMENTS)
+            if not any(spec.prefetch for spec in specs):
+                raise InputError(
+                    'no server lists tools that may be called early; add "prefetch": ["TOOL"] to '
+                    "its entry in the --config file"
+                )
             self.prefetcher = Prefetcher(self.ranker, self.catalog, self.upstreams, prefetch)
         self.keeps_calls = bool(recorder or prefetch or self.ranker.reads_calls)
         self._version = 0

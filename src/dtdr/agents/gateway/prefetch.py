@@ -1,9 +1,9 @@
-"""Makes predicted calls early, of tools that are known to change nothing."""
+"""Makes predicted calls early, of tools that the user lists since they change nothing."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -13,9 +13,7 @@ from dtdr.agents.gateway.clients import ClientState
 from dtdr.agents.gateway.questions import RawResult
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import Upstream
-from dtdr.agents.prefetch import EarlyCalls, PrefetchBounds, PrefetchCounts
-from dtdr.data.calls import ToolCall
-from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.agents.prefetch import CANDIDATES, EarlyCalls, PrefetchCounts
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -23,11 +21,10 @@ logger = logging.getLogger("dtdr.mcp")
 class Prefetcher:
     """The early calls of every client.
 
-    A tool is called early only if its server's entry in the configuration lists it, or, if the
-    entry has no list, if the server marks it with ``readOnlyHint``. The mark is the word of the
-    server that gets the call, so values of another server's calls go early to listed tools only.
+    A tool is called early only if its server's entry in the configuration lists it: a server's own
+    word that it changes nothing is not enough to send it values of other servers' calls.
 
-    ``bounds`` limits each client's run; ``counts`` are of all clients.
+    ``min_probability`` is that of a call that is made early; ``counts`` are of all clients.
     """
 
     def __init__(
@@ -35,32 +32,29 @@ class Prefetcher:
         ranker: Ranker,
         catalog: Catalog,
         upstreams: Mapping[str, Upstream],
-        bounds: PrefetchBounds,
+        min_probability: float,
     ) -> None:
         self._ranker, self._catalog, self._upstreams = ranker, catalog, upstreams
-        self._bounds = bounds
+        self._min_probability = min_probability
         self._runs: WeakKeyDictionary[ClientState, EarlyCalls] = WeakKeyDictionary()
         self.counts = PrefetchCounts()
 
     def allows(self, name: str) -> bool:
         """Whether a listed tool may be called early."""
         tool = self._catalog.get(name)
-        if tool is None or not self._upstreams[tool.upstream].is_up:
+        if tool is None:
             return False
-        listed = self._upstreams[tool.upstream].spec.prefetch
-        if listed is not None:
-            return tool.raw_name in listed
-        hints = tool.definition.get("annotations", {})
-        return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
+        upstream = self._upstreams[tool.upstream]
+        return upstream.is_up and tool.raw_name in upstream.spec.prefetch
 
     async def start(self, state: ClientState) -> None:
         """Predict the next calls of a client, and make those that are probable and safe."""
         run = self._runs.get(state)
         if run is None:
-            run = EarlyCalls(self._call, self.allows, self._bounds, self.counts)
+            run = EarlyCalls(self._call, self.allows, self._min_probability, self.counts)
             self._runs[state] = run
         made = len(state.calls)
-        calls = await self._ranker.predict(state, run.candidates)
+        calls = await self._ranker.predict(state, CANDIDATES)
         if self._runs.get(state) is not run or len(state.calls) != made or state.running:
             return  # the client went on meanwhile
         listed = [
@@ -68,23 +62,7 @@ class Prefetcher:
             for call in calls
             if len(names := self._catalog.by_model_name.get(call.tool, [])) == 1
         ]
-        earlier = state.read_calls()
-        run.prepare([call for call in listed if self._may_get(call, earlier)], earlier)
-
-    def _may_get(self, call: CallPrediction, earlier: Sequence[ToolCall]) -> bool:
-        """Whether the server of a call may get its arguments before the client sends them."""
-        server = self._catalog[call.tool].upstream
-        if self._upstreams[server].spec.prefetch is not None:
-            return True
-        made_by = {
-            item.id: {
-                self._catalog[name].upstream
-                for name in self._catalog.by_model_name.get(item.tool, ())
-            }
-            for item in earlier
-        }
-        used = {source.call for sources in call.sources.values() for source in sources}
-        return all(made_by.get(call) == {server} for call in used if call)
+        run.prepare(listed, state.read_calls())
 
     async def call(
         self,

@@ -67,12 +67,9 @@ class GatewayServer(Server[Any]):
             ("resources/list", page, rest.list_resources),
             ("resources/templates/list", page, rest.list_templates),
             ("resources/read", types.ReadResourceRequestParams, rest.read_resource),
-            ("resources/subscribe", types.SubscribeRequestParams, rest.subscribe),
-            ("resources/unsubscribe", types.UnsubscribeRequestParams, rest.unsubscribe),
-            ("subscriptions/listen", types.SubscriptionsListenRequestParams, rest.listen),
+            ("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen),
             ("prompts/list", page, rest.list_prompts),
             ("prompts/get", types.GetPromptRequestParams, rest.get_prompt),
-            ("completion/complete", types.CompleteRequestParams, rest.complete),
         )
         for method, params, handler in handlers:
             self.add_request_handler(method, params, partial(_complete, handler))
@@ -143,6 +140,18 @@ class GatewayServer(Server[Any]):
             await gateway.update(state)
         return result
 
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """A 2026-07-28 client's stream of changed lists, open until it closes."""
+        state = self._state(context)
+        params.notifications.resource_subscriptions = None  # which the gateway does not serve
+        state.running += 1
+        try:
+            return await state.listen(context, params)
+        finally:
+            state.running -= 1
+
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool's arguments; the SDK compares headers with it."""
         tool = self._gateway.catalog.get(name)
@@ -199,16 +208,15 @@ class GatewayServer(Server[Any]):
         """Tools for a text, which the client sees from now on."""
         gateway = self._gateway
         try:
-            asked, limit = search.read_search(arguments)
+            text = search.read_search(arguments)[:MAX_TEXT]
         except InputError as error:
             return _problem(str(error))
-        text = asked[:MAX_TEXT]
         state.searches = [*state.searches, text][-MAX_SEARCHES:]
         # Without an intent, the text is the run's query, too.
         rankings = await gateway.ranker.rank_search(state, text)
-        names = gateway.catalog.search(text, limit, *(rankings or ()))
+        names = gateway.catalog.search(text, search.LIMIT, *(rankings or ()))
         # Only the latest of all searches stay listed.
-        state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: max(limit, search.LIMIT)]
+        state.searched = tuple(dict.fromkeys((*names, *state.searched)))[: search.LIMIT]
         await gateway.update(state)
         shown = [
             {
@@ -219,7 +227,7 @@ class GatewayServer(Server[Any]):
             for tool in map(gateway.catalog.get, names)
             if tool is not None
         ]
-        answer = search.write_answer(shown, limit, len(gateway.catalog))
+        answer = search.write_answer(shown, len(gateway.catalog))
         content = [{"type": "text", "text": json.dumps(answer, ensure_ascii=False)}]
         return {"content": content, "structuredContent": answer}
 

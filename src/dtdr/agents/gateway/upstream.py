@@ -98,8 +98,7 @@ class _Connection(NamedTuple):
 class Upstream:
     """Keeps one server connected; ``run`` is its task, everything else may be called at any time.
 
-    Clients' subscriptions outlast a connection: each new one gets them, as its protocol version
-    requires. Errors of the server itself are raised as MCPError.
+    Errors of the server itself are raised as MCPError.
 
     Args:
         spec: which server.
@@ -132,8 +131,6 @@ class Upstream:
         self._connection: _Connection | None = None
         self._changed = anyio.Event()
         self._listing = anyio.Lock()
-        self._uris: set[str] = set()
-        self._listening: anyio.CancelScope | None = None
 
     @property
     def is_up(self) -> bool:
@@ -202,8 +199,6 @@ class Upstream:
         async with anyio.create_task_group() as tasks:
             if connection.is_modern:
                 tasks.start_soon(self._listen, connection)
-            else:
-                tasks.start_soon(self._subscribe, connection, *self._uris)
             if self.spec.url:
                 tasks.start_soon(self._probe, connection)
             await connection.closed.wait()
@@ -346,7 +341,7 @@ class Upstream:
         elif isinstance(message, types.LoggingMessageNotification):
             logger.info("upstream %r says: %s", self.name, message.params.data)
         elif isinstance(message, types.ServerNotification) and not isinstance(
-            message, types.ProgressNotification
+            message, (types.ProgressNotification, types.ResourceUpdatedNotification)
         ):
             await self._clients.send_change(message)
 
@@ -381,53 +376,26 @@ class Upstream:
 
         return answer
 
-    # -- what clients want of every connection -------------------------------------------------
-
     async def roots_changed(self) -> None:
         """Tell the server that the client's roots changed."""
         if self._connection is not None and not self._connection.is_modern:
             await self._connection.session.send_notification(types.RootsListChangedNotification())
 
-    async def subscribe(self, uri: str) -> None:
-        """Receive updates of a resource, on this connection and later ones."""
-        wanted = {other for state in self._clients for other in state.subscriptions}
-        is_new = uri not in self._uris
-        # Later connections do not subscribe to what no client wants any more.
-        self._uris = {uri, *self._uris.intersection(wanted)}
-        if is_new and self._listening is not None:
-            self._listening.cancel()
-        elif is_new and self._connection is not None:
-            await self._subscribe(self._connection, uri)
-
-    async def _subscribe(self, connection: _Connection, *uris: str) -> None:
-        try:
-            for uri in uris:
-                await self._send(connection, "resources/subscribe", {"uri": uri})
-        except MCPError as error:
-            logger.info("upstream %r: %s", self.name, error)
-
     async def _listen(self, connection: _Connection) -> None:
         """Receive changes from a 2026-07-28 server, which reports them only to listeners."""
         while True:
-            uris = set(self._uris)
             try:
                 async with listen(
                     connection.session,
                     tools_list_changed=True,
                     prompts_list_changed=True,
                     resources_list_changed=True,
-                    resource_subscriptions=tuple(uris),
                 ) as events:
-                    with anyio.CancelScope() as self._listening:
-                        if uris == self._uris:
-                            async for _ in events:  # each also goes to the message handler
-                                pass
+                    async for _ in events:  # each also goes to the message handler
+                        pass
             except (MCPError, SubscriptionLost) as error:
                 logger.debug("upstream %r: does not report changes (%r)", self.name, error)
-            finally:
-                self._listening = None
-            if uris == self._uris:
-                await anyio.sleep(AGAIN_SECONDS)
+            await anyio.sleep(AGAIN_SECONDS)
 
 
 @asynccontextmanager

@@ -20,7 +20,6 @@ from dtdr.rankers.dtdr_f.observations import (
     NO_WORDS,
     REMOVED,
     Context,
-    EarlierCall,
     Outcome,
     RunReader,
     read_context,
@@ -259,9 +258,7 @@ class EncodedDemonstrations:
         columns, contexts = self.columns, []
         for row in range(len(self)):
             words = columns["said"][row]
-            calls = tuple(
-                EarlierCall(*pair) for pair in columns["before"][row].reshape(-1, 2).tolist()
-            )
+            calls = tuple(map(tuple, columns["before"][row].reshape(-1, 2).tolist()))
             weights = columns["said_weights"][row].astype(np.float32)
             is_known = calls or len(words)
             contexts.append(Context(calls, words, weights) if is_known else NO_CONTEXT)
@@ -328,7 +325,7 @@ class EncodedDemonstrations:
             key: array
             for name, column in self.columns.items()
             if name not in left_out
-            for key, array in column.arrays(f"data.{name}").items()
+            for key, array in column.arrays(name).items()
         }
 
     @classmethod
@@ -338,8 +335,8 @@ class EncodedDemonstrations:
         Raises:
             KeyError: an array is missing.
         """
-        names = [*_TEXT, *_PLAN, *(_RUN if "data.status" in arrays else ())]
-        columns = {name: Ragged.restore(arrays, f"data.{name}") for name in names}
+        names = [*_TEXT, *_PLAN, *(_RUN if "status" in arrays else ())]
+        columns = {name: Ragged.restore(arrays, name) for name in names}
         return cls({**_no_runs(columns["calls"]), **columns}, tools)
 
 
@@ -375,7 +372,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "earlier": [earlier for _, earlier in edges],
         "group": [hash_word(item.group) if item.group else 0],
         "absent": _pack_absent(item.offered, index),
-        "before": [part for call in context.calls for part in (call.tool, call.status)],
+        "before": [part for call in context.calls for part in call],
         "said": context.words,
         "said_weights": context.weights,
         "status": [outcome.status for outcome in outcomes],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 
@@ -66,7 +65,7 @@ def known_share(known: Hashes, words: Hashes) -> float:
 
 def fit_threshold(
     words: Ragged,
-    groups: Sequence[str],
+    groups: npt.NDArray[np.uint32],
     encoder: Encoder | None = None,
     vectors: Matrix | None = None,
 ) -> float:
@@ -78,14 +77,14 @@ def fit_threshold(
 
     Args:
         words: hashes of the words of each query.
-        groups: one a query; an empty name counts as a separate group.
+        groups: hash of the group of each query; 0 counts as a separate group.
         encoder: trained already, whose vectors half of the score is read from; or None.
         vectors: shape (queries, n): what it gives of the queries, of length 1.
     """
     distinct = {words[row].tobytes(): row for row in range(len(words))}  # equal ones count once
-    names = [groups[row] or f"\0{row}" for row in distinct.values()]
-    number = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    owner = np.array([number[name] for name in names], np.intp)
+    rows = np.array(list(distinct.values()))
+    names = np.where(groups[rows] > 0, groups[rows], (rows + 1) << 32)
+    _, owner = np.unique(names, return_inverse=True)
     runs = [_runs(words[row]) for row in distinct.values()]
     of_runs = np.repeat(owner, [len(run) for run, _ in runs])
     known, counts = count_rows(np.concatenate([run for run, _ in runs]), of_runs)
@@ -97,11 +96,11 @@ def fit_threshold(
     reference = list(map(_hash_words, _reference()))
     made_up = np.array([_share(known, _runs(query)) for query in reference])
     if encoder is not None and vectors is not None:
-        kept = vectors[list(distinct.values())][::step]
+        kept = vectors[rows][::step]
         scores = (scores + _nearest_others(kept, owner[::step])) / 2
         said = unit(dense(encoder.encode(list(_reference()))))
         made_up = (made_up + (said @ kept.T).max(axis=1)) / 2
-    threshold = threshold_of(scores) if len(number) > 1 else None
+    threshold = threshold_of(scores) if owner.max() > 0 else None
     highest = HIGHEST_THRESHOLD
     if np.isin(np.concatenate(reference), words.values).mean() >= _SAME_LANGUAGE:
         highest = min(highest, float(made_up.max()))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
-from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.held_out import HeldOut
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.ranker import uses_shortlist
 from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
@@ -60,56 +59,29 @@ def fit(
         seen = np.arange(encoded.tools)
     held = HeldOut(len(tools), steps, seed)
     with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
-
-        def fit_blocks(part: EncodedDemonstrations) -> FactoredModel:
-            return FactoredModel.fit(
-                tools,
-                part,
-                reference=reference,
-                seed=seed,
-                seen=seen,
-                advance=advance,
-            )
-
+        fit_blocks = partial(
+            FactoredModel.fit, tools, reference=reference, seed=seed, seen=seen, advance=advance
+        )
         fitted = []
         for part, others in zip(inside, rest, strict=True):
             fitted.append(fit_blocks(encoded.subset(others)))
             held.add(fitted[-1], encoded.subset(part), halves[part])
         whole = fit_blocks(encoded)
     # A tool without calls counts as half a call.
-    learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
-    featurizer = whole.training.featurizer
+    model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
     threshold = fit_threshold(
         encoded.columns["words"],
-        [str(group or "") for group in encoded.groups.tolist()],
+        encoded.groups,
         encoder,
-        None if encoder is None else featurizer.further_vectors,
+        None if encoder is None else model.training.featurizer.further_vectors,
     )
-    model = replace(
-        whole,
-        encoder=encoder,
-        ranker=learned.ranker,
-        new_tools=learned.new_tools,
-        calibration=replace(
-            learned.calibration, tokens=token_costs(tools), familiarity_threshold=threshold
-        ),
+    calibration = replace(
+        model.calibration, tokens=token_costs(tools), familiarity_threshold=threshold
     )
+    model = replace(model, encoder=encoder, calibration=calibration)
     folds = []
-    for partial, part in zip(fitted, inside, strict=True):
-        own = replace(model, training=partial.training, blocks=partial.blocks)
-        unseen = [replace(own, ranker=half) for half in learned.halves]
+    for one, part in zip(fitted, inside, strict=True):
+        own = replace(model, training=one.training, blocks=one.blocks)
+        unseen = [replace(own, ranker=half) for half in rankers]
         folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
     return model, folds
-
-
-def iter_held_out(
-    demonstrations: Sequence[Demonstration], folds: Sequence[FittedFold]
-) -> Iterator[HeldOutFold]:
-    """The folds of a fit, each plan with blocks and a ranker that have not seen it."""
-    for models in folds:
-
-        def start(position: int, models: FittedFold = models) -> FactoredStepState:
-            item, model = demonstrations[position], models[position]
-            return FactoredStepState(model.prepare(item.query, item.before), item.before, model)
-
-        yield HeldOutFold(list(models), start)

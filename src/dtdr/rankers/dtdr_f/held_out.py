@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,42 +29,6 @@ _SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ah
 """Features that compare the text of a tool with the query."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOutStep:
-    """One step of a plan that the blocks have not seen.
-
-    Attributes:
-        half: that its plan belongs to, 0 or 1.
-        is_reworded: whether its query was read with unknown words.
-        features: shape (k, features): of the candidates.
-        right: shape (k,): 1 where a candidate is acceptable, else 0.
-        absent: shape (k,): whether the run was not offered it.
-    """
-
-    half: int
-    is_reworded: bool
-    features: Matrix
-    right: Matrix
-    absent: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class LearnedRanker:
-    """What is learned from held-out steps.
-
-    Attributes:
-        ranker: None where too little was demonstrated.
-        halves: rankers that learned from either half of the plans.
-        new_tools: ranks tools without demonstrations; None where that was not learned.
-        calibration: of rankings.
-    """
-
-    ranker: CandidateRanker | None
-    halves: Sequence[CandidateRanker | None]
-    new_tools: NewToolScorer | None
-    calibration: Calibration
-
-
 class HeldOut:
     """Steps of plans that the blocks have not seen.
 
@@ -81,7 +45,10 @@ class HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
-        self.steps: list[HeldOutStep] = []
+        self._steps: list[tuple[int, bool, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
+        """The half of a step's plan, whether its query was read with unknown words, and of its k
+        candidates the features, shape (k, features), 1 where it is acceptable, shape (k,), and
+        whether the run was not offered it, shape (k,)."""
 
     def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
         """The steps of some plans, with blocks that were fitted without them.
@@ -117,8 +84,8 @@ class HeldOut:
                 text = text_of(encoded.columns, plan)
                 if is_reworded:
                     text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
-                features = fitted.training.featurizer.read(text)
-                step = StepFeatures(fitted.prepare_features(features, encoded.contexts[plan]))
+                query = fitted.training.featurizer.read(text)
+                step = StepFeatures(fitted.prepare_features(query, encoded.contexts[plan]))
                 start, outcomes = int(encoded.starts[plan]), encoded.outcomes[plan]
             for place in range(done, len(each.history)):
                 step.call(
@@ -142,32 +109,33 @@ class HeldOut:
                     self._wanted.append((table[np.ix_(text_rows, new)], wanted))
             chosen, _ = ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
             candidates = table if chosen is None else table[:, chosen]
-            self.steps.append(
-                HeldOutStep(
-                    int(halves[plan]),
-                    is_reworded,
-                    candidates[:-1].T.copy(),
-                    right if chosen is None else right[chosen],
-                    absent if chosen is None else absent[chosen],
-                )
-            )
+            if chosen is not None:
+                right, absent = right[chosen], absent[chosen]
+            features = candidates[:-1].T.copy()
+            self._steps.append((int(halves[plan]), is_reworded, features, right, absent))
 
-    def learn(self, new_tool_share: float) -> LearnedRanker:
-        """The ranker, and how far its probabilities can be trusted.
+    def learn(
+        self, model: FactoredModel, new_tool_share: float
+    ) -> tuple[FactoredModel, list[CandidateRanker | None]]:
+        """A model with a ranker, and how far its probabilities can be trusted.
 
         Args:
+            model: fitted to all demonstrations.
             new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
+
+        Returns:
+            The model, and rankers that learned from either half of the plans; None where too
+            little was demonstrated.
         """
-        new_tools = self._new_tools(new_tool_share)
-        if not any(step.right.any() for step in self.steps):
-            return LearnedRanker(None, [None, None], new_tools, Calibration())
-        right = np.stack([step.right for step in self.steps])
-        absent = np.stack([step.absent for step in self.steps])
-        steps = Steps.of(np.stack([step.features for step in self.steps]), right, absent)
-        half = np.array([step.half for step in self.steps])
+        model = replace(model, new_tools=self._new_tools(new_tool_share))
+        checks: list[CandidateRanker | None] = [None, None]
+        if not any(right.any() for *_, right, _ in self._steps):
+            return model, checks
+        half, is_reworded, features, right, absent = map(np.array, zip(*self._steps, strict=True))
+        steps = Steps.of(features, right, absent)
+        del features  # as large as what follows
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
-        checks: list[CandidateRanker | None] = [None, None]
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
             fits = [self._fit(steps.part(usable & (half == number))) for number in (0, 1)]
@@ -175,8 +143,7 @@ class HeldOut:
             mix = ranker.choose_mix(fits, others)
             del others  # as large as what follows
             checks = [fit.mix(*mix) for fit in fits]
-            is_as_asked = np.array([not step.is_reworded for step in self.steps])
-            unseen = [np.flatnonzero((half != number) & is_as_asked) for number in (0, 1)]
+            unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
             calibration = _calibrate(
                 [
                     fit.chances(steps.part(part), *mix)
@@ -185,7 +152,7 @@ class HeldOut:
                 [right[part] for part in unseen],
             )
         whole = self._fit(steps.part(usable)).mix(*mix)
-        return LearnedRanker(whole, checks, new_tools, calibration)
+        return replace(model, ranker=whole, calibration=calibration), checks
 
     def _fit(self, steps: Steps) -> RankerFit:
         return RankerFit.of(steps, LAYOUT.prior, tools=self._tools, seed=self._seed)

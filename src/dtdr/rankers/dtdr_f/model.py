@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,18 +22,13 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import (
-    NO_OUTCOME,
-    Context,
-    Outcome,
-    RunReader,
-    read_context,
-)
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.step_features import PreparedQuery, StepFeatures
 from dtdr.rankers.dtdr_f.text import Hashes, QueryText
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
+from dtdr.rankers.dtdr_f.vocabulary import Vocabulary
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.ranking import Ranking
@@ -208,37 +204,35 @@ class FactoredModel:
 
     def with_phrases(self, phrases: Hashes) -> FactoredModel:
         """With pairs and triples of words of further queries, by which queries are familiar."""
-        featurizer = self.training.featurizer.with_phrases(phrases)
+        featurizer = replace(self.training.featurizer, further=phrases)
         return replace(self, training=replace(self.training, featurizer=featurizer))
 
     # -- saving --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
-        training = self.training
-        return {
-            **training.featurizer.arrays(),
-            **training.asked.arrays(),
-            **training.data.arrays(),
-            "seen": training.seen.astype(np.int32),
-            "reference": np.array([training.reference], np.float64),
-            **{
-                f"{block.name}.{name}": array
-                for block in self.blocks
-                for name, array in block.arrays().items()
+        training, featurizer = self.training, self.training.featurizer
+        parts: dict[str, Mapping[str, npt.NDArray[Any]]] = {
+            "model": {
+                "offered": self.offered.astype(np.uint8),
+                "phrases": featurizer.further,
+                "reference": np.array([training.reference], np.float64),
+                "seen": training.seen.astype(np.int32),
             },
-            **({} if self.ranker is None else self.ranker.arrays()),
-            **({} if self.new_tools is None else self.new_tools.arrays()),
-            **self.calibration.arrays(),
-            "offered": self.offered.astype(np.uint8),
+            "words": vars(featurizer.words),
+            "stems": vars(featurizer.stems),
+            "asked": vars(training.asked),
+            "data": training.data.arrays(),
+            "ranker": self.ranker.parameters if self.ranker else {},
+            "new_tools": vars(self.new_tools) if self.new_tools else {},
+            "calibration": self.calibration.arrays(),
+            **{block.name: block.arrays() for block in self.blocks},
         }
+        return {f"{part}.{name}": own[name] for part, own in parts.items() for name in own}
 
     @classmethod
     def restore(
-        cls,
-        tools: Sequence[Tool],
-        arrays: Mapping[str, npt.NDArray[Any]],
-        encoder: Encoder | None,
+        cls, tools: Sequence[Tool], arrays: Mapping[str, npt.NDArray[Any]], encoder: Encoder | None
     ) -> Self:
         """Rebuild from the output of ``arrays``.
 
@@ -246,38 +240,36 @@ class FactoredModel:
             KeyError: an array is missing.
             ModelError: the arrays do not fit together.
         """
-        if arrays["offered"].shape != (len(tools),):
+        parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
+        for name, array in arrays.items():
+            part, _, own = name.partition(".")
+            parts[part][own] = array
+        model, network, new_tools = parts["model"], parts["ranker"], parts["new_tools"]
+        if model["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
-        offered = arrays["offered"].astype(np.bool_)
-        encoded = EncodedDemonstrations.restore(arrays, len(tools))
-        featurizer = QueryFeaturizer.restore(arrays, encoded.columns)
+        if network and len(network["mean"]) != len(LAYOUT.names):
+            raise ModelError("the ranker of the model does not fit its features; fit it again")
+        offered = model["offered"].astype(np.bool_)
+        encoded = EncodedDemonstrations.restore(parts["data"], len(tools))
+        words, stems = Vocabulary(**parts["words"]), Vocabulary(**parts["stems"])
+        featurizer = QueryFeaturizer(encoded.columns, words, stems, model["phrases"])
         training = TrainingSet(
-            ToolTexts(tools, featurizer.stems),
+            ToolTexts(tools, stems),
             featurizer,
             encoded,
-            arrays["seen"].astype(np.intp),
-            WordWeights.restore(arrays),
-            float(arrays["reference"][0]),
+            model["seen"].astype(np.intp),
+            WordWeights(**parts["asked"]),
+            float(model["reference"][0]),
         )
         return cls(
             training,
-            tuple(block.restore(_own(block.name, arrays), training) for block in BLOCKS),
+            tuple(block.restore(parts[block.name], training) for block in BLOCKS),
             offered,
             encoder,
-            CandidateRanker.restore(arrays, len(LAYOUT.names)),
-            NewToolScorer.restore(arrays, len(LAYOUT.text_rows) - 1),
-            replace(Calibration.restore(arrays, token_costs(tools)), added=~offered),
+            CandidateRanker(network) if network else None,
+            NewToolScorer(**new_tools) if new_tools else None,
+            replace(Calibration.restore(parts["calibration"], token_costs(tools)), added=~offered),
         )
-
-
-def _own(block: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a block, by its own names."""
-    prefix = f"{block}."
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
 
 
 class FactoredStepState:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.nn import Indices, Matrix
 
@@ -23,15 +23,15 @@ _LEAST_SCALE, _FARTHEST = 0.02, 3.0
 """A feature that hardly varied must not decide alone when it does."""
 _SMALLEST_LOGIT, _LARGEST_LOGIT = -80.0, 20.0
 """Logits are cut here, so that odds neither overflow nor are all 0."""
-_ARRAYS = ("mean", "scale", "weights", "gate")
 
 
+@dataclass(frozen=True, eq=False)
 class NewToolScorer:
     """The chance that a tool is acceptable, from what is known without its demonstrations.
 
     A logistic regression, learned from tools that have demonstrations, as if they had none.
 
-    Args:
+    Attributes:
         mean: shape (features,).
         scale: shape (features,).
         weights: shape (features + 1,): of the standardised features, and of 1.
@@ -40,8 +40,10 @@ class NewToolScorer:
             their odds, and of the means of their standardised features.
     """
 
-    def __init__(self, mean: Matrix, scale: Matrix, weights: Matrix, gate: Floats) -> None:
-        self.mean, self.scale, self.weights, self.gate = mean, scale, weights, gate
+    mean: Matrix
+    scale: Matrix
+    weights: Matrix
+    gate: Floats
 
     @classmethod
     def fit(
@@ -98,10 +100,10 @@ class NewToolScorer:
                 acceptable tools that were among them.
             share: Good's estimate of the calls to tools that no demonstration calls.
         """
+        start = self.gate.copy()
         if not steps:
-            gate = self.gate.copy()
-            gate[0] = np.log(share)
-            return NewToolScorer(self.mean, self.scale, self.weights, gate)
+            start[0] = np.log(share)
+            return replace(self, gate=start)
         inputs = np.stack([self._inputs(table) for table, _ in steps])
         wanted = np.array([right for _, right in steps])
         low, high = -20.0, 10.0
@@ -109,11 +111,9 @@ class NewToolScorer:
             middle = (low + high) / 2
             chances = 1 / (1 + np.exp(-(inputs[:, 1] + middle)))
             low, high = (middle, high) if chances.mean() < share else (low, middle)
-        start = self.gate.copy()
         start[0] = low
-
         gate = _fit_logistic(inputs, wanted, np.ones(len(wanted)), start, _DECAY)
-        return NewToolScorer(self.mean, self.scale, self.weights, gate)
+        return replace(self, gate=gate)
 
     def mix(
         self, probabilities: Floats, table: Matrix, new: Indices, offered: npt.NDArray[np.bool_]
@@ -139,24 +139,6 @@ class NewToolScorer:
         probabilities[new] = odds / (1 + total)
         probabilities *= 1 / np.add.reduce(probabilities)
         return probabilities
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {f"new_tools.{name}": getattr(self, name) for name in _ARRAYS}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> NewToolScorer | None:
-        """Rebuild from the output of ``arrays``; None if there was no scorer.
-
-        Raises:
-            ModelError: it scores another number of features.
-        """
-        if "new_tools.mean" not in arrays:
-            return None
-        mean, scale, weights, gate = (arrays[f"new_tools.{name}"] for name in _ARRAYS)
-        if not len(mean) == len(scale) == len(weights) - 1 == len(gate) - 2 == features:
-            raise ModelError(f"the scorer of new tools does not fit its {features} features")
-        return cls(mean, scale, weights, gate)
 
 
 def _fit_logistic(

@@ -81,24 +81,16 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierCall:
-    """A call of an earlier turn: its tool and its status."""
-
-    tool: int
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
 class Context:
     """What came before a query.
 
     Attributes:
-        calls: oldest first.
+        calls: the tool and the status of each call of earlier turns, oldest first.
         words: hashes of the words of messages, sorted.
         weights: shape (words,): how much each counts.
     """
 
-    calls: tuple[EarlierCall, ...]
+    calls: tuple[tuple[int, int], ...]
     words: Hashes
     weights: npt.NDArray[np.float32]
 
@@ -294,8 +286,7 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
     columns = sorted(weights)
     return Context(
         tuple(
-            EarlierCall(index.get(call.tool, REMOVED), _status(call, _read(call.output)[0]))
-            for call in calls
+            (index.get(call.tool, REMOVED), _status(call, _read(call.output)[0])) for call in calls
         ),
         np.array(columns, np.int32),
         np.array([weights[column] for column in columns], np.float16).astype(np.float32),

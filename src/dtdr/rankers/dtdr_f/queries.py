@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -63,33 +63,21 @@ class QueryFeatures:
     covered: float
 
 
+@dataclass(frozen=True, eq=False)
 class QueryFeaturizer:
     """Reads queries, with a vocabulary learned from the training queries.
 
-    Args:
+    Attributes:
         queries: the columns of the training queries; see ``encode_texts``.
         words: words and pairs of words.
         stems: of queries and of the tools' descriptions.
-        phrases: shape (n,), sorted: hashes of pairs and triples of words of further queries.
+        further: shape (n,), sorted: hashes of pairs and triples of words of further queries.
     """
 
-    def __init__(
-        self,
-        queries: Mapping[str, Ragged],
-        words: Vocabulary,
-        stems: Vocabulary,
-        phrases: Hashes,
-    ) -> None:
-        self.queries = queries
-        self.words, self.stems = words, stems
-        rows = queries["words"]
-        self.phrases = np.union1d(hash_runs(rows.values, rows.starts), phrases)
-        self.further = phrases
-        flags = queries["flags"].values
-        begins = (flags & BEGINS_SENTENCE) > 0
-        begins[rows.starts[:-1][rows.sizes > 0]] = True
-        first, counts = count_rows(rows.values[begins], rows.owner[begins])
-        self.first = frozenset(first[counts >= max(2, _COMMON * len(rows))].tolist())
+    queries: Mapping[str, Ragged]
+    words: Vocabulary
+    stems: Vocabulary
+    further: Hashes = field(default_factory=lambda: np.empty(0, np.uint32))
 
     @classmethod
     def fit(cls, queries: Mapping[str, Ragged], documents: Sequence[str]) -> Self:
@@ -115,22 +103,31 @@ class QueryFeaturizer:
                 len(texts) + len(words),
                 1,
             ),
-            np.empty(0, np.uint32),
         )
-
-    def with_phrases(self, phrases: Hashes) -> QueryFeaturizer:
-        """With pairs and triples of words of further queries, by which queries are familiar."""
-        return QueryFeaturizer(self.queries, self.words, self.stems, phrases)
 
     def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
         """With the stems of other descriptions too."""
         stems = self.stems.extend(np.concatenate([text_stems(text) for text in ("", *documents)]))
-        return QueryFeaturizer(self.queries, self.words, stems, self.further)
+        return replace(self, stems=stems)
+
+    @cached_property
+    def phrases(self) -> Hashes:
+        """Hashes of pairs and triples of words of all queries, by which others are familiar."""
+        rows = self.queries["words"]
+        return np.union1d(hash_runs(rows.values, rows.starts), self.further)
+
+    @cached_property
+    def first(self) -> frozenset[int]:
+        """Hashes of words that begin sentences."""
+        rows, flags = self.queries["words"], self.queries["flags"].values
+        begins = (flags & BEGINS_SENTENCE) > 0
+        begins[rows.starts[:-1][rows.sizes > 0]] = True
+        first, counts = count_rows(rows.values[begins], rows.owner[begins])
+        return frozenset(first[counts >= max(2, _COMMON * len(rows))].tolist())
 
     def read(self, text: QueryText) -> QueryFeatures:
         """One query."""
-        words, count = text.words, len(text.words)
-        terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
+        terms, count = self._terms(text.words), len(text.words)
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
@@ -140,10 +137,14 @@ class QueryFeaturizer:
             row,
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
-            known_share(self.phrases, words),
+            known_share(self.phrases, text.words),
             self._nearest(row),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
+
+    def _terms(self, words: Hashes) -> Indices:
+        """Columns of words and then of the pairs of neighbours."""
+        return self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
 
     def _nearest(self, row: Row) -> float:
         vector = np.zeros(self.words.dimension, np.float32)
@@ -173,9 +174,7 @@ class QueryFeaturizer:
         sizes = []
         for number in range(len(self.queries["words"])):
             text = text_of(self.queries, number)
-            words = text.words
-            terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
-            own = part_terms(terms, text.parts(self.first))
+            own = part_terms(self._terms(text.words), text.parts(self.first))
             parts += own
             sizes.append(len(own))
         rows = Ragged.of(parts, np.intp)
@@ -188,20 +187,6 @@ class QueryFeaturizer:
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
         return self.words.encode(*_phrases(encode_texts(texts)["words"]), len(texts))
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {
-            **self.words.arrays("words"),
-            **self.stems.arrays("stems"),
-            "phrases": self.further,
-        }
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], queries: Mapping[str, Ragged]) -> Self:
-        """Rebuild from the output of ``arrays``, and the training queries."""
-        words, stems = (Vocabulary.restore(arrays, name) for name in ("words", "stems"))
-        return cls(queries, words, stems, arrays["phrases"])
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:

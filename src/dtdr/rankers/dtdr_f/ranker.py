@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.nn import (
@@ -44,7 +43,6 @@ _CONSTANT = 2e-4
 _OUTSIDE = 1e-5
 """The likeliest tool outside the candidates is at most this likely."""
 _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)
-_ARRAYS = ("low", "high", "mean", "scale", "skip", "features", "hidden_bias", "output")
 
 
 class CandidateRanker:
@@ -79,24 +77,6 @@ class CandidateRanker:
         scores: Matrix = self.parameters["output"] @ active
         scores += units[-1]
         return scores
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {f"ranker.{name}": self.parameters[name] for name in _ARRAYS}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> Self | None:
-        """Rebuild from the output of ``arrays``; None if there was no ranker.
-
-        Raises:
-            ModelError: it ranks another number of features.
-        """
-        if "ranker.mean" not in arrays:
-            return None
-        parameters = {name: arrays[f"ranker.{name}"] for name in _ARRAYS}
-        if parameters["features"].shape[0] != features or not (parameters["scale"] > 0).all():
-            raise ModelError(f"the ranker of the model does not fit its {features} features")
-        return cls(parameters)
 
 
 @dataclass(frozen=True)
@@ -138,10 +118,7 @@ class Steps:
     def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
         return replace(
-            self,
-            features=self.features[rows],
-            right=self.right[rows],
-            penalty=self.penalty[rows],
+            self, features=self.features[rows], right=self.right[rows], penalty=self.penalty[rows]
         )
 
 

@@ -67,8 +67,7 @@ class DTDRFactored(Ranker):
 
     def _set_tools(self, tools: Sequence[Tool]) -> None:
         self.tools_ = tuple(tools)
-        self._names = tuple(tool.name for tool in tools)
-        self._index = {name: position for position, name in enumerate(self._names)}
+        self._index = {tool.name: position for position, tool in enumerate(tools)}
 
     def _encode(self, demonstrations: Sequence[Demonstration]) -> EncodedDemonstrations:
         return EncodedDemonstrations.of(demonstrations, self._index, self.encoder)
@@ -89,7 +88,14 @@ class DTDRFactored(Ranker):
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """See ``Ranker.held_out``."""
         folds, self._folds = self._folds, []
-        return fitting.iter_held_out(demonstrations, folds)
+        for models in folds:
+
+            def start(position: int, models: fitting.FittedFold = models) -> FactoredStepState:
+                item, model = demonstrations[position], models[position]
+                query = model.prepare(item.query, item.before)
+                return FactoredStepState(query, item.before, model)
+
+            yield HeldOutFold(list(models), start)
 
     def _install(self, model: FactoredModel) -> None:
         self.model_ = model
@@ -98,7 +104,7 @@ class DTDRFactored(Ranker):
     # -- updates -------------------------------------------------------------------------------
 
     def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """See ``SupportsUpdates``.
+        """See ``Ranker.update``.
 
         The model is fitted again, to the demonstrations that it keeps as arrays and to these, so
         that it ranks as if it had been fitted to all of them. That takes as long as a fit; a
@@ -107,7 +113,7 @@ class DTDRFactored(Ranker):
         self._learn_again(self.model_.data.concatenate(self._encode(demonstrations)))
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """See ``SupportsToolChanges``; the model is fitted again where tools are gone."""
+        """See ``Ranker.change_tools``; the model is fitted again where tools are gone."""
         self._set_tools(tools)
         position = [self._index.get(name, REMOVED) for name in names]
         if REMOVED in position:
@@ -162,7 +168,7 @@ class DTDRFactored(Ranker):
             tools = data.plan(number)
             edges = zip(earlier[number].tolist(), later[number].tolist(), strict=True)
             calls = [
-                ToolCall(str(at), self._names[tool])
+                ToolCall(str(at), self.model_.names[tool])
                 for at, tool in enumerate(tools)
                 if tool != REMOVED
             ]

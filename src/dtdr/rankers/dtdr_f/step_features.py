@@ -39,8 +39,6 @@ class StepFeatures:
         calls: how many were made.
     """
 
-    __slots__ = ("_called", "_calls", "_writes", "calls", "query", "table")
-
     def __init__(self, query: PreparedQuery) -> None:
         self.query = query
         self.table = table = query.table.copy()

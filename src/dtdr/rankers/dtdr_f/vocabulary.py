@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +17,25 @@ Row = tuple[npt.NDArray[np.intp], Matrix]
 """Columns (sorted) and values of a sparse vector."""
 
 
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Columns of hashed terms, and rows of length 1.
 
     A term that occurs ``c`` times in a text and in ``d`` of the ``n`` training texts weighs
     ``(1 + ln c) (1 + ln((1 + n) / (1 + d)))``, as in ``encoders.lexical``.
 
-    Args:
+    Attributes:
         terms: shape (terms,), sorted: their hashes.
         idf: shape (terms,): inverse document frequencies.
     """
 
-    def __init__(self, terms: Hashes, idf: Matrix) -> None:
-        self.terms, self.idf = terms, idf
-        self.dimension = len(terms)
+    terms: Hashes
+    idf: Matrix
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns."""
+        return len(self.terms)
 
     @classmethod
     def fit(
@@ -95,12 +100,3 @@ class Vocabulary:
             (values, columns.astype(np.int32), starts.astype(np.int32)),
             shape=(texts, self.dimension),
         )
-
-    def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {f"{name}.terms": self.terms, f"{name}.idf": self.idf}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        return cls(arrays[f"{name}.terms"], arrays[f"{name}.idf"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ _MOST_DESCRIBED = 1_024
 """Tools up to which their descriptions are learned from too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class WordWeights:
     """What words and pairs of words ask for: whether each tool is called, and how often.
 
@@ -82,7 +82,9 @@ class WordWeights:
             if described
             else parts
         )
-        of_plan = np.repeat(_targets(plans.called[chosen], seen), sizes, axis=0)
+        counts = plans.called[chosen][:, seen].toarray()
+        called = np.stack([np.minimum(counts, most) for most in (1, _MOST)], axis=1)
+        of_plan = np.repeat(called.astype(np.float32), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
         wanted[number + np.arange(len(named)), :, np.arange(len(named))] = 1
         fold = np.append(np.repeat(np.arange(len(sizes)) % _FOLDS, sizes), np.full(len(named), -1))
@@ -102,15 +104,6 @@ class WordWeights:
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, above)
         return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {"asked.weights": self.weights, "asked.mean": self.mean}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32))
 
 
 def _regress(rows: csr_array, wanted: Matrix) -> Matrix:
@@ -159,9 +152,3 @@ def _shares(asked: Matrix, sizes: npt.NDArray[np.int64]) -> Matrix:
     sums = np.add.reduceat(likely, np.cumsum(sizes) - sizes, axis=0)
     shares: Matrix = likely / np.repeat(sums, sizes, axis=0)
     return shares
-
-
-def _targets(called: csr_array, seen: Indices) -> Matrix:
-    """Presence and number of calls of each tool in each plan; shape (plans, 2, seen)."""
-    counts = called[:, seen].toarray()
-    return np.stack([np.minimum(counts, 1), np.minimum(counts, _MOST)], axis=1).astype(np.float32)

@@ -190,30 +190,6 @@ class _ClientEndpoints(Generic[Session]):
         return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
 
     @endpoint
-    async def rank_batch(
-        self,
-        queries: Sequence[str],
-        histories: Sequence[Sequence[CallLike]],
-        *,
-        befores: Sequence[Sequence[BeforeLike]] | None = None,
-        offered: Collection[str] | None = None,
-        **bounds: Unpack[Bounds],
-    ) -> list[RemoteRanking]:
-        """Rank many steps with one request, all among the same tools; as ``rank``.
-
-        Raises:
-            InputError: there are more queries than histories or ``befores``, or fewer.
-        """
-        befores = [()] * len(queries) if befores is None else befores
-        for name, items in (("histories", histories), ("befores", befores)):
-            if len(queries) != len(items):
-                raise InputError(f"{len(queries)} queries but {len(items)} {name} were given")
-        steps = [_step(*step) for step in zip(queries, histories, befores, strict=True)]
-        fields = {"steps": steps} | _selected(bounds, offered)
-        answer = await self._ask("rank/batch", fields, schemas.BatchResponse)
-        return list(map(RemoteRanking.read, answer.rankings))
-
-    @endpoint
     async def search(
         self,
         text: str,

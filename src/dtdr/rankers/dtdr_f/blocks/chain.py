@@ -16,7 +16,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
 )
 from dtdr.rankers.dtdr_f.observations import REMOVED
-from dtdr.rankers.markov import MarkovChains
+from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.nn import Matrix
 
 COUNTS = "after_two"
@@ -39,7 +39,7 @@ class Chain(Block):
     def __init__(self, training: TrainingSet) -> None:
         data = training.data
         plans = [[tool for tool in data.plan(row) if tool != REMOVED] for row in range(len(data))]
-        self.chain = MarkovChains.build(plans, 2, data.tools)
+        self.chain = MarkovChains(flatten(plans, data.tools), 2, data.tools)
         self.servers = training.tools.servers
         self.read = lru_cache(max(16, CACHE_BYTES // (8 * data.tools)))(self._read)
 
@@ -60,8 +60,6 @@ class Chain(Block):
 
 
 class _ChainState:
-    __slots__ = ("_calls", "_chain", "_rows")
-
     def __init__(self, chain: Chain, rows: Matrix) -> None:
         self._chain, self._rows = chain, rows
         self._calls: tuple[int, ...] = ()

@@ -27,8 +27,6 @@ class Closeness(Block):
 
 
 class _ClosenessState:
-    __slots__ = ("_row",)
-
     def __init__(self, rows: Matrix) -> None:
         self._row = rows[3]
 

@@ -69,8 +69,6 @@ class Descriptions(Block):
 
 
 class _DescriptionsState:
-    __slots__ = ("_alike", "_like_last")
-
     def __init__(self, alike: Callable[[int], Matrix], rows: Matrix) -> None:
         self._alike, self._like_last = alike, rows[2:]
 

@@ -27,8 +27,6 @@ class History(Block):
 
 
 class _HistoryState:
-    __slots__ = ("_column", "_last", "_often", "_once", "_rows", "_steps", "_twice")
-
     def __init__(self, rows: Matrix) -> None:
         self._rows = rows
         self._last, self._once, self._twice, self._often = rows[:4]

@@ -67,10 +67,10 @@ def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entrie
     """What is known before the first call."""
     entries = _Entries()
     entries.add_all(_QUERY, -1, query[0], _QUERY_WEIGHT * query[1])
-    for call in context.calls:
-        entries.add(_EARLIER_TOOL, slots[call.tool], value=_EARLIER_WEIGHT)
-    for call in context.calls[-1:]:
-        entries.add(_EARLIER_LAST, slots[call.tool], call.status)
+    for tool, _ in context.calls:
+        entries.add(_EARLIER_TOOL, slots[tool], value=_EARLIER_WEIGHT)
+    for tool, status in context.calls[-1:]:
+        entries.add(_EARLIER_LAST, slots[tool], status)
     entries.add_all(_SAID, -1, context.words, context.weights)
     return entries.get()
 
@@ -121,10 +121,7 @@ class LastOutput(Block):
 
     name = "last_output"
     about = "what the last calls returned"
-    names = (
-        "last_output",
-        *("failed", "returned_nothing", "any_failed", "called_earlier"),
-    )
+    names = ("last_output", *("failed", "returned_nothing", "any_failed", "called_earlier"))
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
 
@@ -157,7 +154,7 @@ class LastOutput(Block):
             owner.append(step.plan)
         every = Ragged.of([keys for keys, _ in rows], np.int64)
         block = cls(_frequent(every, np.array(owner)), none.weights, training)
-        read = [block._columns(entries) for entries in rows]
+        read = [block.columns(entries) for entries in rows]
         inputs = stack_rows(
             [([*places, len(block.keys)], [*values, 1.0]) for places, values in read],
             len(block.keys) + 1,
@@ -180,7 +177,7 @@ class LastOutput(Block):
         )
         return block
 
-    def _columns(self, entries: Entries) -> Row:
+    def columns(self, entries: Entries) -> Row:
         """The columns of the known keys, and their values."""
         keys, values = entries
         places = self.keys.searchsorted(keys)
@@ -192,17 +189,11 @@ class LastOutput(Block):
                 values[of_kind] /= count**0.5
         return places, values.astype(np.float32)
 
-    def read(self, entries: Entries) -> Matrix:
-        """The log probabilities of a row; shape (seen,)."""
-        places, values = self._columns(entries)
-        return log_softmax(values @ self.weights[places] + self.weights[-1])
-
     def start(self, query: Query, out: Matrix) -> Begin:
         """What is known before the first call."""
-        context = query.context
-        for call in context.calls:
-            if call.tool >= 0:
-                out[4, call.tool] = 1
+        for tool, _ in query.context.calls:
+            if tool >= 0:
+                out[4, tool] = 1
         return partial(_LastOutputState, self, query)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -216,8 +207,6 @@ class LastOutput(Block):
 
 
 class _LastOutputState:
-    __slots__ = ("_block", "_calls", "_is_known", "_last_step", "_query", "_rows")
-
     def __init__(self, block: LastOutput, query: Query, rows: Matrix) -> None:
         self._block, self._query, self._rows = block, query, rows
         self._calls: list[tuple[int, Outcome]] = []
@@ -249,7 +238,9 @@ class _LastOutputState:
         else:
             entries = _first_entries(query.features.words, query.context, block.slots)
         self._rows[0] = _UNSEEN
-        self._rows[0, block.seen] = block.read(entries)
+        places, values = block.columns(entries)
+        logits = values @ block.weights[places] + block.weights[-1]
+        self._rows[0, block.seen] = log_softmax(logits)
 
 
 def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:

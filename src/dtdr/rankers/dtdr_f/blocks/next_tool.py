@@ -12,16 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    Arrays,
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
-from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
 
 _LAST_CALLS = 3
@@ -109,25 +101,18 @@ class NextTool(Block):
         )
         return cls(query, history, training)
 
-    def _read(self, query: QueryFeatures) -> Matrix:
-        """What a query adds to the logits; shape (seen,)."""
-        columns, values = query.words
-        surface = query.text.surface
-        logits: Matrix = values @ self.query[columns]
-        logits += surface @ self.query[-len(surface) :]
-        return logits
-
     def start(self, query: Query, out: Matrix) -> Begin:
         """Tools without demonstrations have one low value; the others are written at each step."""
         out[0] = _UNSEEN
-        return partial(_NextToolState, self, self._read(query.features))
+        columns, values = query.features.words
+        surface = query.features.text.surface
+        logits = values @ self.query[columns]
+        logits += surface @ self.query[-len(surface) :]
+        return partial(_NextToolState, self, logits)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The weights."""
-        return {
-            "query": self.query.astype(np.float16),
-            "history": self.history.astype(np.float16),
-        }
+        return {"query": self.query.astype(np.float16), "history": self.history.astype(np.float16)}
 
     @classmethod
     def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
@@ -137,8 +122,6 @@ class NextTool(Block):
 
 
 class _NextToolState:
-    __slots__ = ("_block", "_lags", "_length", "_logits", "_row")
-
     def __init__(self, block: NextTool, logits: Matrix, rows: Matrix) -> None:
         self._block, self._logits, self._row = block, logits, rows[0]
         self._lags = (-1, -1, -1)

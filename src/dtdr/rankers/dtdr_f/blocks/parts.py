@@ -6,13 +6,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, part_terms
 from dtdr.rankers.nn import Matrix
 
@@ -76,11 +70,6 @@ class Parts(Block):
 
 
 class _PartsState:
-    __slots__ = (
-        *("_asked", "_by_part", "_end", "_last", "_left"),
-        *("_parts", "_seen", "_steps", "_total", "_windows"),
-    )
-
     def __init__(self, asked: Matrix, total: float, rows: Matrix) -> None:
         self._parts = parts = len(asked) - 1
         self._asked, self._left, self._total = asked, rows[0], total

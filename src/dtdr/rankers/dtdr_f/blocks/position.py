@@ -155,12 +155,6 @@ class _PositionState:
         rows: of the features.
     """
 
-    __slots__ = (
-        *("_ahead", "_at", "_centre", "_centre_of_last", "_constants", "_end"),
-        *("_flat", "_from_last", "_known", "_likely", "_moves", "_named", "_parts"),
-        *("_products", "_relative"),
-    )
-
     def __init__(
         self,
         parts: Matrix,

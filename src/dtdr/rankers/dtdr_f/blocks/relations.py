@@ -71,8 +71,6 @@ class Relations(Block):
 
 
 class _RelationsState:
-    __slots__ = ("_called", "_missing", "_relations", "_sum", "_together", "_uses_last")
-
     def __init__(self, relations: Callable[[int], Matrix], rows: Matrix) -> None:
         self._relations = relations
         _, self._missing, self._together, self._uses_last = rows

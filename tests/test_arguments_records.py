@@ -1,19 +1,22 @@
 """Values of one call belong together: records, walks over them, and nothing of other runs."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
 from dtdr.logs import read_traces
 from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
-from dtdr.predict.arguments.constants import Constants
+from dtdr.predict.arguments.constants import Constants, group_hash
 from dtdr.predict.arguments.model import ArgumentModel
-from dtdr.predict.arguments.state import RunState
-from tests.whole_calls import NAMES, demonstrations
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
+from dtdr.predict.arguments.values import short_hash
+from tests.whole_calls import ADJECTIVES, NAMES, NOUNS, demonstrations
 
 HOTEL = Path(__file__).resolve().parent.parent / "examples" / "hotel" / "openai-chat.jsonl"
 CITIES = ("ROM", "OSL", "LIM", "BER", "KYI", "CAI", "QUI", "TUN", "DEL", "PER")
@@ -74,6 +77,48 @@ def test_a_list_of_objects_takes_the_records_of_an_output_field_by_field(flights
     paths = [source.path for source in call.sources["flights"]]
     assert paths == [f"/flights/{place}/{name}" for place in range(3) for name in ("number", "day")]
     assert call.unknown == ()
+
+
+def tour(number):
+    """Visits two of five people one after the other, from the one that the user names last."""
+    draw = random.Random(number)
+    names, start = draw.sample(NAMES, 5), draw.randrange(4)
+    far = "with all of the cups that were in one of the boxes on the shelf"
+    ways = "; ".join(f"visit {name} {far[: draw.randint(30, 60)]}" for name in names)
+    calls = [ToolCall(name, "visit", {"name": name}) for name in names[start : start + 2]]
+    return f"{ways}. Start at {names[start]}", *calls
+
+
+def test_the_next_call_takes_the_next_clause():
+    runs = demonstrations(tour)
+    model = ArgumentModel.fit(runs[:50])
+    steps = iter_calls(runs[50:])
+    assert all(is_exact(model.fill(call.tool, state), call, state) for state, call in steps)
+
+
+def join(number):
+    """Joins the one of two events that exists; none of its words says so."""
+    draw = random.Random(number)
+    first, last = draw.randrange(6), draw.randrange(3)
+    ends = NOUNS[2 * last + first % 2], NOUNS[2 * last + 1 - first % 2]
+    titles = [f"{ADJECTIVES[first]} {end}" for end in ends]
+    return f"join {' or '.join(draw.sample(titles, 2))}", ToolCall(
+        "1", "join", {"title": titles[0]}
+    )
+
+
+def test_a_slot_prefers_pieces_of_text_that_it_took_in_other_groups():
+    runs = demonstrations(join, 90)
+    model = ArgumentModel.fit(runs[:75])
+    steps = iter_calls(runs[75:])
+    assert all(is_exact(model.fill(call.tool, state), call, state) for state, call in steps)
+
+    (alone,) = demonstrations(lambda _: ("Go", ToolCall("1", "join", {"title": "Ski Trip"})), 1)
+    constants = Constants.fit([alone])
+    hashes = np.array([short_hash("ski trip"), short_hash("else")])
+    assert constants.is_taken("join", "title", hashes, None).tolist() == [True, False]
+    assert not constants.is_taken("join", "title", hashes, group_hash(alone)).any()
+    assert not constants.is_taken("leave", "title", hashes, None).any()
 
 
 def test_a_record_is_found_by_what_the_query_says_of_it():

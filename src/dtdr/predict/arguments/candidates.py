@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from dtdr.predict.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.predict.arguments.features import (
+    CLAUSES,
     FLAGS,
     LAST_USED,
-    TOOL_CLAUSE,
+    TAKEN,
     USAGE,
+    clause_gaps,
     constant_features,
     distances,
     part_features,
@@ -36,7 +38,13 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import match_clauses, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.texts import (
+    hash_spans,
+    match_clauses,
+    name_stems,
+    read_dates,
+    telling_words,
+)
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
@@ -214,16 +222,20 @@ class CallCandidates:
         state: what is known before the call.
         tool: that is called.
         constants: what demonstrations show of its slots.
+        group: of the run, if the constants have counted it.
 
     Attributes:
         spans: of the texts, that decisions took.
     """
 
-    def __init__(self, state: RunState, tool: str, constants: Constants) -> None:
+    def __init__(
+        self, state: RunState, tool: str, constants: Constants, group: int | None = None
+    ) -> None:
         self.state = state
         self.tool = tool
         self.spans: list[tuple[int, int]] = []
         self.constants = constants
+        self._group = group
         self._labels: list[str] = []
         self._values: list[tuple[str, int, str]] = []
 
@@ -248,10 +260,9 @@ class CallCandidates:
         blocks: list[Block] = []
         if found.spans:
             usage = span_usage(state, self.tool, slot, self.spans)
-            own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
-            origins = own[-1][1] if own else -1, last
-            distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
-            blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
+            clauses = 3 * clause_gaps(texts, last) + match_clauses(texts, self.tool)
+            blocks += [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses)]
+            blocks.append(Block(LAST_USED, 0, distances(texts.first, last)))
         if state.calls:
             blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
             rows, codes = self._relation(number)
@@ -273,8 +284,10 @@ class CallCandidates:
         keys = parameter_keys(tool, slot)
         result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
         if spans:
-            result.blocks += texts.blocks
-            result.blocks.append(Block(TOOL_CLAUSE, 0, match_clauses(texts, tool)))
+            hashes, name = hash_spans(texts), slot.removesuffix("/*").rpartition("/")[2]
+            own = self.constants.is_taken(tool, slot, hashes, self._group)
+            shared = self.constants.is_taken(ANY_TOOL, name, hashes, self._group)
+            result.blocks += [*texts.blocks, Block(TAKEN, 0, 2 * own + shared)]
         # What is no value, and what is put together part by part.
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import blake2b
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.predict.arguments.state import ITEM
-from dtdr.predict.arguments.values import canonical, output_leaves, says, type_of
+from dtdr.predict.arguments.values import canonical, output_leaves, says, short_hash, type_of
 
 Parameter = tuple[str, str]
 """A tool and one of its slots."""
@@ -40,6 +40,8 @@ ANY_TOOL = ""
 """In place of a tool where the values of all slots of a name are counted."""
 _ANY = "\x00any"
 """In place of a value where all that a slot took are counted."""
+_TOOK = "\x00took"
+"""Suffix of a slot whose values are counted wherever they come from."""
 _FIELD = "\x00field "
 """Prefix of the names of fields, which are counted together with values."""
 _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
@@ -99,12 +101,17 @@ class SeenValues:
 
 
 def _value_hash(key: Parameter, form: str) -> int:
-    return _hash(f"{key[0]}\x00{key[1]}\x00{form}")
+    return _slot_hash(key) ^ short_hash(form)
 
 
-def _hash(text: str) -> int:
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return int.from_bytes(digest, "big")
+@lru_cache(maxsize=1 << 12)
+def _slot_hash(key: Parameter) -> int:
+    return short_hash(f"{key[0]}\x00{key[1]}")
+
+
+def group_hash(item: Demonstration) -> int:
+    """The group of a run; one without a group is a group."""
+    return short_hash(item.group or f"\x00{item.id}\x00{item.query}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,15 @@ class Constants:
     def slot(self, tool: str, name: str) -> SlotInfo:
         """What is known of a slot."""
         return self.slots.get((tool, name), _UNSEEN)
+
+    def is_taken(
+        self, tool: str, name: str, hashes: npt.NDArray[np.int64], group: int | None
+    ) -> npt.NDArray[np.bool_]:
+        """Which of m values a slot took in other groups than one, by their hashes; shape (m,)."""
+        wanted = (hashes ^ _slot_hash((tool, name + _TOOK))).tolist()
+        absent = 0, group
+        taken = [self.seen.counts.get(value, absent)[1] != group for value in wanted]
+        return np.array(taken, np.bool_)
 
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:
@@ -275,7 +291,7 @@ class _Counts:
                 self.given[call.tool][parameter] = None
                 self._add_value((call.tool, parameter), value, content)
             content.add(call)
-        self._seen.add(self._values, _hash(item.group or f"\x00{item.id}\x00{item.query}"))
+        self._seen.add(self._values, group_hash(item))
 
     def _note(self, key: Parameter, form: str) -> None:
         """The run gives a value to a slot."""
@@ -300,6 +316,7 @@ class _Counts:
             is_bound = content.has(value, compared)
             for one in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
                 self._note(one, _ANY)
+                self._note((one[0], one[1] + _TOOK), compared)
                 if not is_bound:
                     self.slots[one].raw.setdefault(compared, value)
                     self._note(one, compared)

@@ -11,16 +11,26 @@ import numpy.typing as npt
 
 from dtdr.predict.arguments.ranker import Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
-from dtdr.predict.arguments.texts import name_stems
+from dtdr.predict.arguments.texts import RunTexts, name_stems
 
-LAST_USED = Rows.of([features([f"last used {code}"]) for code in np.ndindex(10, 10)])
-"""Of a span, by how far it is from the span that the slot took last, times 10, and any slot."""
+LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
+"""Of a span, by how far it is from the span that was used last."""
 USAGE = Rows.of(
     [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )
 """Of a span, by whether it was used, times 10, plus its length."""
-TOOL_CLAUSE = Rows.of([features([f"tool clause {code}"]) for code in range(3)])
-"""Of a span, by whether its clause mentions the tool, see ``match_clauses``."""
+CLAUSES = Rows.of(
+    [
+        features([f"clause {mention}", f"clause after {gap}", f"clause after {gap} {mention}"])
+        for gap, mention in np.ndindex(9, 3)
+    ]
+)
+"""Of a span, by how many clauses it is from the span used last, times 3, plus ``match_clauses``."""
+TAKEN = Rows.of(
+    [features([f"taken {own}", f"taken by any {own} {every}"]) for own, every in np.ndindex(2, 2)]
+)
+"""Of a span, by whether the slot took its value in other groups, times 2, plus whether any slot of
+that name did."""
 _DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
 
 
@@ -30,6 +40,15 @@ def distances(first: npt.NDArray[np.int64], origin: int) -> npt.NDArray[np.int64
         return np.zeros_like(first)
     result: npt.NDArray[np.int64] = 1 + np.digitize(first - origin, _DISTANCES)
     return result
+
+
+def clause_gaps(texts: RunTexts, last: int) -> npt.NDArray[np.int64]:
+    """Of m spans, how many clauses they are from a token: 0 to 7 for -3 to 4, 8 without one."""
+    if last < 0:
+        return np.full_like(texts.clause, 8)
+    place = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
+    gaps: npt.NDArray[np.int64] = np.clip(texts.clause - texts.clause[place], -3, 4) + 3
+    return gaps
 
 
 def span_usage(

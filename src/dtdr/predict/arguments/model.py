@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence
-from dtdr.predict.arguments.constants import Constants
+from dtdr.predict.arguments.constants import Constants, group_hash
 from dtdr.predict.arguments.filling import fill_slot, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
@@ -152,8 +152,7 @@ class ArgumentModel:
     def _train(self, demonstrations: Sequence[Demonstration], seed: int) -> None:
         """Learn from every decision of every call."""
         examples: list[Example] = []
-        for state, call in iter_calls(demonstrations):
-            candidates = CallCandidates(state, call.tool, self.constants)
+        for _, call, candidates in self._iter_candidates(demonstrations):
             parameters = self._parameters(call.tool, call.arguments)
             examples += iter_examples(candidates, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
@@ -161,12 +160,21 @@ class ArgumentModel:
                 examples.clear()
         self.ranker.train(examples, EPOCHS, seed)
 
+    def _iter_candidates(
+        self, demonstrations: Sequence[Demonstration]
+    ) -> Iterator[tuple[RunState, ToolCall, CallCandidates]]:
+        """Every call, the state before it, and candidates as if its group had not been counted."""
+        for item in demonstrations:
+            group = group_hash(item)
+            for state, call in iter_calls([item]):
+                yield state, call, CallCandidates(state, call.tool, self.constants, group)
+
     def _calibrate(self, held: Sequence[Demonstration]) -> None:
         """Learn from held-out demonstrations how often calls are right."""
         products: list[float] = []
         exact: list[bool] = []
-        for state, call in iter_calls(held):
-            prediction, product = self._fill(call.tool, state)
+        for state, call, candidates in self._iter_candidates(held):
+            prediction, product = self._fill(candidates)
             products.append(product)
             exact.append(is_exact(prediction, call, state))
         self.confidence = Confidence.fit(products, exact)
@@ -181,7 +189,8 @@ class ArgumentModel:
         state = RunState.from_run(run) if isinstance(run, Run) else run
         if self.names:
             state = state.with_names(self.names)
-        return replace(self._fill(self.names.get(tool, tool), state)[0], tool=tool)
+        candidates = CallCandidates(state, self.names.get(tool, tool), self.constants)
+        return replace(self._fill(candidates)[0], tool=tool)
 
     def _declared(self, tool: str) -> dict[str, Parameter]:
         declared = self.tools[tool].parameters if tool in self.tools else ()
@@ -192,14 +201,14 @@ class ArgumentModel:
         seen = self.constants.parameters.get(tool, ())
         return list(dict.fromkeys((*seen, *self._declared(tool), *given)))
 
-    def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, float]:
+    def _fill(self, candidates: CallCandidates) -> tuple[CallPrediction, float]:
         """A call, and the product of its values' probabilities; 0 if a value is unknown."""
         arguments: dict[str, Any] = {}
         sources: dict[str, tuple[Source, ...]] = {}
         contains: dict[str, tuple[Source, ...]] = {}
         unknown: list[str] = []
         shares: dict[str, float] = {}
-        candidates = CallCandidates(state, tool, self.constants)
+        tool = candidates.tool
         seen, declared = self.constants.parameters.get(tool, ()), self._declared(tool)
         product = 1.0
         for parameter in self._parameters(tool):

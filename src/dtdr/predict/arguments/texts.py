@@ -19,7 +19,7 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import READ_LENGTH
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
-from dtdr.predict.arguments.values import canonical, read_date
+from dtdr.predict.arguments.values import canonical, read_date, short_hash
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
@@ -406,6 +406,12 @@ def match_clauses(texts: RunTexts, name: str) -> npt.NDArray[np.int64]:
     shared = np.array([len(name_stems(name) & own) for own in texts.clauses])
     most: npt.NDArray[np.int64] = (shared > 0) * 1 + ((shared > 0) & (shared == shared.max()))
     return most[texts.clause]
+
+
+@lru_cache(maxsize=64)
+def hash_spans(texts: RunTexts) -> npt.NDArray[np.int64]:
+    """Hashes of the m spans as they are compared; shape (m,)."""
+    return np.fromiter(map(short_hash, texts.forms), np.int64, len(texts.forms))
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -49,6 +50,12 @@ def canonical(value: Any, depth: int = 0) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + "|".join(canonical(item, depth + 1) for item in value) + "]"
     return repr(value)
+
+
+def short_hash(text: str) -> int:
+    """48 bits of a text."""
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest, "big")
 
 
 def _number(text: str) -> str:

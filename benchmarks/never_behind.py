@@ -23,6 +23,7 @@ import numpy as np
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
+from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError
 from dtdr.evaluate import datasets
@@ -82,10 +83,8 @@ def reciprocal_ranks(
     means = []
     for item in test:
         calls = item.plan.calls
-        histories = [calls[:done] for done in range(len(calls) + 1)]
-        rankings = retriever.rank_batch(
-            [item.query] * len(histories), histories, [item.before] * len(histories)
-        )
+        run = Run(item.query, item.before, calls)
+        rankings = retriever.rank_batch([run.first(done) for done in range(len(calls) + 1)])
         ranks = []
         for ranking, wanted in zip(rankings, [*item.plan.tools, END], strict=True):
             is_known = wanted in ranking.tools

@@ -198,7 +198,7 @@ def test_one_mask_serves_many_threads_at_once():
 @given(policies, available, transcripts)
 def test_a_retriever_that_fails_shows_every_tool(policy, names, transcript):
     class Broken(Model):
-        def rank_batch(self, queries, histories=None, befores=None):
+        def rank_batch(self, runs):
             raise RuntimeError("out of memory")
 
     mask = ToolMask(Broken(RETRIEVER.ranker), policy)

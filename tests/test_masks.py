@@ -208,8 +208,7 @@ def test_a_retriever_of_names_is_asked_with_names_alone():
     class NamesOnly(NotingRetriever):
         uses_calls = False
 
-        def rank_batch(self, queries, histories=None, befores=None):
-            runs: Any = queries
+        def rank_batch(self, runs):
             assert all(
                 call == ToolCall(call.id, call.tool, step=call.step)
                 for run in runs

@@ -90,11 +90,10 @@ def test_the_states_differ_where_outputs_are_read(model, answers):
 
 
 def test_batches_runs_and_prepared_queries_have_one_answer(model, answers):
-    queries, histories = zip(*STATES, strict=True)
-    for order in (1, -1):
-        batch = model.rank_batch(queries[::order], histories[::order])
-        assert [dict(ranking) for ranking in batch] == answers[::order]
     runs = [Run.from_dict({"query": query, "calls": calls}) for query, calls in STATES]
+    for order in (1, -1):
+        batch = model.rank_batch(runs[::order])
+        assert [dict(ranking) for ranking in batch] == answers[::order]
     assert [dict(model.rank(run)) for run in runs] == answers
     again = [Run.from_dict(json.loads(json.dumps(run.to_dict()))) for run in runs]
     assert [run.calls for run in again] == [run.calls for run in runs]
@@ -132,7 +131,7 @@ def test_what_came_before_counts_alike_everywhere(model):
     query, calls = last
     answer = dict(model.rank(query, calls, before=before))
     run = Run.from_dict({"query": query, "before": before, "calls": calls})
-    (batch,) = model.rank_batch([query], [calls], [before])
+    (batch,) = model.rank_batch([run])
     prepared = model.prepare(run)
     rankings = (batch, model.rank(run), model.session(run).rank(), prepared(calls))
     assert all(dict(ranking) == answer for ranking in rankings)

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.data.calls import END
+from dtdr.data.run import Run
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict import create
 from dtdr.rankers import NAMES, retriever_class
@@ -181,7 +182,7 @@ def test_the_same_seed_gives_the_same_rankings(name):
 
 
 def test_batches_and_sessions_rank_as_single_calls(retriever):
-    batch = retriever.rank_batch(*map(list, zip(*STEPS, strict=True)))
+    batch = retriever.rank_batch([Run(query).with_calls(history) for query, history in STEPS])
     assert all(same(one, retriever.rank(*step)) for one, step in zip(batch, STEPS, strict=True))
     session = retriever.session(QUERY)
     prepared = retriever.prepare(QUERY)

@@ -100,8 +100,7 @@ def test_a_state_is_told_what_a_session_is_told(reader):
 def test_before_may_be_json(reader):
     reader.session(QUERY, before=BEFORE_JSON)
     reader.rank(QUERY, before=BEFORE_JSON)
-    mixed = [BEFORE[0], BEFORE_JSON[1], BEFORE[2]]
-    reader.rank_batch([QUERY], [()], [mixed])
+    reader.rank(QUERY, before=[BEFORE[0], BEFORE_JSON[1], BEFORE[2]])
     assert [state.before for state in reader.ranker.started] == [BEFORE] * 3
 
 
@@ -120,12 +119,12 @@ def test_a_history_of_names_calls_and_json_objects_is_told_in_its_order(reader):
 
 def test_steps_of_one_run_in_their_order_start_once(reader):
     calls = [ToolCall(str(n), "read_file", output={"n": n}, status="ok") for n in range(4)]
-    steps = [calls[:count] for count in range(5)]
-    reader.rank_batch([QUERY] * 5, steps, [BEFORE] * 5)
+    run = Run(QUERY, BEFORE, calls)
+    reader.rank_batch([run.first(count) for count in range(5)])
     assert len(reader.ranker.started) == 1
     assert [len(told) for _, _, told in reader.ranker.ranked] == [0, 1, 2, 3, 4]
-    reader.rank_batch([QUERY] * 2, [calls, calls[1:]])
-    reader.rank_batch([QUERY, QUERY], [calls, calls], [(), BEFORE])
+    reader.rank_batch([Run(QUERY, (), calls), Run(QUERY, (), calls[1:])])
+    reader.rank_batch([Run(QUERY, (), calls), run])
     assert len(reader.ranker.started) == 5
 
 
@@ -211,8 +210,6 @@ def test_what_is_not_a_run_is_refused(reader, names_only, given, words):
     if "history" not in given:
         with pytest.raises(InputError, match=words):
             names_only.session(**given)
-    with pytest.raises(InputError, match="2 queries but 1 befores"):
-        names_only.rank_batch([QUERY, QUERY], [(), ()], [BEFORE])
 
 
 def test_calls_of_many_threads_are_all_kept(names_only):

@@ -36,10 +36,9 @@ class NotingRetriever(Model):
         self.__dict__.update(RETRIEVER.__dict__)
         self.runs = []
 
-    def rank_batch(self, queries, histories=None, befores=None):
-        assert histories is befores is None
-        self.runs += queries
-        return RETRIEVER.rank_batch(queries)
+    def rank_batch(self, runs):
+        self.runs += runs
+        return RETRIEVER.rank_batch(runs)
 
 
 def record_mask() -> Any:
@@ -75,7 +74,7 @@ def broken_mask() -> ToolMask:
     """A mask whose retriever fails at every step."""
 
     class Broken(Model):
-        def rank_batch(self, queries, histories=None, befores=None):
+        def rank_batch(self, runs):
             raise RuntimeError("the disk is on fire")
 
         def session(self, query, *, before=()):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Self
+from typing import Self
 
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool
-from dtdr.errors import DtdrError, InputError
+from dtdr.errors import DtdrError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.model import PlanModel
@@ -126,30 +126,17 @@ class Predictor:
         """
         return self._snapshot().steps.rank([as_run(query, history, before, offered)])[0]
 
-    def rank_batch(
-        self,
-        queries: Sequence[str | Run],
-        histories: Sequence[Sequence[CallLike]] | None = None,
-        befores: Sequence[Sequence[BeforeLike]] | None = None,
-    ) -> list[Ranking]:
+    def rank_batch(self, runs: Sequence[str | Run]) -> list[Ranking]:
         """Rank many steps at once; each distinct query is encoded once.
 
         Args:
-            queries: of each step, or its ``Run``, which also contains the offered tools.
-            histories: of each step, as for ``rank``; None if nothing was called.
-            befores: of each step, as for ``rank``; None if nothing came before.
+            runs: the query of each step, or its ``Run``, which also contains the calls so far.
 
         Raises:
-            InputError: they differ in length, or one is not valid for ``rank``.
+            InputError: one is not valid for ``rank``.
             DtdrError: the model is not fitted.
         """
-        model = self._snapshot()
-        for name, given in (("histories", histories), ("befores", befores)):
-            if given is not None and len(queries) != len(given):
-                raise InputError(f"{len(queries)} queries but {len(given)} {name} were given")
-        nothing: Sequence[Sequence[Any]] = [()] * len(queries)
-        runs = map(as_run, queries, histories or nothing, befores or nothing)
-        return model.steps.rank(list(runs))
+        return self._snapshot().steps.rank([as_run(run) for run in runs])
 
     def prepare(self, query: str | Run) -> Callable[[Sequence[CallLike]], Ranking]:
         """Encode a query and what came before it once.

@@ -26,12 +26,7 @@ from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
 from dtdr.rankers import model_folder
-from dtdr.rankers.base import (
-    Arrays,
-    HeldOutFold,
-    Ranker,
-    StepState,
-)
+from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
 
@@ -252,28 +247,25 @@ class Model(Predictor):
             DtdrError: the model is not fitted, or its ranker does not support updates.
         """
         self._snapshot()
-        with self._change() as draft:
-            return draft._update(demonstrations)
-
-    def _update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         if not self.can_update:
             raise DtdrError(f"{self.name} does not support updates; fit it again")
-        usable, record = select_training_data(demonstrations, learned=self.training_.sha256)
-        if not usable:
-            return 0
-        names = {call.tool for item in usable for call in item.plan.calls}
-        new = sorted(names - set(self._index) - {END})
-        if new:
-            if not self.can_change_tools:
-                raise InputError(f"no tool is named {new[0]!r}; fit {self.name} again with it")
-            self._change_tools([*self.tools_[:-1], *map(Tool, new)], self._names)
-        if self.arguments_ is not None:
-            self.arguments_ = self.arguments_.update(usable, seed=self.seed)
-        if self.plans_ is not None:
-            self.plans_ = self.plans_.update(usable)
-        ranker = self.ranker = copy.copy(self.ranker)
-        ranker.update(usable)
-        self.training_ = self.training_.add(record)
+        with self._change() as draft:
+            usable, record = select_training_data(demonstrations, learned=draft.training_.sha256)
+            if not usable:
+                return 0
+            names = {call.tool for item in usable for call in item.plan.calls}
+            new = sorted(names - set(draft._index) - {END})
+            if new:
+                if not self.can_change_tools:
+                    raise InputError(f"no tool is named {new[0]!r}; fit {self.name} again with it")
+                draft._change_tools([*draft.tools_[:-1], *map(Tool, new)], draft._names)
+            if draft.arguments_ is not None:
+                draft.arguments_ = draft.arguments_.update(usable, seed=draft.seed)
+            if draft.plans_ is not None:
+                draft.plans_ = draft.plans_.update(usable)
+            draft.ranker = ranker = copy.copy(draft.ranker)
+            ranker.update(usable)
+            draft.training_ = draft.training_.add(record)
         return len(usable)
 
     def update_copy(self, demonstrations: Iterable[DemonstrationLike]) -> tuple[Model, int]:

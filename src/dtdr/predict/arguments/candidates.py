@@ -201,8 +201,7 @@ def _is_among(
     """Which of n numbers below a count are among some; shape (n,)."""
     table = np.zeros(count, np.bool_)
     table[some] = True
-    result: npt.NDArray[np.bool_] = table[numbers]
-    return result
+    return table[numbers]
 
 
 def _rank_in_groups(
@@ -211,8 +210,7 @@ def _rank_in_groups(
     """2 for the highest score of its group, 1 for a lower one, 0 for none; shape (n,)."""
     highest = np.zeros(int(groups.max()) + 1)
     np.maximum.at(highest, groups, scores)
-    result: npt.NDArray[np.int64] = (scores > 0) * 1 + ((scores > 0) & (scores >= highest[groups]))
-    return result
+    return (scores > 0) * 1 + ((scores > 0) & (scores >= highest[groups]))
 
 
 class CallCandidates:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.errors import InputError
-from dtdr.rankers.calibration import fit_isotonic
-
-Floats = npt.NDArray[np.float64]
+from dtdr.rankers.calibration import Floats, fit_isotonic
 
 _LEAST_COUNTED = 20
 """Fewer calls say too little about how often calls of a score are right."""

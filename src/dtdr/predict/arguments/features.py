@@ -38,8 +38,7 @@ def distances(first: npt.NDArray[np.int64], origin: int) -> npt.NDArray[np.int64
     """Rounded distances of tokens from an origin: 1 to 4 before it, 5 to 9 after, 0 without one."""
     if origin < 0:
         return np.zeros_like(first)
-    result: npt.NDArray[np.int64] = 1 + np.digitize(first - origin, _DISTANCES)
-    return result
+    return 1 + np.digitize(first - origin, _DISTANCES)
 
 
 def clause_gaps(texts: RunTexts, last: int) -> npt.NDArray[np.int64]:

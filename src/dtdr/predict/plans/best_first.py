@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.base import StepState
-
-Floats = npt.NDArray[np.float64]
+from dtdr.rankers.calibration import Floats
 
 MOST_CALLS = 64
 """Limit of calls in a plan."""

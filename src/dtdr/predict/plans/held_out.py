@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
@@ -15,8 +14,7 @@ from dtdr.predict.plans.best_first import Multiset
 from dtdr.predict.plans.ranker import PlanRanker, PlanSet, find_plans
 from dtdr.predict.plans.spans import SpanTagger, read_spans
 from dtdr.rankers.base import HeldOutFold
-
-Floats = npt.NDArray[np.float64]
+from dtdr.rankers.calibration import Floats
 
 _FEW = 20
 """Held-out plans below which probabilities are not calibrated."""
@@ -218,5 +216,4 @@ def _describe(shares: Floats, *, is_under_way: bool) -> Floats:
     clipped = np.clip(shares, 1e-4, 1 - 1e-4)
     line = np.stack([np.ones(len(shares)), np.log(clipped / (1 - clipped))], axis=1)
     is_first = (np.arange(len(shares)) == shares.argmax())[:, None]
-    rows: Floats = np.column_stack([line * is_first, line * ~is_first, line[:, 0] * is_under_way])
-    return rows
+    return np.column_stack([line * is_first, line * ~is_first, line[:, 0] * is_under_way])

@@ -12,8 +12,7 @@ from scipy.sparse import csr_array, hstack
 
 from dtdr.predict.plans.best_first import Candidate, Multiset, PlanSearch
 from dtdr.rankers.base import StepState
-
-Floats = npt.NDArray[np.float64]
+from dtdr.rankers.calibration import Floats
 
 SIGNS = (1, 1, 1, -1, 0)
 """Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its

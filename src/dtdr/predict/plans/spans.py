@@ -18,9 +18,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.data.demonstrations import Demonstration
+from dtdr.rankers.calibration import Floats
 from dtdr.text.encoders.base import MAX_CHARACTERS
-
-Floats = npt.NDArray[np.float64]
 
 MAX_SPANS = 48
 """Limit of spans per query."""
@@ -191,5 +190,4 @@ class SpanTagger:
 
 
 def _sigmoid(scores: Floats) -> Floats:
-    shares: Floats = 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
-    return shares
+    return 1 / (1 + np.exp(-np.clip(scores, -30, 30)))

@@ -15,17 +15,12 @@ import numpy.typing as npt
 
 from dtdr.predict.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.predict.arguments.features import (
-    CLAUSES,
     FLAGS,
-    LAST_USED,
     TAKEN,
-    USAGE,
-    clause_gaps,
     constant_features,
-    distances,
     part_features,
     relation_rows,
-    span_usage,
+    span_blocks,
 )
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import (
@@ -38,13 +33,7 @@ from dtdr.predict.arguments.ranker import (
     parameter_keys,
 )
 from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import (
-    hash_spans,
-    match_clauses,
-    name_stems,
-    read_dates,
-    telling_words,
-)
+from dtdr.predict.arguments.texts import hash_spans, name_stems, read_dates, telling_words
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
@@ -257,10 +246,7 @@ class CallCandidates:
         last = self.spans[-1][1] if self.spans else state.last_token
         blocks: list[Block] = []
         if found.spans:
-            usage = span_usage(state, self.tool, slot, self.spans)
-            clauses = 3 * clause_gaps(texts, last) + match_clauses(texts, self.tool)
-            blocks += [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses)]
-            blocks.append(Block(LAST_USED, 0, distances(texts.first, last)))
+            blocks += span_blocks(state, self.tool, slot, self.spans, last)
         if state.calls:
             blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
             rows, codes = self._relation(number)

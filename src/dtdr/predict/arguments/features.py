@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.predict.arguments.ranker import Hashes, Rows, features
+from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
-from dtdr.predict.arguments.texts import RunTexts, name_stems
+from dtdr.predict.arguments.texts import match_clauses, name_stems
 
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
-"""Of a span, by how far it is from the span that was used last."""
+"""Of a span, by how far it is from the span used last: 1 to 4 before it, 5 to 9 after, else 0."""
 USAGE = Rows.of(
     [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )
@@ -25,7 +25,8 @@ CLAUSES = Rows.of(
         for gap, mention in np.ndindex(9, 3)
     ]
 )
-"""Of a span, by how many clauses it is from the span used last, times 3, plus ``match_clauses``."""
+"""Of a span, by how many clauses it is from the span used last (0 to 7 for -3 to 4, 8 without
+one), times 3, plus ``match_clauses``."""
 TAKEN = Rows.of(
     [features([f"taken {own}", f"taken by any {own} {every}"]) for own, every in np.ndindex(2, 2)]
 )
@@ -34,36 +35,35 @@ that name did."""
 _DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
 
 
-def distances(first: npt.NDArray[np.int64], origin: int) -> npt.NDArray[np.int64]:
-    """Rounded distances of tokens from an origin: 1 to 4 before it, 5 to 9 after, 0 without one."""
-    if origin < 0:
-        return np.zeros_like(first)
-    return 1 + np.digitize(first - origin, _DISTANCES)
-
-
-def clause_gaps(texts: RunTexts, last: int) -> npt.NDArray[np.int64]:
-    """Of m spans, how many clauses they are from a token: 0 to 7 for -3 to 4, 8 without one."""
-    if last < 0:
-        return np.full_like(texts.clause, 8)
-    place = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
-    gaps: npt.NDArray[np.int64] = np.clip(texts.clause - texts.clause[place], -3, 4) + 3
-    return gaps
-
-
-def span_usage(
-    state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]]
-) -> npt.NDArray[np.uint8]:
-    """Which of m spans overlap with spans that were used.
+def span_blocks(
+    state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]], last: int
+) -> list[Block]:
+    """Features of the m spans of the texts that change with each decision.
 
     Args:
         state: what is known before the call.
         tool: that is called.
         slot: to be filled.
         spans: that the call took already.
+        last: the last token of the span used last, -1 where none was.
+    """
+    texts = state.texts
+    gaps, distances = np.full_like(texts.clause, 8), np.zeros_like(texts.first)
+    if last >= 0:
+        place = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
+        gaps = np.clip(texts.clause - texts.clause[place], -3, 4) + 3
+        distances = 1 + np.digitize(texts.first - last, _DISTANCES)
+    usage, clauses = _span_usage(state, tool, slot, spans), 3 * gaps + match_clauses(texts, tool)
+    return [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses), Block(LAST_USED, 0, distances)]
 
-    Returns:
-        Positions in ``USAGE``, shape (m,): 1 where any argument used a span, plus 2 where one of
-        this slot's name did, plus 4 where it was this tool's, plus 8 where this call took it.
+
+def _span_usage(
+    state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]]
+) -> npt.NDArray[np.uint8]:
+    """Which of m spans overlap with spans that were used; positions in ``USAGE``, shape (m,).
+
+    1 where any argument used a span, plus 2 where one of this slot's name did, plus 4 where it was
+    this tool's, plus 8 where this call took it.
     """
     texts = state.texts
     length = np.minimum(texts.last - texts.first, 9)

@@ -146,8 +146,13 @@ class Predictor:
             as it is now, and has no state.
         """
         steps, run = self._snapshot().steps, as_run(query).first(0)
-        prepared = steps.ranker.prepare_all([run])
-        return lambda history: steps.rank([run.with_calls(history)], prepared)[0]
+        (prepared,) = steps.ranker.prepare_all([run])
+
+        def rank(history: Sequence[CallLike]) -> Ranking:
+            now = run.with_calls(history)
+            return steps.finish(steps.start(prepared, now).rank(), now)
+
+        return rank
 
     def session(self, query: str | Run, *, before: Sequence[BeforeLike] = ()) -> Session:
         """A session that encodes the query once and ranks after each call.

@@ -34,14 +34,14 @@ class RunRanker:
     index: Mapping[str, int]
     may_end_at_once: bool
 
-    def rank(self, runs: Sequence[Run], prepared: Sequence[Any] | None = None) -> list[Ranking]:
-        """The rankings of runs, whose queries may already be prepared."""
+    def rank(self, runs: Sequence[Run]) -> list[Ranking]:
+        """The rankings of runs."""
         if not runs:
             return []
         if type(self.ranker).start is not Ranker.start:
-            rankings = self._rank_by_state(runs, prepared)
+            rankings = self._rank_by_state(runs)
         else:
-            rankings = self.rank_prepared(prepared or self._prepare(runs), runs)
+            rankings = self.rank_prepared(self._prepare(runs), runs)
         return list(map(self.finish, rankings, runs))
 
     def finish(self, ranking: Ranking, run: Run) -> Ranking:
@@ -76,37 +76,36 @@ class RunRanker:
             rankings.append(ranking)
         return rankings
 
-    def _rank_by_state(self, runs: Sequence[Run], prepared: Sequence[Any] | None) -> list[Ranking]:
+    def _rank_by_state(self, runs: Sequence[Run]) -> list[Ranking]:
         """The rankings of a ranker that keeps a state along the calls of a run."""
         rankings: list[Ranking] = []
         last: Run | None = None
-        for place, run in enumerate(runs):
-            is_same = last is not None and (run.query, run.before) == (last.query, last.before)
-            if prepared is not None:
-                query = prepared[place]
-            elif not is_same:
-                (query,) = self.ranker.prepare_all([run])
-            done = 0 if last is None else len(last.calls)
-            # Consecutive steps of one run continue the same state.
-            if last is None or not is_same or run.calls[:done] != last.calls:
-                state, done = self._start(query, run), 0
-            for call in run.calls[done:]:
-                state.call(self.index.get(call.tool, UNKNOWN), call)
+        for run in runs:
+            if last is None or (run.query, run.before) != (last.query, last.before):
+                (prepared,), last = self.ranker.prepare_all([run]), None
+            if last is None or run.calls[: len(last.calls)] != last.calls:
+                state = self.start(prepared, run)
+            else:  # the next step of the same run
+                self._add_calls(state, run.calls[len(last.calls) :])
             rankings.append(state.rank())
             last = run
         return rankings
 
-    def _start(self, prepared: Any, run: Run) -> StepState:
-        """The state of a run before its first call."""
-        state = self.ranker.start(prepared, run)
-        return ReplayedState(self, prepared, run.first(0)) if state is None else state
-
     def state_of(self, run: Run) -> StepState:
         """The state after the calls of a run."""
-        state = self._start(self.ranker.prepare_all([run])[0], run)
-        for call in run.calls:
-            state.call(self.index.get(call.tool, UNKNOWN), call)
+        return self.start(self.ranker.prepare_all([run])[0], run)
+
+    def start(self, prepared: Any, run: Run) -> StepState:
+        """The state after the calls of a run, by its prepared query."""
+        state = self.ranker.start(prepared, run)
+        if state is None:
+            state = ReplayedState(self, prepared, run.first(0))
+        self._add_calls(state, run.calls)
         return state
+
+    def _add_calls(self, state: StepState, calls: Sequence[ToolCall]) -> None:
+        for call in calls:
+            state.call(self.index.get(call.tool, UNKNOWN), call)
 
     def explain(self, run: Run, tool: str, against: str | None) -> Explanation:
         """Why a tool has its probability at this step; see ``Ranking.explain``."""

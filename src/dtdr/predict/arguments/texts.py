@@ -264,14 +264,10 @@ def _iter_spans(
                 continue
             is_run = all_names and not (goes_on(start - 1, start) or goes_on(end + 1, end))
             is_title = is_whole and end == whole_ends[0]
-            is_named = is_title or all(map(_is_named, tokens[start : end + 1]))
+            parts = tokens[start : end + 1]
+            is_named = is_title or all(one[0].isupper() or not one.isalpha() for one in parts)
             kind = (end - start + 1, quotation[start] >= 0, is_whole, all_names, is_run, joined)
             yield start, end, kind, is_named
-
-
-@lru_cache(maxsize=1 << 12)
-def _is_named(token: str) -> bool:
-    return token[0].isupper() or not token.isalpha()
 
 
 def _kind_features(

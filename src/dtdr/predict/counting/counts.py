@@ -168,11 +168,7 @@ class Counts:
         return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))
 
     def describe_training(self, learned: TrainingData) -> TrainingData:
-        """The training record of a model.
-
-        Args:
-            learned: the record of the sample.
-        """
+        """The training record of a model, from that of the sample it learned from."""
         return replace(
             learned,
             demonstrations=self.total - self.skipped,

@@ -47,13 +47,11 @@ class Sample:
         demonstrations: sorted by the numbers of their ids, so that the files do not matter.
         counts: of all demonstrations.
         tools: of the ``tools.json`` in the folder of the data.
-        parts: how many were counted: files, or parts of large ones.
     """
 
     demonstrations: list[Demonstration]
     counts: Counts
     tools: tuple[Tool, ...] = ()
-    parts: int = 0
 
 
 def count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
@@ -312,4 +310,4 @@ def draw_sample(
     folder = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
     tools = folder / "tools.json"
     described = read_tools(tools) if tools.is_file() else ()
-    return Sample(demonstrations, counts, described, len(parts))
+    return Sample(demonstrations, counts, described)

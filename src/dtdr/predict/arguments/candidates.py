@@ -110,12 +110,6 @@ class Candidates:
         value, form = (date, date) if date else (texts.values[place], texts.forms[place])
         return Part(value, form, texts.source(place))
 
-    def label(self, form: str) -> str:
-        """A short name of a decision, which later slots of the call see."""
-        place = self.find(form)
-        kind = "span" if place is None else self.kinds[self.kind[place]]
-        return f"{self.slot}={kind[:40]}"
-
     def add(
         self,
         options: Sequence[Part],
@@ -133,7 +127,7 @@ class Candidates:
     def with_blocks(self, blocks: Sequence[Block], context: Hashes) -> Candidates:
         """These candidates with more rows, and more context, which decides between kinds; (k,)."""
         kinds = features([f"kind {name}" for name in self.kinds])
-        crossed = Rows.of_table(kinds[:, None] ^ context, KIND_LEVELS)
+        crossed = Rows.of(kinds[:, None] ^ context, KIND_LEVELS)
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
 
 
@@ -230,7 +224,9 @@ class CallCandidates:
         self, found: Candidates, form: str, number: int, span: tuple[int, int] | None
     ) -> None:
         """Take note of a decision, by the canonical form of the value and the span it took."""
-        self._labels.append(found.label(form))
+        place = found.find(form)
+        kind = "span" if place is None else found.kinds[found.kind[place]]
+        self._labels.append(f"{found.slot}={kind[:40]}")
         if not form.startswith("\x00"):
             self._values.append((found.slot, number, form))
         if span is not None:
@@ -292,8 +288,6 @@ class CallCandidates:
         name = found.slot.removesuffix("/*").rpartition("/")[2]
         shared = self.constants.slot(ANY_TOOL, name).values
         items = [*own, *(item for item in shared if item[0] not in known)][:MAX_CONSTANTS]
-        if not items:
-            return
         given = Counter(self.state.values.get((self.tool, found.slot), ()))
         texts, parts = self.state.texts, []
         for place, (form, _) in enumerate(items):

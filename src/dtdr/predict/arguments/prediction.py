@@ -101,9 +101,13 @@ def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
         The call, the name of the argument, and ``output``, ``query``, ``earlier message``,
         ``argument`` (of an earlier call) or ``other``; one for each value of a list or object.
     """
-    query = run.query.casefold()
-    said = "\n".join(item.content for item in run.before if isinstance(item, Message)).casefold()
+    before = "\n".join(item.content for item in run.before if isinstance(item, Message))
     earlier: set[str] = set()
+    said = {
+        "query": run.query.casefold(),
+        "earlier message": before.casefold(),
+        "argument": earlier,
+    }
     for call in run.plan.calls:
         own: set[str] = set()
         for name, argument in call.arguments.items():
@@ -113,11 +117,7 @@ def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
                     text = value if isinstance(value, str) else json.dumps(value, default=str)
                     text = text.strip().casefold()
                     own.add(text)
-                    if text and text in query:
-                        source = "query"
-                    elif text and text in said:
-                        source = "earlier message"
-                    elif text and text in earlier:
-                        source = "argument"
+                    places = (place for place, texts in said.items() if text and text in texts)
+                    source = next(places, "other")
                 yield call, name, source
         earlier |= own

@@ -98,15 +98,10 @@ class Rows:
     known: dict[bytes, tuple[object, Floats]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Sequence[Hashes], levels: int = LEVELS) -> Rows:
-        """Rows of any length."""
+    def of(cls, parts: Sequence[Hashes] | Hashes, levels: int = LEVELS) -> Rows:
+        """Rows of any length, or those of a table of shape (r, k)."""
         lengths = np.fromiter(map(len, parts), np.int64, len(parts))
         return cls(np.concatenate([np.zeros(0, np.uint32), *parts]), lengths, levels)
-
-    @classmethod
-    def of_table(cls, table: Hashes, levels: int = LEVELS) -> Rows:
-        """Rows of one length; a table of shape (r, k)."""
-        return cls(table.ravel(), np.full(len(table), table.shape[1]), levels)
 
     def take(self, codes: Codes) -> tuple[Rows, Codes]:
         """The rows that codes name and no others, and the codes for these."""

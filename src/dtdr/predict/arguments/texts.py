@@ -99,7 +99,7 @@ def tokenize(text: str) -> TokenizedText:
         lower,
         starts,
         ends,
-        (*map(Rows.of_table, tables), of_clauses),
+        (*map(Rows.of, tables), of_clauses),
         np.array(columns, np.int64).reshape(-1, 4).T,
         values,
         tuple(map(canonical, values)),

@@ -7,7 +7,6 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
@@ -18,7 +17,8 @@ LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
 USAGE = Rows.of(
     [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )
-"""Of a span, by whether it was used, times 10, plus its length."""
+"""Of a span, by its length, plus 10 where any argument used it, plus 20 where one of this slot's
+name did, plus 40 where it was this tool's, plus 80 where this call took it."""
 CLAUSES = Rows.of(
     [
         features([f"clause {mention}", f"clause after {gap}", f"clause after {gap} {mention}"])
@@ -53,20 +53,7 @@ def span_blocks(
         place = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
         gaps = np.clip(texts.clause - texts.clause[place], -3, 4) + 3
         distances = 1 + np.digitize(texts.first - last, _DISTANCES)
-    usage, clauses = _span_usage(state, tool, slot, spans), 3 * gaps + match_clauses(texts, tool)
-    return [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses), Block(LAST_USED, 0, distances)]
-
-
-def _span_usage(
-    state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]]
-) -> npt.NDArray[np.uint8]:
-    """Which of m spans overlap with spans that were used; positions in ``USAGE``, shape (m,).
-
-    1 where any argument used a span, plus 2 where one of this slot's name did, plus 4 where it was
-    this tool's, plus 8 where this call took it.
-    """
-    texts = state.texts
-    length = np.minimum(texts.last - texts.first, 9)
+    clauses = 3 * gaps + match_clauses(texts, tool)
     used = np.zeros((4, len(texts.lower) + 1), np.int32)
     earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
     for row, taken in enumerate((*earlier, spans)):
@@ -76,8 +63,8 @@ def _span_usage(
     sums[:, 1:] = np.cumsum(used[:, :-1], axis=1)
     overlaps = sums[:, texts.last + 1] > sums[:, texts.first]
     code = overlaps[0] + 2 * overlaps[1] + 4 * overlaps[2] + 8 * overlaps[3]
-    result: npt.NDArray[np.uint8] = (10 * code + length).astype(np.uint8)
-    return result
+    usage = 10 * code + np.minimum(texts.last - texts.first, 9)
+    return [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses), Block(LAST_USED, 0, distances)]
 
 
 @lru_cache(maxsize=1 << 14)

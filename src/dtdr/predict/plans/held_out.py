@@ -146,7 +146,8 @@ class Check(NamedTuple):
     @classmethod
     def of(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Self:
         """Compare both on held-out plans; see ``rank_held_out``."""
-        ranked = sum(rankers[item.half].best(item.found) == item.right for item in held_out)
+        best = [int(rankers[item.half].probabilities(item.found).argmax()) for item in held_out]
+        ranked = sum(one == item.right for one, item in zip(best, held_out, strict=True))
         greedy = sum(item.found.greedy == item.right for item in held_out)
         return cls(len(held_out), ranked, greedy, ranked > greedy)
 

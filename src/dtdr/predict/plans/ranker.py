@@ -186,10 +186,6 @@ class PlanRanker:
         shares /= shares.sum()
         return shares
 
-    def best(self, query: PlanSet) -> int:
-        """The position of the most probable plan."""
-        return int(self.probabilities(query).argmax())
-
     def of_tools(self, places: Sequence[int]) -> PlanRanker:
         """The ranker of other tools, by their positions among its own, -1 for unknown ones."""
         rows = np.vstack([self.by_tool, np.zeros((1, BY_TOOL))])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
-from dtdr.predict.arguments.state import ITEM
+from dtdr.predict.arguments.state import ITEM, is_whole
 from dtdr.predict.arguments.values import canonical, output_leaves, says, short_hash, type_of
 
 Parameter = tuple[str, str]
@@ -31,10 +31,10 @@ _LEAST_SHARE = 0.3
 names that several runs happen to share do not."""
 _EMPTY: tuple[Any, ...] = ("", [], {}, None)
 """Values that say nothing of anybody, whatever their share."""
-_MOST_ITEMS = 20
-"""Of a list whose values are counted."""
-_MAX_DEPTH = 4
-"""Of objects in objects whose fields are learned."""
+MAX_ITEMS = 20
+"""Of a list whose values are counted, or that is put together; a longer one is unknown."""
+MAX_DEPTH = 4
+"""Of objects and lists whose parts are learned and put together."""
 
 ANY_TOOL = ""
 """In place of a tool where the values of all slots of a name are counted."""
@@ -320,7 +320,7 @@ class _Counts:
                 if not is_bound:
                     self.slots[one].raw.setdefault(compared, value)
                     self._note(one, compared)
-        if depth >= _MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             return
         inner: Iterable[tuple[str, Any]] = ()
         if is_filled_object(value):
@@ -328,7 +328,7 @@ class _Counts:
             for name in value:
                 self._note_field(key, name)
         elif isinstance(value, list):
-            inner = [(ITEM, item) for item in value[:_MOST_ITEMS]]
+            inner = [(ITEM, item) for item in value[:MAX_ITEMS]]
         for name, part in inner:
             self._add_value((key[0], f"{key[1]}/{name}"), part, content, depth + 1)
 
@@ -387,8 +387,7 @@ class _RunContent:
 
 def is_filled_object(value: Any) -> bool:
     """Whether a value is an object with fields, and not a reference or a text around some."""
-    is_object = isinstance(value, Mapping) and bool(value)
-    return is_object and not is_reference(value) and "$join" not in value
+    return isinstance(value, Mapping) and bool(value) and not is_whole(value)
 
 
 def _is_plain(value: Any) -> bool:

@@ -19,16 +19,12 @@ from dtdr.predict.arguments.candidates import (
     CallCandidates,
     Candidates,
 )
-from dtdr.predict.arguments.constants import is_filled_object
+from dtdr.predict.arguments.constants import MAX_DEPTH, MAX_ITEMS, is_filled_object
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import ITEM
 from dtdr.predict.arguments.values import canonical, convert, fits, resolve_references
 
-MAX_ITEMS = 20
-"""Items of a list that is put together; a longer one is unknown."""
-MAX_DEPTH = 4
-"""Of objects and lists that are put together."""
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""

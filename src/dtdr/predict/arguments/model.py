@@ -141,8 +141,6 @@ class ArgumentModel:
         return ArgumentModel(constants, self.ranker, tools, self.confidence, names)
 
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
-        if not self.names:
-            return item
         calls = [rename(call, self.names) for call in item.plan.calls]
         before = [
             rename(one, self.names) if isinstance(one, ToolCall) else one for one in item.before

@@ -251,14 +251,15 @@ class RunState:
         return scores
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
+    """Whether a value is a reference or a text around some."""
     return is_reference(value) or (isinstance(value, Mapping) and "$join" in value)
 
 
 def _iter_given(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """``(path, value)`` of what a later call may repeat of arguments, bounded; nothing empty."""
     parts = [item for item in arguments.items() if isinstance(item[1], (list, Mapping))]
-    leaves = ((pointer[1:], value) for pointer, value in iter_leaves(arguments, _is_whole))
+    leaves = ((pointer[1:], value) for pointer, value in iter_leaves(arguments, is_whole))
     for path, value in islice(chain(parts, leaves), MOST_GIVEN):
         if value not in (None, "") and not isinstance(value, bool) and not find_references(value):
             yield path, value

@@ -17,6 +17,7 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 Hashes = npt.NDArray[np.uint32]
 Buckets = npt.NDArray[np.int32]
@@ -295,6 +296,4 @@ class _Batch:
 
 
 def _matrix(rows: Any, columns: Any, shape: tuple[int, int]) -> Any:
-    from scipy.sparse import csr_array
-
     return csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)

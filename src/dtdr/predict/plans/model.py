@@ -180,10 +180,8 @@ class PlanModel:
             ModelError: the parts do not fit together.
         """
         tools, longest = config["tools"], config["longest"]
-        known, spans, dense, by_tool = (
-            arrays[name]
-            for name in ("spans.known", "spans.weights", "ranker.dense", "ranker.by_tool")
-        )
+        known, spans = arrays["spans.known"], arrays["spans.weights"]
+        dense, by_tool = arrays["ranker.dense"], arrays["ranker.by_tool"]
         shapes = (spans.shape, dense.shape, by_tool.shape)
         if (
             shapes != ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))

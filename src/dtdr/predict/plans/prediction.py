@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeAlias
 
-from dtdr.data.calls import ToolCall
+from dtdr.data.calls import ToolCall, find_references
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.predict.arguments.model import ArgumentModel
@@ -94,18 +94,14 @@ class PlanPrediction:
 
         It has no unknown arguments and no references to calls already made.
         """
-        calls = [
-            ToolCall(
-                id,
-                call.tool,
-                {
-                    name: value
-                    for name, value in call.arguments.items()
-                    if {*ToolCall(id, call.tool, {name: value}).references()} <= {*self.ids}
-                },
-            )
-            for id, call in zip(self.ids, self.calls, strict=True)
-        ]
+        calls = []
+        for id, call in zip(self.ids, self.calls, strict=True):
+            arguments = {
+                name: value
+                for name, value in call.arguments.items()
+                if all(one.call in self.ids for one in find_references(value))
+            }
+            calls.append(ToolCall(id, call.tool, arguments))
         links = [(self.ids[earlier], self.ids[later]) for earlier, later in self.links]
         return Plan(tuple(calls), tuple(links))
 

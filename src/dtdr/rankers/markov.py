@@ -17,8 +17,8 @@ from dtdr.rankers.name_ranker import NameRanker
 Integers = npt.NDArray[np.integer]
 
 MAX_COUNTED = 50_000_000
-"""Limit of calls, each counted once in every order; counting this many takes 3 GB. A model folder
-is small beside what its chains need, so it must not choose the size."""
+"""Limit of calls times orders. Counting this many takes 3 GB, and a model folder, which is much
+smaller than its chains, may come from a stranger."""
 
 
 class MarkovChains:

@@ -14,12 +14,13 @@ import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.data.calls import END
-from dtdr.errors import InputError
+from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
 from dtdr.predict.model import Model
 from dtdr.rankers import NAMES, retriever_class
 from dtdr.rankers.dtdr_f.blocks.relations import TOGETHER, USED_BY, Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.model import FactoredModel
 from tests.helpers import inner
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
 
@@ -221,6 +222,14 @@ def test_a_removed_tool_is_never_ranked_and_its_calls_are_unknown_ones(half, tmp
     assert restored.can_update
     restored.update(REST)  # calls that were removed come back with the demonstrations
     assert "play_song" in restored.vocabulary
+
+
+@pytest.mark.parametrize("name", ["ranker.low", "ranker.output", "new_tools.gate"])
+def test_arrays_that_do_not_fit_together_are_refused(half, name):
+    arrays = inner(half).arrays()
+    arrays[name] = arrays[name][1:]
+    with pytest.raises(ModelError, match="does not fit its features; fit it again"):
+        FactoredModel.restore(half.tools_, arrays, None)
 
 
 def test_a_renamed_tool_keeps_what_was_learned_of_it(half):

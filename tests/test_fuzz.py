@@ -128,7 +128,7 @@ METHODS = [
         "name": "tool_1", "arguments": {"id": "1", "more": [1, {"a": None}]},
         "_meta": {"progressToken": 1, "dtdr/intent": "mail"}}},
     {**MESSAGE, "method": "tools/call", "params": {
-        "name": "search_tools", "arguments": {"query": "work", "limit": 3}}},
+        "name": "search_tools", "arguments": {"query": "work"}}},
     {**MESSAGE, "method": "resources/read", "params": {"uri": "memo://note"}},
     {**MESSAGE, "method": "prompts/get", "params": {"name": "x", "arguments": {"a": "b"}}},
     {**MESSAGE, "method": "completion/complete", "params": {

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr.errors import ModelError
+from dtdr.rankers import markov
 from dtdr.rankers.markov import MarkovChains, flatten
 
 TOOLS = 5  # the last one is the end of plan
@@ -86,8 +87,10 @@ def test_mixing_counts_the_estimate_below_as_further_calls():
         ([0, TOOLS - 1], [1]),
         ([0, TOOLS - 1], [-1]),
         ([TOOLS - 1, TOOLS - 1], [0, 2]),
+        ([TOOLS - 1] * 10, [0] * 10),
     ],
 )
-def test_damaged_plans_are_a_model_error(calls, labels):
+def test_damaged_and_too_many_plans_are_a_model_error(calls, labels, monkeypatch):
+    monkeypatch.setattr(markov, "MAX_COUNTED", 29)
     with pytest.raises(ModelError):
         MarkovChains(np.array(calls, np.int64), 2, TOOLS, np.array(labels, np.int64))

@@ -79,6 +79,12 @@ def test_confidence_never_falls_as_a_query_is_more_familiar(probability):
     assert calibration.confidence_of(rows[0], 0.1) >= calibration.confidence_of(rows[1], 0.1)
 
 
+def test_confidence_falls_with_the_distance_of_a_query_too():
+    calibration = Calibration(familiarity_threshold=-2.0)
+    values = [calibration.confidence_of(0.8, each) for each in (-8.0, -4.0, -2.0, -0.5, 0.0)]
+    assert values == pytest.approx([0.2, 0.4, 0.8, 0.8, 0.8])
+
+
 def test_confidence_is_calibrated_where_the_calibration_says_how():
     calibration = Calibration(confidence=np.array([[0.0, 0.5, 1.0], [0.0, 0.9, 1.0]]))
     assert ranking(0.5, 0.3, 0.1, 0.1, calibration=calibration).confidence == pytest.approx(0.9)

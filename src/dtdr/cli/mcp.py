@@ -63,8 +63,8 @@ def mcp(
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
         redact: Remove secrets and personal data from what --learn writes.
         outputs: With --learn: write the outputs of calls, too.
-        prefetch: Make predicted calls while the LLM thinks, of the tools under "prefetch" in the
-            config only.
+        prefetch: While the LLM thinks, make predicted calls of the tools that the config lists
+            under "prefetch".
         pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.

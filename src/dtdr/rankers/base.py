@@ -198,15 +198,18 @@ class Ranker(ABC):
         return None
 
     def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Learn from further ones, of tools in the vocabulary; replaces attributes as ``fit``."""
+        """Learn from further demonstrations, whose tools are in the vocabulary, if it can.
+
+        As ``fit`` does, it replaces attributes.
+        """
         raise NotImplementedError
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """Take another vocabulary.
+        """Take another vocabulary, if it can.
 
         Args:
             tools: the new one, as ``fit`` takes it.
-            names: today's names of the tools of the old one, in its order.
+            names: the current name of each tool of the old one, in its order.
         """
         raise NotImplementedError
 

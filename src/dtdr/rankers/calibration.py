@@ -63,8 +63,8 @@ class Calibration:
     def confidence_of(self, probability: float, familiarity: float | None = None) -> float:
         """How likely a best tool of that probability is an acceptable one.
 
-        Below the out-of-distribution threshold it falls in a line to 0: what held-out plans say is
-        about queries like them. It never falls as either number rises.
+        Below the out-of-distribution threshold it falls towards 0: what held-out plans say is about
+        queries like them. It never falls as either number rises.
 
         Args:
             probability: of the best tool.
@@ -75,7 +75,11 @@ class Calibration:
         threshold = self.familiarity_threshold
         if familiarity is None or not threshold:
             return probability
-        return probability * min(max(familiarity / threshold, 0.0), 1.0)
+        # A threshold below 0 is of scores that are minus a distance.
+        share = familiarity / threshold
+        if threshold < 0:
+            share = threshold / min(familiarity, threshold)
+        return probability * min(max(share, 0.0), 1.0)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What is saved: all but ``tokens``, which follow from the tools."""

@@ -16,6 +16,10 @@ from dtdr.rankers.name_ranker import NameRanker
 
 Integers = npt.NDArray[np.integer]
 
+MAX_COUNTED = 50_000_000
+"""Limit of calls times orders. Counting this many takes 3 GB, and a model folder, which is much
+smaller than its chains, may come from a stranger."""
+
 
 class MarkovChains:
     """One chain of the orders 0 to N for each group of plans (paper, Algorithm 3).
@@ -43,13 +47,18 @@ class MarkovChains:
         totals: shape (nodes,): the sum of the counts of each node.
 
     Raises:
-        ModelError: calls or labels are not such numbers.
+        ModelError: calls or labels are not such numbers, or there are more than ``MAX_COUNTED``.
     """
 
     def __init__(
         self, calls: Integers, order: int, tools: int, labels: Integers | None = None
     ) -> None:
         self.order, self.tools = order, tools
+        if len(calls) * (order + 1) > MAX_COUNTED:
+            raise ModelError(
+                f"{len(calls):,} calls are too many for chains of order {order}; fit fewer "
+                "demonstrations (--sample) or a lower order"
+            )
         is_end = calls == tools - 1
         plan = np.cumsum(is_end) - is_end
         self.labels = np.zeros(int(is_end.sum()), np.int32) if labels is None else labels

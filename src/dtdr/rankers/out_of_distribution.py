@@ -111,7 +111,7 @@ class DistanceRanker(NameRanker):
     def _fit_distance(
         self, queries: Sequence[str], vectors: Vectors, texts: Sequence[Sequence[str]]
     ) -> None:
-        """Learn the distance, and its threshold from distances without what is judged.
+        """Learn the distance, and its threshold from queries that were held out.
 
         Args:
             queries: of the demonstrations; of equal ones, one is judged.

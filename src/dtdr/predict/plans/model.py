@@ -182,24 +182,30 @@ class PlanModel:
         tools, longest = config["tools"], config["longest"]
         known, spans = arrays["spans.known"], arrays["spans.weights"]
         dense, by_tool = arrays["ranker.dense"], arrays["ranker.by_tool"]
+        lengths = QueryLengths(*map(float, config["lengths"]))
+        confidence = Confidence(*map(float, config["confidence"]))
         shapes = (spans.shape, dense.shape, by_tool.shape)
         if (
             shapes != ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))
+            or known.dtype.kind not in "iu"
             or not {*known.tolist()} <= {*range(len(tools))}
             or not all(isinstance(name, str) for name in tools)
             or not isinstance(longest, int)
             or len({*tools}) < len(tools)
+            # With larger numbers, a probability is 0 or not a number.
+            or not (0 <= lengths.mean <= 1e9 and 1 <= lengths.deviation <= 1e9)
+            or not all(-9 <= weight <= 9 for weight in confidence)
         ):
             raise ModelError("the parts of the plan model do not fit together; fit it again")
         check = Check(**config["held_out"])
         return cls(
             tuple(tools),
             max(1, min(longest, MOST_CALLS)),
-            QueryLengths(*map(float, config["lengths"])),
+            lengths,
             SpanTagger(known, spans.astype(np.float64)),
             bool(config["is_chain"]),
             PlanRanker(dense.astype(np.float64), by_tool.astype(np.float64), not check.is_ahead),
-            Confidence(*map(float, config["confidence"])),
+            confidence,
             check,
         )
 

@@ -18,7 +18,7 @@ SIGNS = (1, 1, 1, -1, 0)
 """Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its
 tools and its numbers of calls, how much of the parts no call serves, number of different tools."""
 BY_TOOL = 3
-"""Features of each tool: how well its number of calls fits the spans, and the parts; the number."""
+"""Features of each tool: how well its number of calls fits the spans and the parts; the number."""
 
 _MOST_CALLS = 4
 """More calls of one tool count as this many, except in comparison with the spans."""

@@ -19,7 +19,7 @@ Ranked = list[tuple[tuple[int, ...], float]]
 _SHARE = 0.3
 """Prior probability that a query makes two requests."""
 _LEAST = 0.5
-"""Probability of two requests with sure plans, below which a query is not cut."""
+"""Probability of two requests, if both had certain plans, below which a query is not cut."""
 _CUTS = 3
 """Places nearest the middle where a query is cut; each takes two more searches."""
 _JOINED = 4

@@ -248,8 +248,16 @@ class FactoredModel:
         model, network, new_tools = parts["model"], parts["ranker"], parts["new_tools"]
         if model["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
-        if network and len(network["mean"]) != len(LAYOUT.names):
+        by_feature = ("low", "high", "mean", "scale", "skip", "features")
+        if network and (
+            {len(network[name]) for name in by_feature} != {len(LAYOUT.names)}
+            or len(network["output"]) != len(network["hidden_bias"])
+        ):
             raise ModelError("the ranker of the model does not fit its features; fit it again")
+        sizes = [len(new_tools[name]) for name in ("mean", "scale", "weights", "gate") if new_tools]
+        described = len(LAYOUT.text_rows) - 1
+        if new_tools and sizes != [described, described, described + 1, described + 2]:
+            raise ModelError("the scorer of new tools does not fit its features; fit it again")
         offered = model["offered"].astype(np.bool_)
         encoded = EncodedDemonstrations.restore(parts["data"], len(tools))
         words, stems = Vocabulary(**parts["words"]), Vocabulary(**parts["stems"])

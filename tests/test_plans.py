@@ -142,7 +142,7 @@ def test_a_damaged_plan_model_is_one_error(model, tmp_path):
         {**config, "tools": [1, 2, 3]},
         {**config, "longest": "3"},
         {**config, "lengths": [5.0, 0.0]},
-        {**config, "confidence": [-1e9, 1.0, 0.0, 1.0, 0.0]},
+        {**config, "confidence": [-1e9, 1.0, 0.0]},
         {"tools": config["tools"]},
     ):
         change_config(tmp_path / "model", plans=changed)

@@ -153,21 +153,14 @@ class Check(NamedTuple):
 
 
 class Confidence(NamedTuple):
-    """The probability that a plan is right: a logistic regression for the first plan of a query.
+    """The probability that a plan is right: logistic regression on the log odds of its share.
 
-    The other plans have a line of their own, as the first plan is right less or more often than
-    another one with its share would be. After some calls, shares are too low.
-
-    Attributes:
-        bias, slope: for the first plan, on the log odds of its share.
-        other_bias, other_slope: for other plans.
-        under_way: added after some calls.
+    On inner folds, another line for first plans changes calibration errors by chance. After some
+    calls, shares are too low.
     """
 
     bias: float = 0.0
     slope: float = 1.0
-    other_bias: float = 0.0
-    other_slope: float = 1.0
     under_way: float = 0.0
 
     @classmethod
@@ -191,30 +184,27 @@ class Confidence(NamedTuple):
         rows, is_right = [], []
         for number, item in enumerate((*held_out, *under_way)):
             shares = rankers[item.half].probabilities(item.found)
-            best = np.argsort(-shares, kind="stable")[:_CALIBRATED]
-            rows.append(_describe(shares, is_under_way=number >= len(held_out))[best])
-            is_right.append(best == item.right)
-        table, wanted = np.concatenate(rows), np.concatenate(is_right)
+            for place in np.argsort(-shares, kind="stable")[:_CALIBRATED]:
+                rows.append((1.0, shares[place], number >= len(held_out)))
+                is_right.append(place == item.right)
+        table, wanted = np.array(rows, float), np.array(is_right, float)
+        table[:, 1] = _log_odds(table[:, 1])
 
         def loss(weights: Floats) -> float:
             scores = table @ weights
             return float((np.logaddexp(0, scores) - wanted * scores).sum())
 
-        bounds = [(-9, 9), (0.05, 3), (-9, 9), (0.05, 3), (-9, 9)]
+        bounds = [(-9, 9), (0.05, 3), (-9, 9)]
         found = minimize(loss, np.array(cls()), method="L-BFGS-B", bounds=bounds)
         return cls(*found.x.tolist())
 
     def of(self, shares: Floats, *, is_under_way: bool) -> Floats:
-        """The calibrated probabilities, in the same order; none is above that of the first plan."""
-        scores = _describe(shares, is_under_way=is_under_way) @ np.array(self)
+        """The calibrated probabilities, in the same order."""
+        scores = self.bias + self.slope * _log_odds(shares) + self.under_way * is_under_way
         probabilities: Floats = 1 / (1 + np.exp(-scores))
-        np.minimum(probabilities, probabilities[shares.argmax()], out=probabilities)
         return probabilities
 
 
-def _describe(shares: Floats, *, is_under_way: bool) -> Floats:
-    """What ``Confidence`` weighs, of each plan; shape (n, 5)."""
-    clipped = np.clip(shares, 1e-4, 1 - 1e-4)
-    line = np.stack([np.ones(len(shares)), np.log(clipped / (1 - clipped))], axis=1)
-    is_first = (np.arange(len(shares)) == shares.argmax())[:, None]
-    return np.column_stack([line * is_first, line * ~is_first, line[:, 0] * is_under_way])
+def _log_odds(probabilities: Floats) -> Floats:
+    clipped = np.clip(probabilities, 1e-4, 1 - 1e-4)
+    return np.log(clipped / (1 - clipped))

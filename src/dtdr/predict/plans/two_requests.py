@@ -16,7 +16,7 @@ from dtdr.predict.plans.best_first import MOST_CALLS
 Ranked = list[tuple[tuple[int, ...], float]]
 """Plans and their probabilities, most probable first; a plan is its tools, in order."""
 
-_SHARE = 0.3
+_SHARE = 0.1
 """Prior probability that a query makes two requests."""
 _LEAST = 0.5
 """Probability of two requests, if both had certain plans, below which a query is not cut."""

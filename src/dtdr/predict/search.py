@@ -57,17 +57,18 @@ class ToolSearch:
     Attributes:
         names: of n tools, as they are returned.
         read_documents: returns their texts; called at the first search.
-        known_as: their names in rankings; None: the same.
+        known_as: their names in rankings; None for one that the model does not know.
     """
 
     names: Sequence[str]
     read_documents: Callable[[], Sequence[str]]
-    known_as: Sequence[str | None] | None = None
+    known_as: Sequence[str | None]
 
     @classmethod
     def of(cls, tools: Sequence[Tool]) -> ToolSearch:
         """A search among tools that have the same names in rankings."""
-        return cls(tuple(tool.name for tool in tools), lambda: [document(tool) for tool in tools])
+        names = tuple(tool.name for tool in tools)
+        return cls(names, lambda: [document(tool) for tool in tools], names)
 
     @cached_property
     def _index(self) -> WordIndex:
@@ -143,8 +144,7 @@ class ToolSearch:
 
     def _chances(self, ranking: Ranking) -> Floats:
         """Probabilities in the order of the tools; 0 if the ranking does not contain one."""
-        vocabulary = ranking.vocabulary
-        known_as = self.names if self.known_as is None else self.known_as
+        vocabulary, known_as = ranking.vocabulary, self.known_as
         if len(vocabulary) > len(known_as) and tuple(vocabulary[: len(known_as)]) == known_as:
             return ranking.scores[: len(known_as)]
         place: Mapping[str | None, int] = {name: at for at, name in enumerate(vocabulary)}

@@ -41,7 +41,10 @@ class RunRanker:
         if type(self.ranker).start is not Ranker.start:
             rankings = self._rank_by_state(runs)
         else:
-            rankings = self.rank_prepared(self._prepare(runs), runs)
+            distinct = {run.query: run for run in runs}  # equal queries share one object
+            found = self.ranker.prepare_all(list(distinct.values()))
+            prepared = dict(zip(distinct, found, strict=True))
+            rankings = self.rank_prepared([prepared[run.query] for run in runs], runs)
         return list(map(self.finish, rankings, runs))
 
     def finish(self, ranking: Ranking, run: Run) -> Ranking:
@@ -49,13 +52,6 @@ class RunRanker:
         ranking = ranking.among(run.offered)
         ranking.explainer = partial(self.explain, run.copy())
         return ranking
-
-    def _prepare(self, runs: Sequence[Run]) -> list[Any]:
-        """The prepared query of each run; equal queries share one object."""
-        distinct = {run.query: run for run in runs}
-        found = self.ranker.prepare_all(list(distinct.values()))
-        prepared = dict(zip(distinct, found, strict=True))
-        return [prepared[run.query] for run in runs]
 
     def rank_prepared(self, prepared: Sequence[Any], runs: Sequence[Run]) -> list[Ranking]:
         """The rankings of a ranker that computes each step separately."""

@@ -245,9 +245,7 @@ class CallCandidates:
             blocks += span_blocks(state, self.tool, slot, self.spans, last)
         if state.calls:
             blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
-            rows, codes = self._relation(number)
-            if len(rows.lengths):
-                blocks.append(Block(rows, found.parts, codes))
+            blocks += self._relation(number, found.parts)
         more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
         more.append(f"decided last {self._labels[-1] if self._labels else ''}")
         if slot.endswith(ITEM):
@@ -336,13 +334,8 @@ class CallCandidates:
         codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
         return codes
 
-    def _relation(self, number: int) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """How parts of earlier calls relate to the records of the values decided last.
-
-        Returns:
-            Rows of features, none if nothing that was decided is in an earlier call; and the row
-            of each part.
-        """
+    def _relation(self, number: int, first: int) -> list[Block]:
+        """How parts of earlier calls relate to the records of the values decided last, if any."""
         known = self._known
         codes = np.zeros(len(known.parts), np.int64)
         names: list[str] = []
@@ -354,7 +347,7 @@ class CallCandidates:
                 codes = 3 * codes + _is_among(known.calls, known.calls[same], len(self.state.calls))
                 codes += _is_among(known.records, known.records[same], len(self.state.numbers))
                 names.append(label)
-        return relation_rows(tuple(names)), codes
+        return [Block(relation_rows(tuple(names)), first, codes)] if names else []
 
     @cached_property
     def _known(self) -> _Known:

@@ -128,14 +128,14 @@ def relation_rows(names: tuple[str, ...]) -> Rows:
     """How a value relates to the records of those decided last.
 
     Args:
-        names: of the slots decided last; without any there are no rows.
+        names: of the slots decided last, at least one.
 
     Returns:
         A row for each code, which has a digit to the base 3 for each slot, the last one first: 0
         where its value comes from another call, 1 from the same one, 2 from the same record.
     """
     rows = []
-    for digits in product(range(3), repeat=len(names)) if names else ():
+    for digits in product(range(3), repeat=len(names)):
         pairs = [f"t3 {name} {digit}" for name, digit in zip(names, digits, strict=True)]
         highest = max(digits)
         whole = [f"t0 {highest} {min(digits)}", f"t1 {digits[0]}", f"t2 {highest}"]

@@ -14,7 +14,7 @@ MARKS = {
     "misses": "section[aria-label='Confused tools'] tbody tr",
     "tools": ".panel tbody tr",
     "map": ".drawing a.node",
-    "why": ".panel table",
+    "why": ".verdict",
 }
 """What each view shows when it is there."""
 

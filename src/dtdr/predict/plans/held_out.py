@@ -90,7 +90,7 @@ def hold_out(
             found = find_plans(state, scores, (), longest, may_be_empty=may_be_empty)
             if found is None:
                 continue
-            half = halves.setdefault(item.group or str(position), len(halves) % 2)
+            half = halves.setdefault(item.group or f"\0{position}", len(halves) % 2)
             before_calls.append(HeldOutPlan(found, plan, half))
             if len(before_calls) % every or not tools:
                 continue
@@ -135,13 +135,16 @@ class Check(NamedTuple):
         plans: number of held-out plans.
         ranked: how many the ranker puts first; it learned from the other half of them.
         greedy: how many the best tool of each step makes.
-        is_ahead: whether the ranker is ahead; otherwise the greedy plan comes first.
     """
 
     plans: int
     ranked: int
     greedy: int
-    is_ahead: bool
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the ranker is ahead; otherwise the greedy plan comes first."""
+        return self.ranked > self.greedy
 
     @classmethod
     def of(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Self:
@@ -149,7 +152,7 @@ class Check(NamedTuple):
         best = [int(rankers[item.half].probabilities(item.found).argmax()) for item in held_out]
         ranked = sum(one == item.right for one, item in zip(best, held_out, strict=True))
         greedy = sum(item.found.greedy == item.right for item in held_out)
-        return cls(len(held_out), ranked, greedy, ranked > greedy)
+        return cls(len(held_out), ranked, greedy)
 
 
 class Confidence(NamedTuple):

@@ -18,8 +18,6 @@ Ranked = list[tuple[tuple[int, ...], float]]
 
 _SHARE = 0.1
 """Prior probability that a query makes two requests."""
-_LEAST = 0.5
-"""Probability of two requests, if both had certain plans, below which a query is not cut."""
 _CUTS = 3
 """Places nearest the middle where a query is cut; each takes two more searches."""
 _JOINED = 4
@@ -73,14 +71,15 @@ def add_plans_for_two(
     odds = lengths.odds_of_two(query)
     if plans:  # one request explains the query if its plan is probable
         odds -= math.log(plans[0][1])
-    if _chance(odds) < _LEAST:
+    if odds < 0:  # even if both requests had certain plans
         return plans
     cuts = [(rank(first), rank(second)) for first, second in cut_in_two(query)[:_CUTS]]
     cuts = [halves for halves in cuts if all(halves)]
     if not cuts:
         return plans
     best = max(cuts, key=lambda halves: halves[0][0][1] * halves[1][0][1])
-    chance = _chance(odds + 0.5 * math.log(best[0][0][1] * best[1][0][1]))
+    odds += 0.5 * math.log(best[0][0][1] * best[1][0][1])
+    chance = 1 / (1 + math.exp(-min(odds, 30.0)))
     orders = {tuple(sorted(plan)): plan for plan, _ in plans}
     mixed = defaultdict[tuple[int, ...], float](float)
     for plan, probability in plans:
@@ -92,8 +91,3 @@ def add_plans_for_two(
             mixed[key] += chance * one * other
     ranked = sorted(mixed, key=lambda key: -mixed[key])
     return [(orders[key], mixed[key]) for key in ranked]
-
-
-def _chance(odds: float) -> float:
-    """A probability from its log odds."""
-    return 1 / (1 + math.exp(-min(max(odds, -30.0), 30.0)))

@@ -50,6 +50,22 @@ class HeldOutPlan(NamedTuple):
         """The position of the right plan, -1 if it was not found."""
         return self.found.plans.index(self.plan) if self.plan in self.found.plans else -1
 
+    @property
+    def targets(self) -> Floats:
+        """Weights of the plans that a ranker is to choose; shape (n,), summing to 1.
+
+        The right plan has all weight. If it was not found, the plans that differ from it in the
+        fewest calls share the weight, so that the ranker learns from every demonstration.
+        """
+        wanted = Counter(self.plan).items()
+        away = [
+            len(plan) - 2 * sum(min(plan.count(tool), calls) for tool, calls in wanted)
+            for plan in self.found.plans
+        ]
+        nearest = np.array(away) == min(away)
+        shares: Floats = nearest / nearest.sum()
+        return shares
+
 
 def hold_out(
     examples: Sequence[Example],
@@ -105,24 +121,11 @@ def hold_out(
     return plans
 
 
-def targets_of(plans: Sequence[Multiset], right: Multiset) -> Floats:
-    """Weights of the plans that a ranker is to choose; shape (n,), summing to 1.
-
-    The right plan has all weight. If it was not found, the plans that differ from it in the fewest
-    calls share the weight, so that the ranker learns from every demonstration.
-    """
-    wanted = Counter(right).items()
-    shared = [sum(min(plan.count(tool), calls) for tool, calls in wanted) for plan in plans]
-    distances = np.array([len(plan) for plan in plans]) - 2 * np.array(shared)
-    nearest = distances == distances.min()
-    shares: Floats = nearest / nearest.sum()
-    return shares
-
-
 def fit_ranker(held_out: Sequence[HeldOutPlan], tools: int) -> PlanRanker:
     """A ranker that learns from held-out plans."""
-    targets = [targets_of(item.found.plans, item.plan) for item in held_out]
-    return PlanRanker.fit([item.found for item in held_out], targets, tools)
+    return PlanRanker.fit(
+        [item.found for item in held_out], [item.targets for item in held_out], tools
+    )
 
 
 def rank_held_out(held_out: Sequence[HeldOutPlan], tools: int) -> list[PlanRanker]:

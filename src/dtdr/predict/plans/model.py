@@ -106,7 +106,8 @@ class PlanModel:
         names = steps.names[:-1]
         known = {name: number for number, name in enumerate(self.tools)}
         places = [known.get(name, -1) for name in names]
-        ranker = self.ranker.of_tools(places)
+        by_tool = np.vstack([self.ranker.by_tool, np.zeros(BY_TOOL)])  # the last: not known
+        ranker = replace(self.ranker, by_tool=by_tool[places])
         made = [steps.index[name] for name in run.history if name in names]
         allowed = None
         if run.offered is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Self
 
@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, hstack
 from dtdr.predict.plans.best_first import RANKINGS, Candidate, Multiset, PlanSearch
 from dtdr.rankers.base import StepState
 from dtdr.rankers.calibration import Floats
+from dtdr.rankers.vectors import softmax
 
 SIGNS = (1, 1, 1, -1, 0)
 """Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its
@@ -158,7 +159,13 @@ class PlanRanker:
         owner = np.repeat(np.arange(len(queries)), sizes)
         dense = np.concatenate([one.dense for one in queries])
         scale = np.maximum(dense.std(axis=0), 1e-6)
-        rows = csr_array(hstack([csr_array(dense / scale), _by_tool(queries, tools)], format="csr"))
+        values = np.concatenate([one.by_tool.ravel() for one in queries])
+        kinds = [(one.tools[:, None] * BY_TOOL + np.arange(BY_TOOL)).ravel() for one in queries]
+        places = np.concatenate([np.tile(*pair) for pair in zip(kinds, sizes, strict=True)])
+        ends = np.cumsum([0, *np.repeat(list(map(len, kinds)), sizes)])
+        by_tool = csr_array((values, places, ends), shape=(len(owner), tools * BY_TOOL))
+        by_tool.eliminate_zeros()
+        rows = csr_array(hstack([csr_array(dense / scale), by_tool], format="csr"))
         columns = csr_array(rows.T)
         wanted = np.concatenate(targets)
         size = len(SIGNS)
@@ -184,25 +191,4 @@ class PlanRanker:
         scores += np.einsum("nmk,mk->n", query.by_tool, self.by_tool[query.tools])
         if self.greedy_first:
             scores[query.greedy] = scores.max() + 1e-6
-        shares: Floats = np.exp(scores - scores.max())
-        shares /= shares.sum()
-        return shares
-
-    def of_tools(self, places: Sequence[int]) -> PlanRanker:
-        """The ranker of other tools, by their positions among its own, -1 for unknown ones."""
-        rows = np.vstack([self.by_tool, np.zeros((1, BY_TOOL))])
-        return replace(self, by_tool=rows[list(places)])
-
-
-def _by_tool(queries: Sequence[PlanSet], tools: int) -> csr_array:
-    """The features of single tools; shape (plans, tools * BY_TOOL)."""
-    rows, columns, values = [], [], []
-    start = 0
-    for one in queries:
-        row, column, kind = np.nonzero(one.by_tool)
-        rows.append(row + start)
-        columns.append(one.tools[column] * BY_TOOL + kind)
-        values.append(one.by_tool[row, column, kind])
-        start += len(one.plans)
-    places = (np.concatenate(rows), np.concatenate(columns))
-    return csr_array((np.concatenate(values), places), shape=(start, tools * BY_TOOL))
+        return softmax(scores)

@@ -76,7 +76,7 @@ def read_spans(query: str) -> list[Span]:
         words += _WORDS.findall(query[end:start].lower())
         places.append(len(words))
         words.append(f"<{kind}>")
-        forms.append(_canonical(form))
+        forms.append(form.strip().casefold())
         end = match.end()
         if len(forms) == MAX_SPANS:
             break
@@ -101,10 +101,6 @@ def _features(words: Sequence[str], place: int, length: int) -> list[int]:
     return sorted({crc32(name.encode("utf-8", "surrogatepass")) % BUCKETS for name in names})
 
 
-def _canonical(value: str | float) -> str:
-    return str(value).strip().casefold()
-
-
 def tools_given(demonstration: Demonstration) -> dict[str, set[str]]:
     """The tools that are called with a value, by the form of the value."""
     tools: dict[str, set[str]] = {}
@@ -112,7 +108,7 @@ def tools_given(demonstration: Demonstration) -> dict[str, set[str]]:
         for value in call.arguments.values():
             for item in value if isinstance(value, list) else [value]:
                 if isinstance(item, (str, int, float)) and not isinstance(item, bool):
-                    tools.setdefault(_canonical(item), set()).add(call.tool)
+                    tools.setdefault(str(item).strip().casefold(), set()).add(call.tool)
     return tools
 
 

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 import msgspec
 
 from dtdr.errors import DtdrError, InputError
-from dtdr.net.http_requests import NoAnswerError, Request, Transport, wait_for
+from dtdr.net.http_requests import Request, Transport, wait_for
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.serve.server import schemas
 
@@ -199,12 +199,11 @@ class Connection:
         body = fields and {name: value for name, value in fields.items() if value is not None}
         seconds, url = seconds or self.seconds, f"{self.url}/v1/{path}"
         request = Request(method, url, body, self.headers, seconds, is_repeatable)
-        try:
-            answer = await self.transport.send(request)
-        except NoAnswerError as error:
-            is_sent = error.is_sent
+        answer = await self.transport.send(request)
+        if answer.problem:
+            is_sent = answer.is_sent
             remedy = "try again, or give more time" if is_sent else "start it with: dtdr serve"
-            raise ServerError(f"{self.url} {error}; {remedy}") from None
+            raise ServerError(f"{self.url} {answer.problem}; {remedy}")
         try:
             content = json.loads(answer.content or b"null")
             if answer.is_success:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import os
 import threading
@@ -12,7 +11,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
@@ -310,18 +308,11 @@ def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:
 
 
 def read_retry_after(value: str | None) -> float:
-    """Seconds to wait, from a ``Retry-After`` header in seconds or as a date; 0 without one."""
-    for read in (float, _seconds_until):
-        try:
-            return max(0.0, read(value or "0"))
-        except ValueError:
-            continue
-    return 0.0
-
-
-def _seconds_until(date: str) -> float:
-    until = email.utils.parsedate_to_datetime(date)
-    return (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    """Seconds to wait, from a ``Retry-After`` header in seconds; 0 without one, or for a date."""
+    try:
+        return max(0.0, float(value or 0))
+    except ValueError:
+        return 0.0
 
 
 _loops: dict[int, asyncio.AbstractEventLoop] = {}

@@ -43,13 +43,10 @@ class InvalidRequestError(ServerError, InputError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRanking:
+class RemoteRanking(msgspec.Struct, frozen=True):
     """The tools that a server sent, best first; reads like ``dtdr.Ranking``.
 
     Attributes:
-        tools: names, best first, never empty.
-        probabilities: of ``tools``, over all tools of the model; they may sum to less than 1.
         confidence: how likely the best tool is an acceptable one.
         is_familiar: whether the query is like the demonstrations.
         is_none_of_these: whether no tool seems wanted.
@@ -58,28 +55,23 @@ class RemoteRanking:
         generation: grows whenever the model is reloaded or learns.
     """
 
-    tools: tuple[str, ...]
-    probabilities: tuple[float, ...]
+    _ranked: tuple[schemas.RankedTool, ...] = msgspec.field(name="tools")
     confidence: float
-    is_familiar: bool
-    is_none_of_these: bool
+    is_familiar: bool = msgspec.field(name="familiar")
+    is_none_of_these: bool = msgspec.field(name="none_of_these")
     unknown_tools: tuple[str, ...]
     model: str
     generation: int
 
-    @classmethod
-    def read(cls, answer: schemas.RankResponse) -> Self:
-        """A ranking from the server's."""
-        return cls(
-            tuple(item.tool for item in answer.tools),
-            tuple(item.probability for item in answer.tools),
-            answer.confidence,
-            answer.familiar,
-            answer.none_of_these,
-            tuple(answer.unknown_tools),
-            answer.model,
-            answer.generation,
-        )
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names, best first, never empty."""
+        return tuple(item.tool for item in self._ranked)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Of ``tools``, over all tools of the model; they may sum to less than 1."""
+        return tuple(item.probability for item in self._ranked)
 
     @property
     def best(self) -> str:

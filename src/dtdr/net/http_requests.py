@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -322,14 +323,19 @@ _lock = threading.Lock()
 
 def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on this process's event loop, in the caller's context, and wait for it."""
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="dtdr-http", daemon=True).start()
-    future = asyncio.run_coroutine_threadsafe(work, loop)
+    future = submit(work)
     try:
         return future.result()
     except BaseException:
         future.cancel()  # the caller may have been interrupted
         raise
+
+
+def submit(work: Coroutine[Any, Any, Result]) -> Future[Result]:
+    """Start a coroutine on this process's event loop, in the caller's context."""
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="dtdr-loop", daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(work, loop)

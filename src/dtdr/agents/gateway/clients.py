@@ -186,7 +186,7 @@ class Clients:
         state = self._states.pop(key, None)
         if state is None:
             while len(self._states) >= MAX_CLIENTS:
-                self.forget(next(iter(self._states)))
+                self._forget(next(iter(self._states)))
             state = ClientState(key)
         self._states[key] = state  # put last: the first is the one untouched for the longest time
         state.touched = time.monotonic()
@@ -199,16 +199,10 @@ class Clients:
             if state.touched > horizon:
                 break
             if not state.running:
-                self.forget(state.key)
+                self._forget(state.key)
 
-    def forget(self, key: str) -> None:
-        """Forget a client, whose run ends."""
+    def _forget(self, key: str) -> None:
         self._ended(self._states.pop(key))
-
-    async def send_change(self, note: types.ServerNotification) -> None:
-        """Send a change of the lists of resources or prompts to the clients."""
-        for state in self:
-            await state.notify(note)
 
 
 def client_key(context: Context) -> str:

@@ -337,7 +337,8 @@ class Upstream:
         elif isinstance(message, types.ServerNotification) and not isinstance(
             message, (types.ProgressNotification, types.ResourceUpdatedNotification)
         ):
-            await self._clients.send_change(message)
+            for client in self._clients:
+                await client.notify(message)
 
     async def _refresh(self) -> None:
         """List the tools again; a burst of changes is one or two listings."""

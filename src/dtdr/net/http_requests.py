@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
@@ -309,11 +311,18 @@ def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:
 
 
 def read_retry_after(value: str | None) -> float:
-    """Seconds to wait, from a ``Retry-After`` header in seconds; 0 without one, or for a date."""
-    try:
-        return max(0.0, float(value or 0))
-    except ValueError:
-        return 0.0
+    """Seconds to wait, from a ``Retry-After`` header in seconds or as a date; 0 without one."""
+    for read in (float, _seconds_until):
+        try:
+            return max(0.0, read(value or "0"))
+        except ValueError:
+            continue
+    return 0.0
+
+
+def _seconds_until(date: str) -> float:
+    until = parsedate_to_datetime(date)
+    return (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
 
 
 _loops: dict[int, asyncio.AbstractEventLoop] = {}

@@ -186,7 +186,7 @@ class Clients:
         state = self._states.pop(key, None)
         if state is None:
             while len(self._states) >= MAX_CLIENTS:
-                self._forget(next(iter(self._states)))
+                self.forget(next(iter(self._states)))
             state = ClientState(key)
         self._states[key] = state  # put last: the first is the one untouched for the longest time
         state.touched = time.monotonic()
@@ -199,9 +199,10 @@ class Clients:
             if state.touched > horizon:
                 break
             if not state.running:
-                self._forget(state.key)
+                self.forget(state.key)
 
-    def _forget(self, key: str) -> None:
+    def forget(self, key: str) -> None:
+        """Forget a client, whose run ends."""
         self._ended(self._states.pop(key))
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from dtdr.net.limits import Limits
+from dtdr.net.servers import Limits
 
 _LINGER_SECONDS = 1.0
 """Seconds until a refused connection is closed, so that its sender can read the reason."""

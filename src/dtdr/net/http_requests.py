@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.net.limits import is_loopback
+from dtdr.net.servers import is_loopback
 
 if TYPE_CHECKING:
     import httpx2

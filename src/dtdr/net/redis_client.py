@@ -33,8 +33,7 @@ def connect(url: str, *, asynchronous: bool = False) -> Any:
         MissingExtraError: the package redis is not installed.
     """
     try:
-        import redis.asyncio.retry
-        import redis.retry
+        import redis.asyncio
         from redis.backoff import ConstantBackoff
     except ImportError as error:
         raise MissingExtraError("Redis", "redis", str(error.name)) from error

@@ -22,11 +22,11 @@ from dtdr.errors import (
     OutputError,
     UnavailableError,
 )
-from dtdr.net.origins import refuse_page
-from dtdr.net.server_logs import log, logger
+from dtdr.net.servers import refuse_page
 from dtdr.serve.feedback import DuplicateError
 from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey, find_key
+from dtdr.serve.server.logs import log, logger
 from dtdr.serve.server.service import Call, Service
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

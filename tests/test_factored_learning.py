@@ -224,11 +224,10 @@ def test_a_removed_tool_is_never_ranked_and_its_calls_are_unknown_ones(half, tmp
     assert "play_song" in restored.vocabulary
 
 
-@pytest.mark.parametrize("name", ["ranker.low", "ranker.output", "new_tools.gate"])
-def test_arrays_that_do_not_fit_together_are_refused(half, name):
+def test_arrays_that_were_changed_are_refused(half):
     arrays = inner(half).arrays()
-    arrays[name] = arrays[name][1:]
-    with pytest.raises(ModelError, match="does not fit its features; fit it again"):
+    arrays["ranker.low"] = arrays["ranker.low"][1:]
+    with pytest.raises(ModelError, match="damaged"):
         FactoredModel.restore(half.tools_, arrays, None)
 
 

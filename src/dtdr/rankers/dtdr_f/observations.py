@@ -114,7 +114,6 @@ class RunReader:
         self._outputs: dict[str, Any] = {}
         self._lists: dict[str, dict[str, None]] = {}
         self._used: dict[str, set[str]] = {}
-        self._unread: list[tuple[str, Any]] = []
         for call in [item for item in before if isinstance(item, ToolCall)][-_MOST_LISTS:]:
             self._count_left(call)
             self._remember(call)
@@ -143,22 +142,18 @@ class RunReader:
         reader = RunReader()
         reader._outputs, reader._lists = self._outputs.copy(), self._lists.copy()
         reader._used = {tool: values.copy() for tool, values in self._used.items()}
-        reader._unread = self._unread.copy()
         return reader
 
     def _remember(self, call: ToolCall) -> None:
         if call.output is not None:
             self._outputs[call.id] = call.output
             if isinstance(call.output, (list, dict)):
-                self._unread.append((call.id, call.output))
+                self._read_lists(call.id, call.output)
 
     def _count_left(self, call: ToolCall) -> int:
         """See ``Outcome.left``; of several lists, the one with most left."""
         if not call.arguments:
             return 0
-        for name, output in self._unread:
-            self._read_lists(name, output)
-        self._unread.clear()
         used = self._used.setdefault(call.tool, set())
         values = set(argument_values(call, self._outputs))
         used |= values

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that is busy or still starting, whatever it is asked."""
 
-PASSING = BUSY | {408, 409, 425, 500}
+PASSING = BUSY | {408, 425, 500}
 """Statuses after which the same request may succeed."""
 
 LARGEST_ANSWER = 64 << 20
@@ -66,13 +66,11 @@ class RetryPolicy:
         pause: seconds before the second try; doubled each time, with jitter of up to half of
             ``pause``, and never less than the server's ``Retry-After``.
         longest_pause: seconds; if a server asks for more, the request is not sent again.
-        statuses: of answers after which the same request may succeed.
     """
 
     tries: int = 4
     pause: float = 0.5
     longest_pause: float = 60.0
-    statuses: frozenset[int] = PASSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class Transport:
             return cast(tenacity.Future, state.outcome).result()
 
         def may_change(answer: Answer) -> bool:
-            is_passing = bool(answer.problem) or answer.status in policy.statuses
+            is_passing = bool(answer.problem) or answer.status in PASSING
             is_soon = answer.retry_after <= policy.longest_pause
             return (request.is_repeatable or not answer.is_sent) and is_passing and is_soon
 

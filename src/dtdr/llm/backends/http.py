@@ -10,6 +10,7 @@ from dtdr.errors import InputError
 from dtdr.llm.backends.backend import LLMError, PromptTooLongError
 from dtdr.net.http_requests import (
     BUSY,
+    PASSING,
     Request,
     RetryPolicy,
     Transport,
@@ -107,7 +108,7 @@ class JsonClient:
         if answer.is_success:
             value: dict[str, Any] = json.loads(answer.content)
             return value
-        if answer.problem or answer.status in self._policy.statuses:
+        if answer.problem or answer.status in PASSING:
             reason = describe_failure(answer, self._policy, self._key)
             is_passing = answer.status in {0, *BUSY}
             raise GaveUpError(f"the LLM server at {self.host} {reason}", is_passing)

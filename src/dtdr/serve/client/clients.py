@@ -11,7 +11,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.errors import InputError
-from dtdr.net.http_requests import BUSY, RetryPolicy, Transport, json_headers, parse_address
+from dtdr.net.http_requests import RetryPolicy, Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -157,7 +157,7 @@ class _ClientEndpoints(Generic[Session]):
         if key is None:
             key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
-        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0, statuses=BUSY)
+        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0)
         transport = Transport("the client", self.url, policy, **options)
         self._connection = Connection(self.url, headers, timeout, transport)
 

@@ -13,6 +13,7 @@ import numpy as np
 from dtdr.errors import EncoderError, InputError
 from dtdr.net.http_requests import (
     LARGEST_ANSWER,
+    PASSING,
     Request,
     RetryPolicy,
     Transport,
@@ -128,7 +129,7 @@ class EndpointEncoder(Encoder):
         if answer.is_success:
             return answer.content
         remedy = "check the server and the URL"
-        if not answer.problem and answer.status not in self._policy.statuses:
+        if not answer.problem and answer.status not in PASSING:
             remedy = self._remedy(answer.status, variable, key)
         reason = describe_failure(answer, self._policy, key.strip())
         raise EncoderError(f"{self.url} {reason}; {remedy}")

@@ -61,8 +61,7 @@ class _SessionEndpoints:
         self, *, offered: Collection[str] | None = None, **bounds: Unpack[Bounds]
     ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
-        fields = _selected(bounds, offered)
-        return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
+        return await self._ask("rank", _selected(bounds, offered), RemoteRanking)
 
     @endpoint
     async def search(
@@ -187,7 +186,7 @@ class _ClientEndpoints(Generic[Session]):
             ServerError: it could not answer, or was not reached.
         """
         fields = _step(query, history, before) | _selected(bounds, offered)
-        return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
+        return await self._ask("rank", fields, RemoteRanking)
 
     @endpoint
     async def search(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.agents import openai
@@ -13,7 +13,6 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, hint_text, transcript_of
 from dtdr.agents.search import DESCRIPTION, SEARCH_TOOL, write_answer
-from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError, MissingExtraError, check_choice
 
 try:
@@ -89,7 +88,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         Raises:
             InputError: two tools share a name.
         """
-        return _toolbox(tools).select(self.mask, lambda: transcript(messages))
+        return _toolbox(tools).select(self.mask, lambda: transcript_of(messages))
 
     def _mask_request(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         if not request.tools:
@@ -118,7 +117,9 @@ def _search_tool(mask: ToolMask) -> BaseTool:
     def search_tools(query: str, runtime: ToolRuntime) -> str:
         available, messages = runtime.tools, runtime.state["messages"]
         try:
-            found = _toolbox(available).search(mask, {"query": query}, lambda: transcript(messages))
+            found = _toolbox(available).search(
+                mask, {"query": query}, lambda: transcript_of(messages)
+            )
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
@@ -186,11 +187,6 @@ def _toolbox(tools: Sequence[Any]) -> Toolbox[Any]:
         return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
 
     return Toolbox(tools, tool_name, definition)
-
-
-def transcript(messages: Iterable[BaseMessage]) -> Transcript:
-    """The turns of a conversation in LangChain's messages."""
-    return transcript_of(messages)
 
 
 def _calls_of(message: BaseMessage) -> Sequence[ToolCall]:

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any, NamedTuple, Self
 
 from dtdr.data.calls import END, ToolCall, is_reference
 from dtdr.data.outputs import resolve_pointer
 from dtdr.errors import InputError
+from dtdr.net.http_requests import submit, wait_for
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.session import Session
 
@@ -249,9 +249,6 @@ class Prefetch:
         self._early = EarlyCalls(self._call_early, is_safe, min_probability)
         self.counts = self._early.counts
         self._predicting: Future[None] | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="dtdr-prefetch", daemon=True)
-        self._thread.start()
 
     def start(self) -> None:
         """Begin a step: predict its calls in a thread, and make those that are probable.
@@ -259,7 +256,7 @@ class Prefetch:
         If the prediction fails, the logger ``dtdr.agents`` warns, and no call is made early.
         """
         self._stop_predicting()
-        self._predicting = self._submit(self._predict())
+        self._predicting = submit(self._predict())
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """The output of a call: that of the early call, or of one that is made now.
@@ -270,7 +267,7 @@ class Prefetch:
         arguments = arguments or {}
         self._stop_predicting()
         try:
-            is_made, output = self._submit(self._early.take(tool, arguments)).result()
+            is_made, output = wait_for(self._early.take(tool, arguments))
             if not is_made:
                 output = self._execute(tool, arguments)
         except Exception as error:
@@ -281,21 +278,14 @@ class Prefetch:
 
     def close(self) -> None:
         """Cancel what is in progress; what runs in a thread runs to its end."""
-        if self._thread.is_alive():
-            self._stop_predicting()
-            self._submit(self._cancel()).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._stop_predicting()
+        wait_for(self._cancel())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _stop_predicting(self) -> None:
         if self._predicting is not None:

@@ -10,8 +10,7 @@ from dtdr.errors import InputError
 from dtdr.llm.backends.backend import LLMError, PromptTooLongError
 from dtdr.net.http_requests import (
     BUSY,
-    Answer,
-    NoAnswerError,
+    PASSING,
     Request,
     RetryPolicy,
     Transport,
@@ -105,20 +104,15 @@ class JsonClient:
         request = Request(
             method, address, body, self._headers, self._timeout, problem=_problem_of_object
         )
-        try:
-            answer = wait_for(self._transport.send(request))
-        except NoAnswerError as error:
-            raise self._gave_up(error, not error.is_reached) from None
+        answer = wait_for(self._transport.send(request))
         if answer.is_success:
             value: dict[str, Any] = json.loads(answer.content)
             return value
-        if answer.status in self._policy.statuses:
-            raise self._gave_up(answer, answer.status in BUSY)
+        if answer.problem or answer.status in PASSING:
+            reason = describe_failure(answer, self._policy, self._key)
+            is_passing = answer.status in {0, *BUSY}
+            raise GaveUpError(f"the LLM server at {self.host} {reason}", is_passing)
         raise self._refusal(answer.status, *read_refusal(answer.content, self._key))
-
-    def _gave_up(self, result: Answer | NoAnswerError, is_passing: bool) -> GaveUpError:
-        reason = describe_failure(result, self._policy, self._key)
-        return GaveUpError(f"the LLM server at {self.host} {reason}", is_passing)
 
     def _refusal(self, status: int, reason: str, kind: str) -> LLMError:
         reason = reason or "no reason given"

@@ -11,7 +11,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.errors import InputError
-from dtdr.net.http_requests import BUSY, RetryPolicy, Transport, json_headers, parse_address
+from dtdr.net.http_requests import RetryPolicy, Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -61,8 +61,7 @@ class _SessionEndpoints:
         self, *, offered: Collection[str] | None = None, **bounds: Unpack[Bounds]
     ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
-        fields = _selected(bounds, offered)
-        return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
+        return await self._ask("rank", _selected(bounds, offered), RemoteRanking)
 
     @endpoint
     async def search(
@@ -158,7 +157,7 @@ class _ClientEndpoints(Generic[Session]):
         if key is None:
             key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
-        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0, statuses=BUSY)
+        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0)
         transport = Transport("the client", self.url, policy, **options)
         self._connection = Connection(self.url, headers, timeout, transport)
 
@@ -187,7 +186,7 @@ class _ClientEndpoints(Generic[Session]):
             ServerError: it could not answer, or was not reached.
         """
         fields = _step(query, history, before) | _selected(bounds, offered)
-        return RemoteRanking.read(await self._ask("rank", fields, schemas.RankResponse))
+        return await self._ask("rank", fields, RemoteRanking)
 
     @endpoint
     async def search(

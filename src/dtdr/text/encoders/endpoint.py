@@ -13,8 +13,7 @@ import numpy as np
 from dtdr.errors import EncoderError, InputError
 from dtdr.net.http_requests import (
     LARGEST_ANSWER,
-    Answer,
-    NoAnswerError,
+    PASSING,
     Request,
     RetryPolicy,
     Transport,
@@ -126,17 +125,13 @@ class EndpointEncoder(Encoder):
         headers = json_headers(key, f"the environment variable {variable}")
         largest = max(LARGEST_ANSWER, len(body["input"]) << 20)  # a MB a text
         request = Request("POST", self.url, body, headers, self.timeout, largest=largest)
-        result: Answer | NoAnswerError
-        try:
-            result = wait_for(self._transport.send(request))
-            if result.is_success:
-                return result.content
-        except NoAnswerError as error:
-            result = error
+        answer = wait_for(self._transport.send(request))
+        if answer.is_success:
+            return answer.content
         remedy = "check the server and the URL"
-        if isinstance(result, Answer) and result.status not in self._policy.statuses:
-            remedy = self._remedy(result.status, variable, key)
-        reason = describe_failure(result, self._policy, key.strip())
+        if not answer.problem and answer.status not in PASSING:
+            remedy = self._remedy(answer.status, variable, key)
+        reason = describe_failure(answer, self._policy, key.strip())
         raise EncoderError(f"{self.url} {reason}; {remedy}")
 
     def find_key(self) -> tuple[str, str]:

@@ -74,12 +74,6 @@ def split_by_group(demonstrations):
 TRAIN, TEST = split_by_group(generated(200, 5))
 
 
-WITH_OUTPUTS = [
-    replace(item, plan=Plan(tuple(replace(call, output="done") for call in item.plan.calls)))
-    for item in TRAIN[:16]
-]
-
-
 @pytest.fixture(scope="module")
 def fitted():
     return create("dtdr-f").fit(TRAIN, TOOLS)

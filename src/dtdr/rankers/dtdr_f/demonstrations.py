@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -205,13 +205,13 @@ class EncodedDemonstrations:
 
         A step at which only tools that were removed are acceptable is left out.
         """
-        # A call is ready as soon as the last call it needs is done.
-        after = np.zeros(len(self.calls), np.int64)
-        np.maximum.at(after, self.edges[:, 0], self.edges[:, 1] + 1)
-        after = np.maximum(after - np.repeat(self.starts[:-1], self.lengths), 0)
-        flat, ready_after = self.calls.tolist(), after.tolist()
-        for plan, (start, end) in enumerate(pairwise(self.starts.tolist())):
-            calls, waits = tuple(flat[start:end]), ready_after[start:end]
+        pairs = self.columns["edges"]
+        for plan in range(len(self)):
+            calls = tuple(self.plan(plan))
+            # A call is ready as soon as the last call it needs is done.
+            waits = [0] * len(calls)
+            for later, earlier in pairs[plan].reshape(-1, 2).tolist():
+                waits[later] = max(waits[later], earlier + 1)
             for done in range(len(calls) + 1):
                 ready = {
                     tool
@@ -364,9 +364,6 @@ def _pack_absent(
 
 def _canonical_order(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[int]:
     """Positions of calls, parallel ones by their tools: their order must not change a ranking."""
-    step = 0
-    keys = []
-    for at, call in enumerate(calls):
-        step += not is_parallel(call, calls[at - 1] if at else None)
-        keys.append((step, index.get(call.tool, REMOVED), at))
-    return [at for _, _, at in sorted(keys)]
+    new_steps = (not is_parallel(call, before) for before, call in pairwise([None, *calls]))
+    steps = list(accumulate(new_steps))
+    return sorted(range(len(calls)), key=lambda at: (steps[at], index.get(calls[at].tool, REMOVED)))

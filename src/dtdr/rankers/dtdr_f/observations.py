@@ -270,12 +270,15 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")
     user = [item.content for item in said if item.role == "user"]
-    weights: dict[int, float] = {}
     recent = " ".join(reversed([text[:OUTPUT_LENGTH] for text in user[-_MOST_MESSAGES:]]))
-    _add(weights, _USER, list(_words(recent, _MOST_SAID)), _USER_WEIGHT)
-    words = list(_words(agent[-OUTPUT_LENGTH:], _MOST_SAID))
-    _add(weights, _AGENT, words, _AGENT_WEIGHT)
-    _add(weights, _AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT)
+    words = _words(agent[-OUTPUT_LENGTH:], _MOST_SAID)
+    weights: dict[int, float] = {}
+    for kind, terms, weight in (
+        (_USER, _words(recent, _MOST_SAID), _USER_WEIGHT),
+        (_AGENT, words, _AGENT_WEIGHT),
+        (_AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT),
+    ):  # the terms of each have this length together, as a vector
+        weights |= {_hash(term, kind): weight / len(terms) ** 0.5 for term in terms}
     if not calls and not weights:
         return NO_CONTEXT
     columns = sorted(weights)
@@ -290,12 +293,6 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
 
 def _hash(text: str, kind: int) -> int:
     return crc32(text.encode("utf-8", "replace"), kind) & _BITS
-
-
-def _add(weights: dict[int, float], kind: int, words: Sequence[str], weight: float) -> None:
-    """Words of one kind, which together have this length as a vector."""
-    for word in words:
-        weights[_hash(word, kind)] = weight / len(words) ** 0.5
 
 
 def _words(text: str, most: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -33,7 +34,6 @@ _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
 _MOST_COMPARED = 2_000
 """Demonstrations among which the nearest query is looked for."""
-
 
 Row = tuple[npt.NDArray[np.intp], Matrix]
 """Columns (sorted) and values of a sparse vector."""
@@ -258,19 +258,16 @@ class QueryFeaturizer:
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:
         """Each part of each training query as a row of length 1; how many parts a query has."""
-        parts: list[Indices] = []
-        sizes = []
-        for number in range(len(self.queries["words"])):
-            text = text_of(self.queries, number)
-            own = part_terms(self._terms(text.words), text.parts(self.first))
-            parts += own
-            sizes.append(len(own))
-        rows = Ragged.of(parts, np.intp)
+        texts = [text_of(self.queries, number) for number in range(len(self.queries["words"]))]
+        parts = [part_terms(self._terms(text.words), text.parts(self.first)) for text in texts]
+        rows = Ragged.of(list(chain.from_iterable(parts)), np.intp)
         values = self.words.idf[rows.values]
         lengths = np.sqrt(np.bincount(rows.owner, values * values, len(rows)))
         values = (values / np.maximum(lengths, 1e-9)[rows.owner]).astype(np.float32)
         shape = (len(rows), self.words.dimension)
-        return csr_array((values, rows.values, rows.starts), shape=shape), np.array(sizes)
+        return csr_array((values, rows.values, rows.starts), shape=shape), np.array(
+            [*map(len, parts)]
+        )
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""

@@ -148,9 +148,8 @@ def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
     """
     start = (prior * steps.standard["scale"]).astype(np.float32)
     experts = np.flatnonzero(prior)
-    if len(experts):
-        some = replace(steps, features=steps.features[:, :, experts])
-        start[experts] = _minimise(some, start[experts], 1.0)
+    some = replace(steps, features=steps.features[:, :, experts])
+    start[experts] = _minimise(some, start[experts], 1.0)
     return _minimise(steps, start, _LINEAR_DECAY)
 
 

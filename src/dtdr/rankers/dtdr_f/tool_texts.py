@@ -83,17 +83,11 @@ class ToolTexts:
 
 def documents_of(tools: Sequence[Tool]) -> list[str]:
     """Names twice, descriptions, and names of parameters, without the end of plan."""
-    return [
-        " ".join(
-            (
-                name_words(tool.name),
-                name_words(tool.name),
-                tool.description,
-                *(parameter.name for parameter in tool.parameters),
-            )
-        )
-        for tool in tools[:-1]
-    ]
+    documents = []
+    for tool in tools[:-1]:
+        name, parameters = name_words(tool.name), (parameter.name for parameter in tool.parameters)
+        documents.append(" ".join((name, name, tool.description, *parameters)))
+    return documents
 
 
 def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:

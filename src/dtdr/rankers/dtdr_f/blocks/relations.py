@@ -13,8 +13,6 @@ from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
-TOGETHER, USED_BY = range(2)
-
 
 class Relations(Block):
     """Frequency, dependencies and co-occurrence.
@@ -49,12 +47,11 @@ class Relations(Block):
         self.rows = training.cached(self._make)
 
     def _make(self, tool: int) -> Matrix:
-        rows = np.zeros((2, len(self.frequency)), np.float32)
         both = self._both[[tool]].toarray()[0]
         expected = self._share[tool] * self._share / max(self._total, 1e-9)
-        rows[TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
-        rows[USED_BY] = self._used[[tool]].toarray()[0] / (self.frequency + 1)
-        return rows
+        together = np.log((both + 0.3 + expected) / (expected + 0.3))
+        used_by = self._used[[tool]].toarray()[0] / (self.frequency + 1)
+        return np.array([together, used_by], np.float32)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """No call yet: every output that a call uses is missing."""

@@ -10,7 +10,7 @@ import pytest
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
-from dtdr.logs import read_traces
+from dtdr.logs import open_demonstrations
 from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
 from dtdr.predict.arguments.constants import Constants, group_hash
 from dtdr.predict.arguments.model import ArgumentModel
@@ -166,7 +166,7 @@ def test_a_call_that_failed_is_made_again_with_parts_of_its_arguments():
 
 @pytest.fixture(scope="module")
 def hotel():
-    return ArgumentModel.fit(list(read_traces(None, [HOTEL])))
+    return ArgumentModel.fit(list(open_demonstrations([HOTEL])))
 
 
 def test_no_value_of_another_guest_is_proposed(hotel):
@@ -186,7 +186,7 @@ def test_no_value_of_another_guest_is_proposed(hotel):
 def test_constants_of_a_log_hold_no_names_dates_or_amounts(hotel):
     slots = hotel.constants.slots.values()
     kept = [str(value) for slot in slots for _, value in slot.values]
-    calls = [call for item in read_traces(None, [HOTEL]) for call in item.plan.calls]
+    calls = [call for item in open_demonstrations([HOTEL]) for call in item.plan.calls]
     names = [call.arguments.get("name") for call in calls if call.tool == "find_guest"]
     guests = {name for name in names if isinstance(name, str)}
     assert len(guests) > 10

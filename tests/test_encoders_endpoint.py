@@ -63,7 +63,7 @@ def waits(monkeypatch):
     sleep = asyncio.sleep
 
     async def note(pause):
-        if threading.current_thread().name == "dtdr-http":  # the loop of the transport
+        if threading.current_thread().name == "dtdr-loop":  # of the transport
             seconds.append(pause)
         else:
             await sleep(pause)

@@ -6,7 +6,7 @@ import pytest
 from examples.hotel.generate import FORMATS, RUNS, write
 from examples.hotel.tools import TOOLS
 
-from dtdr.logs import CutOptions, open_demonstrations, read_traces
+from dtdr.logs import CutOptions, open_demonstrations
 from tests.conftest import PROJECT
 
 LOG = PROJECT / "examples" / "hotel" / "openai-chat.jsonl"
@@ -30,7 +30,7 @@ def test_every_format_tells_the_same_runs(fmt, logs):
     assert stream.format == fmt
     read = sorted((item.query, item.plan.tools, item.outcome) for item in stream)
     expected = sorted(
-        (item.query, item.plan.tools, item.outcome) for item in read_traces("openai-chat", [LOG])
+        (item.query, item.plan.tools, item.outcome) for item in open_demonstrations([LOG])
     )
     assert read == expected
     assert len(read) == RUNS
@@ -39,7 +39,7 @@ def test_every_format_tells_the_same_runs(fmt, logs):
 
 
 def test_the_runs_are_as_untidy_as_real_ones():
-    runs = list(read_traces("openai-chat", [LOG], CutOptions(empty=True)))
+    runs = list(open_demonstrations([LOG], "openai-chat", CutOptions(empty=True)))
     called = {name for item in runs for name in item.plan.tools}
     assert len(called) >= 28
     assert any(call.status == "error" for item in runs for call in item.plan.calls)

@@ -14,8 +14,8 @@ from dtdr.data.plan import Plan
 from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
+from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.ranker import softmax
-from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from tests import small_data
 from tests.helpers import inner
 from tests.small_data import TOOLS
@@ -48,7 +48,7 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
         whole = step.write().copy()
         for rows, item in zip(LAYOUT.rows, explanation.contributions, strict=True):
             table = whole.copy()
-            table[rows] = model.ranker.parameters["mean"][rows, None]
+            table[rows] = model.ranker.mean[rows, None]
             rest = softmax(model.ranker.scores(table))
             one, two = np.log(rest[tools])
             assert item.adds == pytest.approx(log_odds(explanation) - (one - two), abs=1e-3)

@@ -14,12 +14,11 @@ from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
-from dtdr.rankers.dtdr_f.blocks.block import CallEvent
+from dtdr.rankers.dtdr_f.blocks.block import CallEvent, StepFeatures
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
-from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
@@ -73,12 +72,6 @@ def split_by_group(demonstrations):
 
 
 TRAIN, TEST = split_by_group(generated(200, 5))
-
-
-WITH_OUTPUTS = [
-    replace(item, plan=Plan(tuple(replace(call, output="done") for call in item.plan.calls)))
-    for item in TRAIN[:16]
-]
 
 
 @pytest.fixture(scope="module")

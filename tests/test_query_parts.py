@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
+from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
-from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
 from dtdr.text.encoders.lexical import words as words_of
 from tests.helpers import inner

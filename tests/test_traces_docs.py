@@ -5,7 +5,7 @@ import pytest
 from examples.hotel.log_formats import write_lines
 
 from dtdr import Demonstration
-from dtdr.logs import FORMATS, CutOptions, LogReader, detect_format, read_traces
+from dtdr.logs import FORMATS, CutOptions, LogReader, detect_format, open_demonstrations
 from tests.conftest import PROJECT
 
 PAGE = PROJECT / "docs" / "traces.md"
@@ -25,7 +25,7 @@ def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path)
     log = write_lines(tmp_path / "log.jsonl", [example(name)])
     options = CutOptions(query="Mail Ann")
     assert detect_format(LogReader([log])).name == name
-    (found,) = read_traces(name, [log], options)
+    (found,) = open_demonstrations([log], name, options)
     assert found.query in ("Mail Ann", "(no query in the log)")
     assert [(call.tool, call.arguments) for call in found.plan.calls] == [
         ("find_user", {"name": "Ann"})

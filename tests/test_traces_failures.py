@@ -9,7 +9,7 @@ from examples.hotel.log_formats import Call, Turn, flat, number, write_lines
 import dtdr
 from dtdr.cli import run
 from dtdr.data.calls import END
-from dtdr.logs import CutOptions, Importer, find_format, read_traces
+from dtdr.logs import CutOptions, Importer, find_format, open_demonstrations
 from tests import ci_assistant
 from tests.trace_logs import RENDERINGS, format_of
 
@@ -19,7 +19,7 @@ MARKING = ("anthropic", "otel", "openinference", "langsmith", "langfuse", "mcp",
 
 def read(tmp_path, rendering, records):
     path = write_lines(tmp_path / "log.jsonl", records)
-    return list(read_traces(format_of(rendering), [path], CutOptions(query="go")))
+    return list(open_demonstrations([path], format_of(rendering), CutOptions(query="go")))
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)

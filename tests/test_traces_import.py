@@ -25,7 +25,7 @@ from dtdr.logs import (
     documents,
     find_format,
     import_traces,
-    read_traces,
+    open_demonstrations,
 )
 
 
@@ -269,11 +269,11 @@ def test_the_window_holds_no_more_than_its_budget(tmp_path):
 
 def test_traces_can_be_read_without_a_file_in_between(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many())
-    assert len(list(read_traces("openai_chat", [log]))) == 12
+    assert len(list(open_demonstrations([log], "openai_chat"))) == 12
     with pytest.raises(InputError, match="unknown format 'x'; choose one of anthropic"):
-        list(read_traces("x", [log]))
+        list(open_demonstrations([log], "x"))
     with pytest.raises(InputError, match="at least one"):
-        list(read_traces("otel", []))
+        list(open_demonstrations([], "otel"))
 
 
 def write_compressed(path, *parts):

@@ -5,7 +5,7 @@ from examples.hotel.log_formats import write_lines
 
 from dtdr.agents import ToolMask, openai
 from dtdr.data.demonstrations import Message
-from dtdr.logs import CutOptions, read_traces
+from dtdr.logs import CutOptions, open_demonstrations
 from dtdr.logs.injected import remove_blocks
 from tests.integrations.tools import NotingRetriever
 
@@ -60,7 +60,7 @@ def test_many_open_tags_are_read_in_one_pass():
 
 def test_queries_and_earlier_messages_are_what_the_user_wrote(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [{"messages": MESSAGES}])
-    first, second = read_traces("openai-chat", [log])
+    first, second = open_demonstrations([log], "openai-chat")
     assert (first.query, first.plan.tools) == ("Fix the test", ("read_file", "edit_file"))
     assert [item.step for item in first.plan.calls] == [1, 2]
     assert (second.query, second.plan.tools) == ("Now run it", ("run_tests",))
@@ -70,18 +70,18 @@ def test_queries_and_earlier_messages_are_what_the_user_wrote(tmp_path):
 def test_the_rule_can_be_changed(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [{"messages": MESSAGES}])
     kept = CutOptions(leave_out=())
-    assert [item.query for item in read_traces("openai-chat", [log], kept)] == [
+    assert [item.query for item in open_demonstrations([log], "openai-chat", kept)] == [
         MESSAGES[0]["content"],
         REMINDER,
         MESSAGES[-3]["content"],
     ]
     other = CutOptions(leave_out=("environment_details",))
-    assert [item.query for item in read_traces("openai-chat", [log], other)][-1] == "Now run it"
+    assert [*open_demonstrations([log], None, other)][-1].query == "Now run it"
 
 
 def test_a_mask_reads_the_conversation_as_the_import_does(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [{"messages": MESSAGES}])
-    imported = [(item.query, item.plan.tools) for item in read_traces("openai-chat", [log])]
+    imported = [(item.query, item.plan.tools) for item in open_demonstrations([log], "openai-chat")]
     tools = [
         {"type": "function", "function": {"name": name}}
         for name in ("read_file", "edit_file", "run_tests")

@@ -11,13 +11,13 @@ from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
 from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Redactor, read_traces
+from dtdr.logs import CutOptions, Redactor, open_demonstrations
 from tests.helpers import collected_spans
 
 
 def read(tmp_path, name, records, **options):
     log = write_lines(tmp_path / "log.jsonl", records)
-    return list(read_traces(name, [log], CutOptions(**options)))
+    return list(open_demonstrations([log], name, CutOptions(**options)))
 
 
 def outline(found):
@@ -206,7 +206,7 @@ def test_parents_survive_every_file_and_redaction(tmp_path, capsys):
         {"id": "2", "query": "q", "calls": ["f"], "parent": {"id": "ann@corp.example-1"}}
     )
     path = write_lines(tmp_path / "c.jsonl", [secret.to_dict(), {**secret.to_dict(), "id": "3"}])
-    scrubbed = [item.parent for item in read_traces("dtdr", [path], redactor=Redactor())]
+    scrubbed = [item.parent for item in open_demonstrations([path], "dtdr", redactor=Redactor())]
     assert "ann" not in str(scrubbed)
     assert len(set(scrubbed)) == 1
 

@@ -1,5 +1,5 @@
 // A run step by step: the ranking live, calls accepted and taken back, two forks side by side.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { post, usePolled, usePost, useRanking } from "./api";
 import type { Made, Ranking, Schemas, Step } from "./api";
 import { CallLine, Prediction, pathsInOutputs } from "./call";
@@ -148,7 +148,7 @@ function Fork({ of, at, recorded }: { of: Step; at: number; recorded: Made[] }) 
   const isSame = of.calls.every((call, number) => call.tool === recorded[number]?.tool);
   const next = isSame ? recorded[of.calls.length] : undefined;
   const nextTool = isSame && recorded.length ? (next?.tool ?? "end") : undefined;
-  useEffect(() => setChosen(0), [ranking?.tools[0]?.tool, of.calls.length]);
+  useLayoutEffect(() => setChosen(0), [ranking?.tools[0]?.tool, of.calls.length]);
 
   const tool = ranking?.tools[Math.min(chosen, ranking.tools.length - 1)]?.tool;
   const predicts = about.value?.models.find((item) => item.name === of.model)?.has_arguments;
@@ -166,7 +166,9 @@ function Fork({ of, at, recorded }: { of: Step; at: number; recorded: Made[] }) 
   const fork = () => go("run", { fork: JSON.stringify(of.calls), side: "2" });
   const why = address("why", { tool: tool ?? null, against: null });
 
-  useEffect(() => {
+  // Keys act on the calls that the page shows: an effect after painting would leave the last
+  // step's calls to a quick key.
+  useLayoutEffect(() => {
     if (!isActive) return;
     const press = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement;

@@ -30,7 +30,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _servers_of_this_process(monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.upstream.stdio_client", open_stdio)
+    monkeypatch.setattr("dtdr.agents.gateway.streams.stdio_client", open_stdio)
 
 
 @pytest.fixture(autouse=True)

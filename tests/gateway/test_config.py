@@ -7,26 +7,24 @@ from dtdr.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("words", "names", "targets"),
+    ("words", "names"),
     [
-        ("npx -y @scope/server-git@1.2 --root /x", ["server-git"], None),
-        ("uvx git -- python notes.py -- https://a.io/mcp", ["git", "notes", "a-io"], None),
-        ("uvx git -- uvx git", ["git", "git-2"], None),
+        ("npx -y @scope/server-git@1.2 --root /x", ["server-git"]),
+        ("uvx git -- python notes.py -- https://a.io/mcp", ["git", "notes", "a-io"]),
+        ("uvx git -- uvx git", ["git", "git-2"]),
         (
-            "https://a.example/mcp http://127.0.0.1:9/mcp",
+            "https://a.example/mcp -- http://127.0.0.1:9/mcp",
             ["a-example", "127-0-0-1"],
-            ["https://a.example/mcp", "http://127.0.0.1:9/mcp"],
         ),
-        ("npx mcp-remote https://a.example/mcp", ["mcp-remote"], None),
-        ("my__server_.py", ["my_server"], None),
+        ("npx mcp-remote https://a.example/mcp", ["mcp-remote"]),
+        ("my__server_.py", ["my_server"]),
     ],
 )
-def test_words_after_the_dashes_are_commands_or_urls(words, names, targets):
+def test_words_after_the_dashes_are_commands_or_urls(words, names):
     specs = parse_rest(words.split())
 
     assert [spec.name for spec in specs] == names
-    targets = targets or words.split(" -- ")
-    assert [" ".join(spec.command) or spec.url for spec in specs] == targets
+    assert [" ".join(spec.command) or spec.url for spec in specs] == words.split(" -- ")
 
 
 def write(folder, text):

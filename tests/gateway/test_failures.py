@@ -226,7 +226,7 @@ async def answer_much(request):
 
 
 async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.upstream.LARGEST_ANSWER", 500_000)
+    monkeypatch.setattr("dtdr.agents.gateway.streams.LARGEST_ANSWER", 500_000)
     port = free_port()
     app = Starlette(routes=[Route("/mcp", answer_much, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))

@@ -9,8 +9,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from dtdr.agents.gateway import Gateway, serve_http
 from dtdr.agents.gateway.serve import LIMITS
-from dtdr.net.limits import Limits
-from dtdr.net.message_limits import BodyLimits, problem_of
+from dtdr.net.bodies import BodyLimits, problem_of
+from dtdr.net.servers import Limits
 from tests.gateway.helpers import few, free_port, text, wait_for_port
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 import dtdr
-from dtdr.net.limits import listen
+from dtdr.net.servers import listen
 from dtdr.serve.server import Limits, Settings, create_app
 from dtdr.serve.server.launch import server
 from tests import small_data

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from dtdr.net.server_logs import JsonFormatter
+from dtdr.serve.server.logs import JsonFormatter
 from tests.command_line import is_one_sentence
 from tests.helpers import collected_spans
 from tests.server import serving

@@ -365,6 +365,24 @@ def test_a_run_and_the_map_by_keyboard_alone(browser, tinyagent):
     assert browser.errors() == []
 
 
+def test_a_quick_key_acts_on_the_calls_that_the_page_shows(browser, tinyagent):
+    visit(browser, tinyagent)
+    browser.open("run", q=QUERY, calls=["get_email_address"])
+    # Forks as soon as the undone call is gone from the page, before the page is painted.
+    browser.run(
+        """const press = (key) => document.body.dispatchEvent(
+               new KeyboardEvent("keydown", {key, bubbles: true}));
+           new MutationObserver((_, observer) => {
+               if (document.querySelector(".trace .name")) return;
+               observer.disconnect();
+               press("f");
+           }).observe(document.body, {childList: true, subtree: true});
+           press("u");"""
+    )
+    browser.wait(lambda: browser.count(".fork") == 2)
+    assert browser.calls(0) == browser.calls(1) == []
+
+
 def test_colours_can_be_chosen(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("run", "#query")

@@ -20,15 +20,12 @@ from dtdr.agents.requests import (
     Toolbox,
     as_json,
     check_list,
-    hint_text,
     transcript_of,
 )
 from dtdr.agents.search import searched_tools
 from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError
 from dtdr.rankers.selection import AnthropicForm
-
-Form = AnthropicForm
 
 LOADER = "load_tools"
 """Name of the tool whose results carry the references to deferred tools."""
@@ -44,7 +41,8 @@ LOADER_TOOL: dict[str, Any] = {
 class _Anthropic(Provider):
     """Requests of the messages API."""
 
-    forms = ("deferred", *(form for form in get_args(Form) if form != "deferred"))
+    forms = ("deferred", *(form for form in get_args(AnthropicForm) if form != "deferred"))
+    hint_role = "user"
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a user's tool; None for tools that Anthropic defines."""
@@ -54,19 +52,20 @@ class _Anthropic(Provider):
         name = record.get("name")
         return name if isinstance(name, str) and name else None
 
-    def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
+    def key(self, body: Mapping[str, Any]) -> str:
         """See ``Provider``."""
         if "messages" not in body:
             raise InputError("the request has no 'messages'")
-        return check_list(body["messages"], "messages")
+        return "messages"
 
-    def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
+    def forced_names(self, choice: object) -> tuple[str, ...]:
         """See ``Provider``."""
-        if form == "deferred":
-            raise InputError("the form 'deferred' needs the earlier steps too; use mask_request")
-        if form == "filtered":
-            return {"tools": self.filter_tools(body["tools"], selection, keep=_forced_names(body))}
-        return {"messages": with_hint(self.messages(body), selection)}
+        name = choice.get("name") if isinstance(choice, Mapping) else None
+        return (name,) if isinstance(name, str) else ()
+
+    def write(self, body: Mapping[str, Any], selection: ToolSelection) -> dict[str, Any]:
+        """See ``Provider``."""
+        raise InputError("the form 'deferred' needs the earlier steps too; use mask_request")
 
     def mask_request(
         self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None
@@ -87,9 +86,10 @@ class _Anthropic(Provider):
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
         known = frozenset(mask.retriever.vocabulary).intersection(tools.names)
         waiting = known.difference(mask.policy.always_include)
+        forced = self.forced_names(body.get("tool_choice"))
         return {
             **body,
-            "messages": _insert_loads(messages, tools, waiting, mask, _forced_names(body)),
+            "messages": _insert_loads(messages, tools, waiting, mask, forced),
             "tools": self.replace_tools(
                 [LOADER_TOOL, *tools.tools],
                 lambda name: name in waiting,
@@ -103,26 +103,6 @@ tool_name, tool_names = _ANTHROPIC.tool_name, _ANTHROPIC.tool_names
 transcript, select, apply = _ANTHROPIC.transcript, _ANTHROPIC.select, _ANTHROPIC.apply
 mask_request, filter_tools = _ANTHROPIC.mask_request, _ANTHROPIC.filter_tools
 count_definitions = _ANTHROPIC.count_definitions
-
-
-def with_hint(messages: Sequence[Any], selection: ToolSelection) -> list[Any]:
-    """The conversation with the soft mask as the last block of the user's last message.
-
-    Send it, do not keep it: the next step has its own.
-    """
-    changed = list(messages)
-    text = hint_text(selection)
-    if not text:
-        return changed
-    block = {"type": "text", "text": text}
-    if not changed or _field(changed[-1], "role") != "user":
-        return [*changed, {"role": "user", "content": [block]}]
-    content = _field(changed[-1], "content")
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    blocks = content if isinstance(content, list) else []
-    changed[-1] = {**as_json(changed[-1]), "content": [*blocks, block]}
-    return changed
 
 
 def references(names: Iterable[str]) -> list[dict[str, str]]:
@@ -189,8 +169,11 @@ def _insert_loads(
         mask: retriever and policy.
         forced: names to load for the next answer, whatever their rank.
     """
-    roles = [_field(message, "role") for message in messages]
-    points = [place for place, role in enumerate(roles) if role == "assistant"]
+    points = [
+        place
+        for place, message in enumerate(map(as_json, messages))
+        if isinstance(message, Mapping) and message.get("role") == "assistant"
+    ]
     points.append(len(messages))
     transcripts: list[Transcript] = []
 
@@ -228,16 +211,3 @@ def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:
         "content": references(names),
     }
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-
-
-def _forced_names(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The tool that the request itself forces: without it the API refuses the request."""
-    choice = body.get("tool_choice")
-    name = choice.get("name") if isinstance(choice, Mapping) else None
-    return (name,) if isinstance(name, str) else ()
-
-
-def _field(value: object, key: str) -> Any:
-    """A field of a JSON object, or None."""
-    record = as_json(value)
-    return record.get(key) if isinstance(record, Mapping) else None

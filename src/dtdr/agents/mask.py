@@ -16,7 +16,7 @@ from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.logs.refusals import is_refusal
+from dtdr.logs.injected import is_refusal
 from dtdr.predict.model import Model
 from dtdr.predict.search import ToolSearch
 

@@ -16,18 +16,18 @@ from typing import Any, Literal, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import Provider, as_json, check_list, hint_text
+from dtdr.agents.requests import Provider, as_json, check_list
 from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
 Api = Literal["chat", "responses"]
-Form = OpenAIForm
 
 
 class _OpenAI(Provider):
     """Requests of both of OpenAI's APIs: with ``messages`` or with ``input``."""
 
-    forms = ("allowed-tools", *(form for form in get_args(Form) if form != "allowed-tools"))
+    forms = ("allowed-tools", *(form for form in get_args(OpenAIForm) if form != "allowed-tools"))
+    hint_role = "system"
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a function or custom tool; None for built-in tools, MCP servers, …."""
@@ -41,25 +41,34 @@ class _OpenAI(Provider):
         name = nested.get("name") if isinstance(nested, Mapping) else record.get("name")
         return name if isinstance(name, str) and name else None
 
+    def key(self, body: Mapping[str, Any]) -> str:
+        """See ``Provider``; it differs by API."""
+        for key in ("messages", "input"):
+            if key in body:
+                return key
+        raise InputError("the request has neither 'messages' (chat) nor 'input' (responses)")
+
     def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
         """See ``Provider``."""
-        key = _key(body)
-        if key == "input" and isinstance(body[key], str):
-            return [{"role": "user", "content": body[key]}]
-        return check_list(body[key], key)
+        if self.key(body) == "input" and isinstance(body["input"], str):
+            return [{"role": "user", "content": body["input"]}]
+        return super().messages(body)
 
-    def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
+    def forced_names(self, choice: object) -> frozenset[str]:
         """See ``Provider``."""
-        tools, choice = self.toolbox(body["tools"]).tools, body.get("tool_choice")
-        if form == "filtered":
-            return {"tools": filter_tools(tools, selection, keep=_forced_names(choice))}
-        if form == "allowed-tools":
-            api: Api = "chat" if _key(body) == "messages" else "responses"
-            decided = allowed_tools(tools, selection, api=api, choice=choice)
-            return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
-        # Last, so that the conversation's start stays cached.
-        hints = [{"role": "system", "content": text}] if (text := hint_text(selection)) else []
-        return {_key(body): [*self.messages(body), *hints]}
+        if not isinstance(choice, Mapping):
+            return frozenset()
+        inner = choice.get("allowed_tools", choice)
+        listed = inner.get("tools") if isinstance(inner, Mapping) else None
+        names = map(self.tool_name, listed if isinstance(listed, list) else [choice])
+        return frozenset(filter(None, names))
+
+    def write(self, body: Mapping[str, Any], selection: ToolSelection) -> dict[str, Any]:
+        """See ``Provider``."""
+        api: Api = "chat" if self.key(body) == "messages" else "responses"
+        choice = body.get("tool_choice")
+        decided = allowed_tools(body["tools"], selection, api=api, choice=choice)
+        return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
 
 
 _OPENAI = _OpenAI()
@@ -164,14 +173,6 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
     return chosen, json.dumps(answer, ensure_ascii=False)
 
 
-def _key(body: Mapping[str, Any]) -> str:
-    """The field of a request's conversation, which differs by API."""
-    for key in ("messages", "input"):
-        if key in body:
-            return key
-    raise InputError("the request has neither 'messages' (chat) nor 'input' (responses)")
-
-
 def _reference(tool: object, api: Api) -> dict[str, Any]:
     """A tool as ``allowed_tools`` names it."""
     record = as_json(tool)
@@ -183,12 +184,3 @@ def _reference(tool: object, api: Api) -> dict[str, Any]:
         )
     labels = {key: record.get(key) for key in ("server_label", "name")}
     return {"type": kind, **{key: text for key, text in labels.items() if isinstance(text, str)}}
-
-
-def _forced_names(choice: Any) -> frozenset[str]:
-    """The tools that a request's ``tool_choice`` names: without them the API refuses it."""
-    if not isinstance(choice, Mapping):
-        return frozenset()
-    inner = choice.get("allowed_tools", choice)
-    listed = inner.get("tools") if isinstance(inner, Mapping) else None
-    return frozenset(filter(None, map(tool_name, listed if isinstance(listed, list) else [choice])))

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any, NamedTuple, Self
 
 from dtdr.data.calls import END, ToolCall, is_reference
 from dtdr.data.outputs import resolve_pointer
 from dtdr.errors import InputError
+from dtdr.net.http_requests import submit, wait_for
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.session import Session
 
@@ -55,6 +55,13 @@ class PrefetchCounts:
     wasted: int = 0
 
 
+def check_probability(minimum: float) -> float:
+    """The least probability of a call that is made early; InputError if it is not in (0, 1]."""
+    if not 0 < minimum <= 1:
+        raise InputError(f"min_probability is {minimum}; it must be above 0 and at most 1")
+    return minimum
+
+
 class _EarlyCall(NamedTuple):
     key: str
     tool: str
@@ -73,11 +80,8 @@ class EarlyCalls:
     Args:
         execute: makes a call.
         allows: whether calling a tool changes nothing.
-        min_probability: of a call that is made early, in (0, 1].
+        min_probability: of a call that is made early; see ``check_probability``.
         counts: where to count; several runs may share it.
-
-    Raises:
-        InputError: the probability is out of range.
     """
 
     def __init__(
@@ -87,10 +91,6 @@ class EarlyCalls:
         min_probability: float = MIN_PROBABILITY,
         counts: PrefetchCounts | None = None,
     ) -> None:
-        if not 0 < min_probability <= 1:
-            raise InputError(
-                f"min_probability is {min_probability}; it must be above 0 and at most 1"
-            )
         self.counts = counts or PrefetchCounts()
         self._min_probability = min_probability
         self._execute = execute
@@ -246,12 +246,10 @@ class Prefetch:
         self.session = session
         self._execute = execute
         is_safe = frozenset(tools).__contains__
-        self._early = EarlyCalls(self._call_early, is_safe, min_probability)
+        least = check_probability(min_probability)
+        self._early = EarlyCalls(self._call_early, is_safe, least)
         self.counts = self._early.counts
         self._predicting: Future[None] | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="dtdr-prefetch", daemon=True)
-        self._thread.start()
 
     def start(self) -> None:
         """Begin a step: predict its calls in a thread, and make those that are probable.
@@ -259,7 +257,7 @@ class Prefetch:
         If the prediction fails, the logger ``dtdr.agents`` warns, and no call is made early.
         """
         self._stop_predicting()
-        self._predicting = self._submit(self._predict())
+        self._predicting = submit(self._predict())
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """The output of a call: that of the early call, or of one that is made now.
@@ -270,7 +268,7 @@ class Prefetch:
         arguments = arguments or {}
         self._stop_predicting()
         try:
-            is_made, output = self._submit(self._early.take(tool, arguments)).result()
+            is_made, output = wait_for(self._early.take(tool, arguments))
             if not is_made:
                 output = self._execute(tool, arguments)
         except Exception as error:
@@ -281,21 +279,14 @@ class Prefetch:
 
     def close(self) -> None:
         """Cancel what is in progress; what runs in a thread runs to its end."""
-        if self._thread.is_alive():
-            self._stop_predicting()
-            self._submit(self._cancel()).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._stop_predicting()
+        wait_for(self._cancel())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _stop_predicting(self) -> None:
         if self._predicting is not None:

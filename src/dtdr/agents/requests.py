@@ -102,21 +102,32 @@ class Provider(ABC):
 
     Attributes:
         forms: what ``mask_request`` can write, the default first.
+        hint_role: the role of the message that is a hint.
     """
 
     forms: tuple[str, ...]
+    hint_role: str
 
     @abstractmethod
     def tool_name(self, tool: object) -> str | None:
         """The name of a user's tool; None for one that the provider defines."""
 
     @abstractmethod
-    def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
-        """The conversation of a request."""
+    def key(self, body: Mapping[str, Any]) -> str:
+        """The field of a request that has the conversation."""
 
     @abstractmethod
-    def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
-        """The fields of a request that a form changes."""
+    def forced_names(self, choice: object) -> Collection[str]:
+        """The tools that a ``tool_choice`` names: without them, the API refuses the request."""
+
+    @abstractmethod
+    def write(self, body: Mapping[str, Any], selection: ToolSelection) -> dict[str, Any]:
+        """The fields of a request that the default form changes."""
+
+    def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
+        """The conversation of a request."""
+        key = self.key(body)
+        return check_list(body[key], key)
 
     def toolbox(self, tools: object) -> Toolbox[Any]:
         """The ``tools`` of a request, checked."""
@@ -150,8 +161,18 @@ class Provider(ABC):
             InputError: an unknown form, or one that needs the earlier steps too.
         """
         check_choice("form", form, self.forms)
-        self.messages(body)
-        return {**body, **(self.write(body, selection, form) if body.get("tools") else {})}
+        messages = self.messages(body)
+        if not body.get("tools"):
+            return dict(body)
+        if form == "filtered":
+            keep = self.forced_names(body.get("tool_choice"))
+            return {**body, "tools": self.filter_tools(body["tools"], selection, keep=keep)}
+        if form == "hint":
+            # Last, so that the conversation's start stays cached.
+            text = hint_text(selection)
+            hints = [{"role": self.hint_role, "content": text}] if text else []
+            return {**body, self.key(body): [*messages, *hints]}
+        return {**body, **self.write(body, selection)}
 
     def mask_request(
         self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None

@@ -19,7 +19,7 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
-from dtdr.logs.left_out import explain_failures
+from dtdr.logs.importer import explain_failures
 from dtdr.predict.counting import SAMPLE, Sample, draw_sample, rows_of
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target

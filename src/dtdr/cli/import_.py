@@ -17,8 +17,8 @@ from dtdr.cli.output import note, plural, print_json, print_table, quote
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError, OutputError
+from dtdr.logs.importer import explain_dropped, explain_failures
 from dtdr.logs.injected import INJECTED_TAGS
-from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.log_format import TraceFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
@@ -34,7 +34,6 @@ class _Settings(msgspec.Struct, frozen=True):
     empty: bool = False
     query: str = ""
     references: bool = True
-    gap: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     window: Annotated[int, msgspec.Meta(ge=1)] = 64
 
 
@@ -68,9 +67,9 @@ def import_traces(
             regular expressions.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
-    window, gap, tags = own.pop("window"), own.pop("gap"), own.pop("leave_out").split(",")
+    window, tags = own.pop("window"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
-    own |= {"leave_out": strip, "window_bytes": window * MEGABYTE, "idle_gap": gap}
+    own |= {"leave_out": strip, "window_bytes": window * MEGABYTE}
     choices = logs.CutOptions(**own)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):

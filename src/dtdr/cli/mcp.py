@@ -134,7 +134,7 @@ def _serve(gateway: Gateway, http: str | None) -> None:
     import anyio
 
     from dtdr.agents.gateway import serve_http, serve_stdio
-    from dtdr.serve.server.process import tune_process
+    from dtdr.net.servers import tune_process
 
     tune_process()
     if http is None:

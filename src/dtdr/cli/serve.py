@@ -11,7 +11,7 @@ from dtdr.cli import options
 from dtdr.cli.output import note, print_json, print_table
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import InputError
-from dtdr.net.limits import Limits
+from dtdr.net.servers import Limits
 from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, named_models
 
 keys = CommandGroup(

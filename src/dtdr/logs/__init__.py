@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -94,62 +94,47 @@ def detect_format(
 
 
 def open_demonstrations(
-    paths: Sequence[str | Path], fmt: str | None = None, *, bad: BadRecords | None = None
+    paths: Sequence[str | Path],
+    fmt: str | None = None,
+    options: CutOptions | None = None,
+    *,
+    redactor: Redactor | None = None,
+    bad: BadRecords | None = None,
 ) -> DemonstrationFile:
     """Stream demonstrations from files of any known format, ``demonstrations.jsonl`` or logs.
 
-    Logs are cut with the default options of ``dtdr import``; demonstrations stay as they are.
+    Logs are read in constant memory. Demonstrations stay as they are, unless there are options or a
+    redactor.
 
     Args:
         paths: files or pipes, ``-`` for standard input, plain or gzipped; or, for demonstrations,
             Parquet files, folders, patterns and URLs (``jsonl.read_demonstrations``).
         fmt: one of ``FORMATS``; None detects it.
+        options: how conversations are cut, references found and failures treated.
+        redactor: removes secrets and personal data; None leaves them.
         bad: if given, counts records that cannot be used, which are left out.
 
     Returns:
         The demonstrations; its ``tools`` are complete when all are read.
 
     Raises:
-        InputError: as ``read_traces``; or there is no demonstration.
+        InputError: an unknown format, or a file that cannot be read; while reading, if ``bad`` is
+            None, the first record that cannot be used, with file and line; or there is no
+            demonstration.
     """
-    if fmt in (None, CANONICAL) and any(map(is_sharded, paths)):
+    is_plain = options is None and redactor is None
+    if is_plain and fmt in (None, CANONICAL) and any(map(is_sharded, paths)):
         return read_shards(paths, bad=bad)
     reader = LogReader(paths)
     known = detect_format(reader, otherwise=Canonical) if fmt is None else find_format(fmt)
     path = reader.paths[0]
-    if known is Canonical:
+    if is_plain and known is Canonical:
         name = str(path) if len(paths) == 1 else ""
         read = reader.read(json_codec.loads, bad)
         records = ((reader.where(place).removeprefix(name), record) for record, _, place in read)
         return DemonstrationFile(path, convert_records(name, records, Demonstration.from_dict, bad))
-    importer = Importer(known, reader, bad=bad)
+    importer = Importer(known, reader, options, redactor=redactor, bad=bad)
     return DemonstrationFile(path, importer.demonstrations(), importer.tools, format=known.name)
-
-
-def read_traces(
-    fmt: str | None,
-    paths: Sequence[str | Path],
-    options: CutOptions | None = None,
-    *,
-    redactor: Redactor | None = None,
-    bad: BadRecords | None = None,
-) -> Iterator[Demonstration]:
-    """Stream the demonstrations in logs, in constant memory.
-
-    Args:
-        fmt: one of ``FORMATS``; None detects it.
-        paths: log files, pipes, or ``-`` for standard input, plain or gzipped.
-        options: how conversations are cut, references found and failures treated.
-        redactor: removes secrets and personal data; None leaves them.
-        bad: if given, counts records that cannot be used, which are left out.
-
-    Raises:
-        InputError: an unknown format, a file that cannot be read, or, if ``bad`` is None, the
-            first record that cannot be used, with file and line.
-    """
-    reader = LogReader(paths)
-    known = detect_format(reader) if fmt is None else find_format(fmt)
-    yield from Importer(known, reader, options, redactor=redactor, bad=bad).demonstrations()
 
 
 __all__ = [
@@ -165,5 +150,4 @@ __all__ = [
     "import_traces",
     "open_demonstrations",
     "read_rules",
-    "read_traces",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.logs.left_out import explain_dropped
 from dtdr.logs.log_format import Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.streams import LogReader, file_size
@@ -27,6 +27,15 @@ UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, 
 
 _NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
     cut_outputs unmatched_results""".split()  # noqa: SIM905  # as prose
+
+MANY = 0.05
+"""Share of runs from which a command reports that they are left out."""
+
+OPTIONS = {
+    "no query in the log": "--set query=TEXT",
+    "no tool was called": "--set empty=true",
+}
+"""Reasons why an import drops runs, and the option of ``dtdr import`` that keeps them."""
 
 
 class Importer:
@@ -53,7 +62,6 @@ class Importer:
         self.reader = paths if isinstance(paths, LogReader) else LogReader(paths)
         self.window = Window(options.window_bytes)
         self.format = fmt(self.window)
-        self.format.idle_gap = options.idle_gap
         options = replace(options, query=options.query or fmt.default_query)
         self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor
@@ -169,3 +177,28 @@ def _with_progress(importer: Importer) -> Iterator[Demonstration]:
         f"no run was found in {about['records']:,} records ({about['bad_records']:,} bad); "
         f"is this {importer.format.title}?"
     )
+
+
+def explain_failures(left_out: int, runs: int) -> str:
+    """A sentence about ``left_out`` of ``runs``, which are marked as failed; empty if few are."""
+    if left_out <= MANY * runs:
+        return ""
+    return (
+        f"{_share(left_out, runs)} are marked as failed, and fit leaves them out; to learn from "
+        "them, delete their field outcome"
+    )
+
+
+def explain_dropped(dropped: Mapping[str, int], runs: int) -> str:
+    """A sentence about runs that an import dropped, by reason; empty if they are few."""
+    count = sum(dropped.values())
+    if count <= MANY * runs:
+        return ""
+    options = [option for reason, option in OPTIONS.items() if reason in dropped]
+    remedy = f"; to keep them, import with {' or '.join(options)}" if options else ""
+    reasons = ", ".join(f"{name}: {number:,}" for name, number in Counter(dropped).most_common())
+    return f"{_share(count, runs)} were dropped ({reasons}){remedy}"
+
+
+def _share(count: int, runs: int) -> str:
+    return f"{count:,} of {runs:,} runs ({count / runs:.0%})"

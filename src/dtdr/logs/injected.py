@@ -1,10 +1,13 @@
-"""Removes what a program put into users' messages: reminders, state of an editor."""
+"""What a program put into a conversation: blocks in users' messages, and refusals of calls."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
+
+from dtdr.data.outputs import parse_output
 
 INJECTED_TAGS = (
     "system-reminder",  # Claude Code
@@ -21,6 +24,19 @@ INJECTED_TAGS = (
     "user_info",
 )
 """Blocks ``<tag>…</tag>`` that coding agents write into the user's messages."""
+
+HIDDEN = "The tool {name} cannot be used at this step."
+"""Beginning of dtdr's own refusal."""
+
+_STARTS = (
+    HIDDEN,
+    "Error: {name} is not a valid tool, try one of [",  # langgraph
+    "Unknown tool name: {name}.",  # Pydantic AI
+    "Tool {name} is not available yet: ",  # Pydantic AI, to a call of a deferred tool
+    "Tool {name} not found.",  # LlamaIndex, OpenAI Agents SDK
+    "Unknown tool: {name}",  # MCP
+)
+_END = "; the call was not made"  # the gateway, to a name of two tools or a changed definition
 
 
 @lru_cache(maxsize=8)
@@ -46,3 +62,18 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
         kept.append(text[place : match.start()])
         place = start = end + len(closing)
     return "".join([*kept, text[place:]]).strip() if kept else text
+
+
+def is_refusal(tool: str, output: Any) -> bool:
+    """Whether an output, a text or ``{"error": text}``, says that a call of ``tool`` was refused.
+
+    A refused call was not made, so it is not part of a run, and its tool stays hidden.
+    """
+    if isinstance(output, str) and output.startswith('{"error"'):
+        output = parse_output(output)
+    if isinstance(output, dict):
+        output = output.get("error", output.get("message"))
+    if not isinstance(output, str):
+        return False
+    starts = (start.format(name=name) for start in _STARTS for name in (tool, repr(tool)))
+    return output.startswith(tuple(starts)) or output.endswith(_END)

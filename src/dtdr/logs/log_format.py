@@ -186,13 +186,11 @@ class TraceFormat(ABC):
         name: what users type.
         title: what it is.
         default_query: the query of a run if the format records no user.
-        idle_gap: seconds of pause that end a run if the format records no user.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     default_query: ClassVar[str] = ""
-    idle_gap = 300.0
 
     def __init__(self, window: Window) -> None:
         self.window = window

@@ -32,6 +32,9 @@ _TEXT_LINE = re.compile(
     rb"Message from (?:client|server):\s*(?P<json>\{.*)"
 )
 
+_IDLE_GAP = 300.0
+"""Seconds of pause that end a run."""
+
 _SESSIONS_LISTED = 1_000
 """Sessions whose lists of tools are kept."""
 
@@ -50,7 +53,7 @@ class MCP(TraceFormat):
 
     ``tools/call`` requests are calls; responses with the same id (and server) are their results.
     MCP has no user, so the query comes from the envelope (``query``). A run ends with its session
-    id, at ``initialize``, at another query, or after a pause of ``idle_gap`` seconds.
+    id, at ``initialize``, at another query, or after a pause of five minutes.
     """
 
     name: ClassVar[str] = "mcp"
@@ -153,7 +156,7 @@ class MCP(TraceFormat):
         """Open a run unless the call belongs to the open one; returns a new run's listed tools."""
         run = self._runs.get(session)
         if run is not None:
-            has_paused = at and run.at and at - run.at > self.idle_gap * 1e9
+            has_paused = at and run.at and at - run.at > _IDLE_GAP * 1e9
             if not has_paused and query in ("", run.query):
                 return []
             self.window.finish(run.key)

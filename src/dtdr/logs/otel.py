@@ -78,7 +78,7 @@ class OpenTelemetry(SpanFormat):
         span.outputs += message_list(decode_json(attributes.get("gen_ai.output.messages")))
 
 
-class OpenInference(SpanFormat):
+class OpenInference(OpenTelemetry):
     """Spans with ``openinference.span.kind``: ``LLM`` with its messages, ``TOOL`` with its values.
 
     Attributes may be flattened (``llm.input_messages.0.message.role``), nested, or lists of
@@ -96,13 +96,8 @@ class OpenInference(SpanFormat):
             for _, attributes in _open_spans(record)
         )
 
-    def spans(self, record: Any) -> Iterator[Span]:
-        """The spans of an export batch, or one span; see ``SpanFormat.spans``."""
-        for span, attributes in _open_spans(record):
-            self._read(span, _unflatten(attributes))
-            yield span
-
-    def _read(self, span: Span, nested: Mapping[str, Any]) -> None:
+    def _read(self, span: Span, attributes: Mapping[str, Any]) -> None:
+        nested = _unflatten(attributes)
         name, span.tool = span.tool, ""
         kind = str(_at(nested, "openinference", "span", "kind") or span.kind).upper()
         span.kind, span.group = "", as_text(_at(nested, "session", "id"))

@@ -11,7 +11,7 @@ from dtdr.data.calls import END, ToolCall, check_text, without_references
 from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
 from dtdr.data.outputs import OUTPUT_LENGTH, status_of
 from dtdr.data.plan import Plan
-from dtdr.logs.injected import INJECTED_TAGS, remove_blocks
+from dtdr.logs.injected import INJECTED_TAGS, is_refusal, remove_blocks
 from dtdr.logs.log_format import (
     DEFAULT_BYTES,
     Event,
@@ -25,7 +25,6 @@ from dtdr.logs.log_format import (
 )
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.references import ReferenceFinder, escape
-from dtdr.logs.refusals import is_refusal
 from dtdr.logs.scrubbing import Scrubber
 
 MAX_DECODED = 8_000_000
@@ -48,7 +47,6 @@ class CutOptions:
             a call has only its status, and messages have the default length.
         leave_out: injected tags to strip from user messages.
         window_bytes: memory for records of conversations and traces that may continue.
-        idle_gap: seconds of pause that end a run in formats without user messages.
     """
 
     empty: bool = False
@@ -57,7 +55,6 @@ class CutOptions:
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS
     window_bytes: int = DEFAULT_BYTES
-    idle_gap: float = 300.0
 
 
 @dataclass(slots=True)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from typing import ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from dtdr.net.limits import Limits
+from dtdr.net.servers import Limits
 
 _LINGER_SECONDS = 1.0
 """Seconds until a refused connection is closed, so that its sender can read the reason."""
@@ -40,11 +39,14 @@ def limit_connections(
         refusal: the body of a refusal with this status and reason; JSON or plain text.
         count: called with the kind of each connection that is refused.
     """
-    waiting: dict[LimitedProtocol, None] = {}
-    protocol = partial(
-        LimitedProtocol, limits=limits, refusal=refusal, count=count, waiting=waiting
-    )
-    return cast(type[asyncio.Protocol], protocol)
+
+    class Connection(LimitedProtocol):
+        _limits = limits
+        _refusal = staticmethod(refusal)
+        _count = staticmethod(count)
+        _waiting: ClassVar[dict[LimitedProtocol, None]] = {}
+
+    return Connection
 
 
 class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -52,28 +54,16 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     A timer runs while the server waits for a head, for a client that does not read, or for the end
     of a body that is not read.
-
-    Args:
-        waiting: the server's connections without a request, the longest waiting first.
     """
 
-    def __init__(
-        self,
-        *arguments: Any,
-        limits: Limits,
-        refusal: Callable[[int, str], bytes],
-        count: Callable[[str], None],
-        waiting: dict[LimitedProtocol, None],
-        **keywords: Any,
-    ) -> None:
-        super().__init__(*arguments, **keywords)
-        self._limits = limits
-        self._refusal = refusal
-        self._count = count
-        self._waiting = waiting
-        self._timer: asyncio.TimerHandle | None = None
-        self._head_bytes = 0
-        self._is_refused = False
+    _limits: Limits
+    _refusal: Callable[[int, str], bytes]
+    _count: Callable[[str], None]
+    _waiting: ClassVar[dict[LimitedProtocol, None]]
+    """The server's connections without a request, the longest waiting first."""
+    _timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _is_refused = False
 
     # -- the transport's side ------------------------------------------------------------------
 
@@ -87,11 +77,11 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
                 return
             self._count("idle")
             oldest.end()
-        self._wait(self._limits.head_seconds)
+        self._set_timer(self._limits.head_seconds, is_waiting=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._stop_waiting()
+        self._set_timer(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -112,18 +102,17 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             return
         if self.cycle is not cycle:
             self._head_bytes = 0
-            self._stop_waiting()
+            self._set_timer(None)
         elif was_in_head:
             self._head_bytes += len(data)
             limit = self._limits.head_bytes
             if self._head_bytes > limit:
                 self._refuse(431, f"the head is larger than {limit} bytes, the limit", "head")
             elif self._head_bytes == len(data) and (cycle is None or cycle.response_complete):
-                self._set_timer(self._limits.head_seconds)
+                self._set_timer(self._limits.head_seconds, is_waiting=True)
         elif not self.cycle.more_body:
-            self._stop_timer()
-            if self.cycle.response_complete:
-                self._wait(self._limits.idle_seconds)
+            is_answered = self.cycle.response_complete
+            self._set_timer(self._limits.idle_seconds if is_answered else None, is_answered)
 
     def on_headers_complete(self) -> None:
         """Start the request; a header behind a chunked body came too late to be checked."""
@@ -140,7 +129,8 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def resume_writing(self) -> None:
         """The client reads again."""
         super().resume_writing()
-        self._stop_timer()
+        if self not in self._waiting:
+            self._set_timer(None)
 
     # -- the server's side ---------------------------------------------------------------------
 
@@ -152,7 +142,9 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if self.cycle.more_body:
             self._set_timer(self._limits.body_seconds)
         else:
-            self._wait(self._limits.head_seconds if self._head_bytes else self._limits.idle_seconds)
+            limits = self._limits
+            seconds = limits.head_seconds if self._head_bytes else limits.idle_seconds
+            self._set_timer(seconds, is_waiting=True)
 
     def shutdown(self) -> None:
         """Answer what has arrived, and close."""
@@ -164,30 +156,23 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def end(self) -> None:
         """Close, without waiting for a client that does not read."""
-        self._stop_waiting()
+        self._set_timer(None)
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
-    # -- waiting -------------------------------------------------------------------------------
+    # -- limits --------------------------------------------------------------------------------
 
-    def _wait(self, seconds: float) -> None:
-        self._waiting[self] = None
-        self._set_timer(seconds)
-
-    def _stop_waiting(self) -> None:
-        self._waiting.pop(self, None)
-        self._stop_timer()
-
-    def _set_timer(self, seconds: float) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(seconds, self._time_out)
-
-    def _stop_timer(self) -> None:
+    def _set_timer(self, seconds: float | None, is_waiting: bool = False) -> None:
+        """Set the timer, or stop it; a connection that is waiting makes room for others."""
+        if is_waiting:
+            self._waiting.setdefault(self)
+        else:
+            self._waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = self.loop.call_later(seconds, self._time_out) if seconds else None
 
     def _time_out(self) -> None:
         if self.transport.get_write_buffer_size() and not self._is_refused:
@@ -202,7 +187,6 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def _refuse(self, status: int, reason: str, kind: str) -> None:
         """Refuse the connection, and close it."""
         self._count(kind)
-        self._stop_waiting()
         self._is_refused = True
         if self.cycle is not None and not self.cycle.response_complete:
             self.end()  # the client would take a refusal for the answer

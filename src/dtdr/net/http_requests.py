@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
-from dtdr.errors import DtdrError, InputError, MissingExtraError
-from dtdr.net.limits import is_loopback
+from dtdr.errors import InputError, MissingExtraError
+from dtdr.net.servers import is_loopback
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,7 +30,7 @@ Result = TypeVar("Result")
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that is busy or still starting, whatever it is asked."""
 
-PASSING = BUSY | {408, 409, 425, 500}
+PASSING = BUSY | {408, 425, 500}
 """Statuses after which the same request may succeed."""
 
 LARGEST_ANSWER = 64 << 20
@@ -57,24 +58,6 @@ def _remaining_seconds() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """When a request is sent again.
-
-    Attributes:
-        tries: of one request at most.
-        pause: seconds before the second try; doubled each time, with jitter of up to half of
-            ``pause``, and never less than the server's ``Retry-After``.
-        longest_pause: seconds; if a server asks for more, the request is not sent again.
-        statuses: of answers after which the same request may succeed.
-    """
-
-    tries: int = 4
-    pause: float = 0.5
-    longest_pause: float = 60.0
-    statuses: frozenset[int] = PASSING
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """One request.
 
@@ -99,39 +82,27 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """A whole answer of a server.
+    """A whole answer of a server, or the reason why there is none.
 
     Attributes:
+        status: 0 without an answer.
         retry_after: seconds that the server asks to wait; 0 if it does not ask.
+        problem: why there is no usable answer; an empty text if there is one.
+        is_sent: whether the server may have seen the request.
         tries: how often the request was sent.
     """
 
-    status: int
-    content: bytes
+    status: int = 0
+    content: bytes = b""
     retry_after: float = 0.0
+    problem: str = ""
+    is_sent: bool = True
     tries: int = 1
 
     @property
     def is_success(self) -> bool:
-        """Whether the status is 2xx."""
-        return 200 <= self.status < 300
-
-
-class NoAnswerError(DtdrError):
-    """A request brought no usable answer.
-
-    Attributes:
-        is_sent: whether the server may have seen the request.
-        is_reached: whether the server answered, though not with anything usable.
-        tries: how often the request was sent.
-    """
-
-    retry_after = 0.0
-    tries = 1
-
-    def __init__(self, reason: str, *, is_sent: bool = True, is_reached: bool = False) -> None:
-        super().__init__(reason)
-        self.is_sent, self.is_reached = is_sent, is_reached
+        """Whether there is a usable answer with a status 2xx."""
+        return not self.problem and 200 <= self.status < 300
 
 
 class Transport:
@@ -142,7 +113,10 @@ class Transport:
     Args:
         capability: what needs it, for the error.
         url: of the server; loopback addresses get no proxy.
-        policy: when a request is sent again.
+        tries: of one request at most.
+        pause: seconds before the second try; doubled each time, with jitter of up to half of
+            ``pause``, and never less than the server's ``Retry-After``.
+        longest_pause: seconds; if a server asks for more, the request is not sent again.
         options: of ``httpx2.AsyncClient``, such as ``verify``.
 
     Raises:
@@ -151,7 +125,15 @@ class Transport:
 
     _client: httpx2.AsyncClient
 
-    def __init__(self, capability: str, url: str, policy: RetryPolicy, **options: Any) -> None:
+    def __init__(
+        self,
+        capability: str,
+        url: str,
+        tries: int = 4,
+        pause: float = 0.5,
+        longest_pause: float = 60.0,
+        **options: Any,
+    ) -> None:
         try:
             import httpx2
             import tenacity  # noqa: F401
@@ -163,47 +145,38 @@ class Transport:
             max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0
         )
         uses_proxy = not (parts and is_loopback(parts.hostname or ""))
-        self._policy = policy
+        self._tries, self._pause, self._longest_pause = tries, pause, longest_pause
         self._options = {"trust_env": uses_proxy, "limits": limits, **options}
         self._process = -1
 
     async def send(self, request: Request) -> Answer:
-        """The answer to a request, whatever its status.
-
-        Raises:
-            NoAnswerError: there was none, after all tries.
-        """
+        """The last answer to a request, of all tries, whatever its status."""
         import tenacity
 
-        policy = self._policy
-        jitter = tenacity.wait_random(0, policy.pause / 2)
-        backoff = tenacity.wait_exponential(policy.pause, policy.longest_pause) + jitter
+        jitter = tenacity.wait_random(0, self._pause / 2)
+        backoff = tenacity.wait_exponential(self._pause, self._longest_pause) + jitter
 
-        def result_of(state: tenacity.RetryCallState) -> Any:
+        def answer_of(state: tenacity.RetryCallState) -> Any:
             return cast(tenacity.Future, state.outcome).result()
 
-        def may_change(result: Answer | NoAnswerError) -> bool:
-            if isinstance(result, NoAnswerError):
-                return request.is_repeatable or not result.is_sent
-            is_passing = result.status in policy.statuses
-            is_soon = result.retry_after <= policy.longest_pause
-            return request.is_repeatable and is_passing and is_soon
+        def may_change(answer: Answer) -> bool:
+            is_passing = bool(answer.problem) or answer.status in PASSING
+            is_soon = answer.retry_after <= self._longest_pause
+            return (request.is_repeatable or not answer.is_sent) and is_passing and is_soon
 
         retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(policy.tries)
+            stop=tenacity.stop_after_attempt(self._tries)
             | tenacity.stop_before_delay(_remaining_seconds()),
-            wait=lambda state: max(backoff(state), result_of(state).retry_after),
+            wait=lambda state: max(backoff(state), answer_of(state).retry_after),
             retry=tenacity.retry_if_result(may_change),
-            retry_error_callback=result_of,
+            retry_error_callback=answer_of,
         )
-        result: Answer | NoAnswerError = await retrying(self._try, request)
-        result.tries = retrying.statistics["attempt_number"]
-        if isinstance(result, NoAnswerError):
-            raise result
-        return result
+        answer: Answer = await retrying(self._try, request)
+        answer.tries = retrying.statistics["attempt_number"]
+        return answer
 
-    async def _try(self, request: Request) -> Answer | NoAnswerError:
-        """One try; its errors are our own, since httpx2's contain the request's headers."""
+    async def _try(self, request: Request) -> Answer:
+        """One try."""
         import httpx2
 
         seconds = min(request.seconds, _remaining_seconds())
@@ -212,14 +185,14 @@ class Transport:
                 return await self._ask(request, seconds)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             reason = str(error).lower() or "no connection in time"
-            return NoAnswerError(f"cannot be reached ({reason})", is_sent=False)
+            return Answer(problem=f"cannot be reached ({reason})", is_sent=False)
         except (httpx2.TimeoutException, TimeoutError):
-            return NoAnswerError(f"did not answer in {seconds:.3g} seconds")
+            return Answer(problem=f"did not answer in {seconds:.3g} seconds")
         except httpx2.HTTPError as error:
             reason = str(error).lower().rstrip(".") or "it closed the connection"
-            return NoAnswerError(f"cannot be reached ({reason})")
+            return Answer(problem=f"cannot be reached ({reason})")
 
-    async def _ask(self, request: Request, seconds: float) -> Answer | NoAnswerError:
+    async def _ask(self, request: Request, seconds: float) -> Answer:
         import httpx2
 
         if self._process != os.getpid():  # a forked child must not share its parent's sockets
@@ -238,21 +211,31 @@ class Transport:
         )
         content = bytearray()
         async with stream as response:
-            chunks = response.aiter_raw()
-            if response.is_stream_consumed:  # by a transport of the user's
-                chunks = response.aiter_bytes()
+            # A transport of the user's may have read it.
+            is_read = response.is_stream_consumed
             try:
-                async for chunk in chunks:
+                async for chunk in response.aiter_bytes() if is_read else response.aiter_raw():
                     content += chunk
                     if len(content) > request.largest:
                         reason = f"sent more than {request.largest >> 20} MB"
-                        return NoAnswerError(reason, is_reached=True)
+                        return Answer(response.status_code, problem=reason)
             except (httpx2.ReadError, httpx2.ProtocolError):
-                return NoAnswerError("closed the connection in the middle of an answer")
+                return Answer(problem="closed the connection in the middle of an answer")
         wait = read_retry_after(response.headers.get("Retry-After"))
         answer = Answer(response.status_code, bytes(content), wait)
-        problem = request.problem(answer.content) if answer.is_success else ""
-        return NoAnswerError(problem, is_reached=True) if problem else answer
+        answer.problem = request.problem(answer.content) if answer.is_success else ""
+        return answer
+
+    def describe_failure(self, answer: Answer, key: str = "") -> str:
+        """Why a request failed, to be read after the server's name; never shows the key."""
+        text = answer.problem
+        if not text:
+            reason, _ = read_refusal(answer.content, key)
+            text = f"answered with status {answer.status}" + (f" ({reason})" if reason else "")
+            if answer.retry_after > self._longest_pause:
+                text += f" and asks to wait {answer.retry_after:.0f} seconds"
+        times = "once" if answer.tries == 1 else f"{answer.tries} times"
+        return f"{text}; tried {times}"
 
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""
@@ -295,18 +278,6 @@ def json_headers(key: str | None, origin: str) -> dict[str, str]:
     return headers
 
 
-def describe_failure(result: Answer | NoAnswerError, policy: RetryPolicy, key: str = "") -> str:
-    """Why a request failed, to be read after the server's name; never shows the key."""
-    text = str(result)
-    if isinstance(result, Answer):
-        reason, _ = read_refusal(result.content, key)
-        text = f"answered with status {result.status}" + (f" ({reason})" if reason else "")
-        if result.retry_after > policy.longest_pause:
-            text += f" and asks to wait {result.retry_after:.0f} seconds"
-    times = "once" if result.tries == 1 else f"{result.tries} times"
-    return f"{text}; tried {times}"
-
-
 def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:
     """The reason of a refusal, on one line and without the key, and its kind.
 
@@ -341,7 +312,7 @@ def read_retry_after(value: str | None) -> float:
 
 
 def _seconds_until(date: str) -> float:
-    until = email.utils.parsedate_to_datetime(date)
+    until = parsedate_to_datetime(date)
     return (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
 
 
@@ -352,14 +323,19 @@ _lock = threading.Lock()
 
 def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on this process's event loop, in the caller's context, and wait for it."""
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="dtdr-http", daemon=True).start()
-    future = asyncio.run_coroutine_threadsafe(work, loop)
+    future = submit(work)
     try:
         return future.result()
     except BaseException:
         future.cancel()  # the caller may have been interrupted
         raise
+
+
+def submit(work: Coroutine[Any, Any, Result]) -> Future[Result]:
+    """Start a coroutine on this process's event loop, in the caller's context."""
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="dtdr-loop", daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(work, loop)

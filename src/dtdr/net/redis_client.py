@@ -34,13 +34,10 @@ def connect(url: str, *, asynchronous: bool = False) -> Any:
     """
     try:
         import redis.asyncio
-        from redis.asyncio.retry import Retry as AsyncRetry
         from redis.backoff import ConstantBackoff
-        from redis.retry import Retry
     except ImportError as error:
         raise MissingExtraError("Redis", "redis", str(error.name)) from error
     module: Any = redis.asyncio if asynchronous else redis
-    retry: Any = AsyncRetry if asynchronous else Retry
     try:
         if not is_redis_url(url):
             raise ValueError(url)
@@ -48,7 +45,7 @@ def connect(url: str, *, asynchronous: bool = False) -> Any:
             url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
             socket_timeout=_SECONDS,
             socket_connect_timeout=_SECONDS,
-            retry=retry(ConstantBackoff(0.02), 1),
+            retry=module.retry.Retry(ConstantBackoff(0.02), 1),
         )
     except (ValueError, TypeError) as error:
         raise InputError(

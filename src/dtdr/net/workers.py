@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import math
 import threading
-import time
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from dtdr.net.http_requests import bound_requests
@@ -36,8 +37,8 @@ class Workers:
     def __init__(self, threads: int, seconds: float) -> None:
         self._free = asyncio.Semaphore(threads)
         self._seconds = seconds
+        self._longest = math.inf
         self._waits: set[asyncio.Timeout] = set()
-        self._is_stopping = False
 
     async def run(
         self,
@@ -51,27 +52,21 @@ class Workers:
             TimeoutError: it did not end in time.
         """
         seconds = seconds or self._seconds
-        deadline = time.monotonic() + seconds
-        async with asyncio.timeout(seconds + _MARGIN) as wait:
+        with bound_requests(seconds):
+            context = copy_context()
+        async with asyncio.timeout(min(seconds + _MARGIN, self._longest)) as wait:
             self._waits.add(wait)
-            if self._is_stopping:
-                _shorten(wait)
             try:
                 await self._free.acquire()
-                return await self._start(deadline, work, *arguments)
+                return await self._start(partial(context.run, work, *arguments))
             finally:
                 self._waits.discard(wait)
 
-    def _start(
-        self, deadline: float, work: Callable[[*Arguments], Result], *arguments: *Arguments
-    ) -> asyncio.Future[Result]:
-        loop, context = asyncio.get_running_loop(), copy_context()
+    def _start(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
+        """Start a thread, which continues when nothing waits for it any more."""
+        loop = asyncio.get_running_loop()
         done: concurrent.futures.Future[Result] = concurrent.futures.Future()
-        done.set_running_or_notify_cancel()  # it continues when nothing waits for it
-
-        def compute() -> Result:
-            with bound_requests(deadline - time.monotonic()):
-                return work(*arguments)
+        done.set_running_or_notify_cancel()
 
         def release(_: object) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -79,7 +74,7 @@ class Workers:
 
         def run() -> None:
             try:
-                done.set_result(context.run(compute))
+                done.set_result(work())
             except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
                 done.set_exception(error)
 
@@ -87,18 +82,13 @@ class Workers:
         future = asyncio.wrap_future(done)
         try:
             threading.Thread(target=run, daemon=True).start()
-        except BaseException:
-            self._free.release()
-            raise
+        except (RuntimeError, MemoryError) as error:
+            done.set_exception(error)
         return future
 
     def stop(self) -> None:
         """Give up present and future work within two seconds."""
-        self._is_stopping = True
+        self._longest = _STOP_SECONDS
+        end = asyncio.get_running_loop().time() + _STOP_SECONDS
         for wait in self._waits:
-            _shorten(wait)
-
-
-def _shorten(wait: asyncio.Timeout) -> None:
-    end = asyncio.get_running_loop().time() + _STOP_SECONDS
-    wait.reschedule(min(wait.when() or end, end))
+            wait.reschedule(min(wait.when() or end, end))

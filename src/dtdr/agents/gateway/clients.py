@@ -205,11 +205,6 @@ class Clients:
         """Forget a client, whose run ends."""
         self._ended(self._states.pop(key))
 
-    async def send_change(self, note: types.ServerNotification) -> None:
-        """Send a change of the lists of resources or prompts to the clients."""
-        for state in self:
-            await state.notify(note)
-
 
 def client_key(context: Context) -> str:
     """Which client sent a request.

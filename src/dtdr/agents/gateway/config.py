@@ -63,11 +63,10 @@ class UpstreamSpec:
 def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
     """Upstreams from the words after ``--``.
 
-    Another ``--`` begins the next upstream. If the first word of one is a URL, each of its words
-    is an upstream; otherwise they are one command with its arguments.
+    Another ``--`` begins the next upstream, which is a URL, or a command with its arguments.
 
     Raises:
-        InputError: nothing is between two ``--``, or a command follows URLs.
+        InputError: nothing is between two ``--``, or something follows a URL.
     """
     specs: list[UpstreamSpec] = []
     for is_separator, group in groupby(words, "--".__eq__):
@@ -75,12 +74,11 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
         if is_separator:
             if rest:
                 raise InputError("nothing is between two '--'; write: dtdr mcp MODEL -- SERVER")
-        elif _is_url(first):
-            for word in (first, *rest):
-                if not _is_url(word):
-                    raise InputError(f"{word!r} follows a URL; put '--' before a command")
-                name = _unused_name(_clean(urlsplit(word).hostname or ""), specs)
-                specs.append(UpstreamSpec(name, url=word))
+        elif first.startswith(("http://", "https://")):
+            if rest:
+                raise InputError(f"{rest[0]!r} follows a URL; put '--' before each server")
+            name = _unused_name(_clean(urlsplit(first).hostname or ""), specs)
+            specs.append(UpstreamSpec(name, url=first))
         else:
             name = _unused_name(_command_name(first, rest), specs)
             specs.append(UpstreamSpec(name, command=(first, *rest), env=os.environ))
@@ -169,10 +167,6 @@ def _expand(path: str | Path, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return _VARIABLE.sub(variable, value.replace("${workspaceFolder}", os.getcwd()))
-
-
-def _is_url(text: str) -> bool:
-    return text.strip().startswith(("http://", "https://"))
 
 
 def _command_name(program: str, arguments: Sequence[str]) -> str:

@@ -22,8 +22,7 @@ from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.hook import LONGEST, folder
 from dtdr.agents.gateway.server import GatewayServer
 from dtdr.errors import InputError
-from dtdr.net.limits import Limits, is_loopback, listen
-from dtdr.net.origins import refuse_page
+from dtdr.net.servers import Limits, is_loopback, listen, refuse_page
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -76,8 +75,8 @@ async def serve_http(
     """
     import uvicorn
 
+    from dtdr.net.bodies import BodyLimits
     from dtdr.net.connections import limit_connections
-    from dtdr.net.message_limits import BodyLimits
 
     if not is_loopback(host) and not key:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The gateway as an MCP server, for any transport: its handlers of tools."""
+"""The gateway as an MCP server, for any transport: what it answers to each request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
+import anyio
 import mcp_types as types
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions, Server
@@ -15,12 +16,11 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from dtdr.agents import search
-from dtdr.agents.gateway.catalog import AmbiguousNameError
+from dtdr.agents.gateway.catalog import AmbiguousNameError, Names
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
-from dtdr.agents.gateway.passthrough import PassThrough
 from dtdr.agents.gateway.questions import RawResult, select_params
-from dtdr.agents.gateway.upstream import UnavailableError
+from dtdr.agents.gateway.upstream import UnavailableError, Upstream
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.log_format import TracedCall
@@ -43,6 +43,9 @@ SEARCH_DEFINITION: dict[str, Any] = {
     "_meta": ALWAYS_LOAD,
 }
 
+RESOURCE_NOT_FOUND = -32002
+
+_NOT_MINE = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS, types.METHOD_NOT_FOUND})
 
 _CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
 
@@ -52,7 +55,8 @@ class GatewayServer(Server[Any]):
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        rest = PassThrough(gateway)
+        self._prompt_names = Names(gateway.upstreams)
+        self._uri_owners: dict[str, str] = {}
         super().__init__(
             "dtdr",
             version=VERSION,
@@ -61,20 +65,24 @@ class GatewayServer(Server[Any]):
             cache_hints={method: CacheHint() for method in get_args(CacheableMethod)},
         )
         page = types.PaginatedRequestParams
+        resources = partial(self._list_first, "resources/list", "resources", "uri")
+        templates = partial(
+            self._list_first, "resources/templates/list", "resourceTemplates", "uriTemplate"
+        )
         handlers: tuple[tuple[str, type[types.RequestParams], Any], ...] = (
             ("tools/list", page, self._list_tools),
             ("tools/call", types.CallToolRequestParams, self._call_tool),
-            ("resources/list", page, rest.list_resources),
-            ("resources/templates/list", page, rest.list_templates),
-            ("resources/read", types.ReadResourceRequestParams, rest.read_resource),
+            ("resources/list", page, resources),
+            ("resources/templates/list", page, templates),
+            ("resources/read", types.ReadResourceRequestParams, self._read_resource),
             ("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen),
-            ("prompts/list", page, rest.list_prompts),
-            ("prompts/get", types.GetPromptRequestParams, rest.get_prompt),
+            ("prompts/list", page, self._list_prompts),
+            ("prompts/get", types.GetPromptRequestParams, self._get_prompt),
         )
         for method, params, handler in handlers:
             self.add_request_handler(method, params, partial(_complete, handler))
         self.add_notification_handler(
-            "notifications/roots/list_changed", types.NotificationParams, rest.roots_changed
+            "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
         )
 
     @property
@@ -89,6 +97,8 @@ class GatewayServer(Server[Any]):
     def create_initialization_options(self, *options: Any, **more: Any) -> InitializationOptions:
         """As in the base class, but every list may change."""
         return super().create_initialization_options(*(options or (_CHANGES,)), **more)
+
+    # -- tools ---------------------------------------------------------------------------------
 
     async def _list_tools(
         self, context: Context, params: types.PaginatedRequestParams
@@ -230,6 +240,75 @@ class GatewayServer(Server[Any]):
         answer = search.write_answer(shown, len(gateway.catalog))
         content = [{"type": "text", "text": json.dumps(answer, ensure_ascii=False)}]
         return {"content": content, "structuredContent": answer}
+
+    # -- resources -----------------------------------------------------------------------------
+
+    async def _list_first(
+        self, method: str, key: str, identity: str, context: Context, params: Any
+    ) -> RawResult:
+        """Every server's resources or their templates; of equal ones, the first server's."""
+        first: dict[str, dict[str, Any]] = {}
+        for upstream, items in (await self._gather(method, key)).items():
+            for item in items:
+                if item[identity] not in first:
+                    first[item[identity]] = item
+                    self._uri_owners[item[identity]] = upstream
+        return {key: list(first.values())}
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> RawResult:
+        """The resource of the server that lists it; else of the first that has it."""
+        upstreams, owner = self._gateway.upstreams, self._uri_owners.get(params.uri)
+        problem: MCPError | None = None
+        for upstream in upstreams.values() if owner is None else [upstreams[owner]]:
+            if owner is None and not upstream.has_resources:
+                continue
+            try:
+                return await upstream.forward(context)
+            except MCPError as error:
+                problem = problem or error
+                if error.code not in _NOT_MINE:
+                    raise
+        raise problem or MCPError(RESOURCE_NOT_FOUND, f"Resource not found: {params.uri}")
+
+    # -- prompts -------------------------------------------------------------------------------
+
+    async def _list_prompts(self, context: Context | None, params: Any) -> RawResult:
+        """Every server's prompts, under distinct names."""
+        named = self._prompt_names.assign(await self._gather("prompts/list", "prompts"))
+        return {"prompts": [{**item, "name": name} for name, _, item in named]}
+
+    async def _get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> RawResult:
+        """A server's prompt."""
+        owner = self._prompt_names.owner(params.name)
+        if owner is None:
+            await self._list_prompts(None, None)
+            owner = self._prompt_names.owner(params.name)
+        if owner is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}")
+        return await self._gateway.upstreams[owner[0]].forward(context, {"name": owner[1]})
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    async def _roots_changed(self, context: Context, params: types.NotificationParams) -> None:
+        """Tell the servers that the client's roots changed."""
+        for upstream in self._gateway.upstreams.values():
+            await upstream.roots_changed()
+
+    async def _gather(self, method: str, key: str) -> dict[str, list[dict[str, Any]]]:
+        """A list of every server; one that fails leaves only its own out."""
+        offers: dict[str, list[dict[str, Any]]] = {name: [] for name in self._gateway.upstreams}
+
+        async def ask(upstream: Upstream) -> None:
+            offers[upstream.name] = await upstream.list_all(method, key)
+
+        async with anyio.create_task_group() as tasks:
+            for upstream in self._gateway.upstreams.values():
+                tasks.start_soon(ask, upstream)
+        return offers
 
 
 async def _complete(handler: Any, context: Context, params: Any) -> Any:

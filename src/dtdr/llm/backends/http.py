@@ -10,12 +10,9 @@ from dtdr.errors import InputError
 from dtdr.llm.backends.backend import LLMError, PromptTooLongError
 from dtdr.net.http_requests import (
     BUSY,
-    Answer,
-    NoAnswerError,
+    PASSING,
     Request,
-    RetryPolicy,
     Transport,
-    describe_failure,
     json_headers,
     parse_address,
     read_refusal,
@@ -57,7 +54,7 @@ class JsonClient:
             ``DTDR_LLM_API_KEY``, or ``OPENAI_API_KEY`` for api.openai.com.
         timeout: seconds for one try, from connecting to the last byte.
         tries: limit of tries per request.
-        pause: seconds before the second try; see ``RetryPolicy``.
+        pause: seconds before the second try; see ``Transport``.
 
     Raises:
         InputError: the address is not an http or https URL, or contains a user name; or the key
@@ -87,8 +84,7 @@ class JsonClient:
         self._key = (key or "").strip()
         self._headers = json_headers(key, f"the environment variable {KEY_VARIABLE}")
         self._timeout = timeout
-        self._policy = RetryPolicy(tries, pause)
-        self._transport = Transport("an openai: or gguf: model", url, self._policy)
+        self._transport = Transport("an openai: or gguf: model", url, tries, pause)
 
     def close(self) -> None:
         """Close the connections."""
@@ -105,20 +101,15 @@ class JsonClient:
         request = Request(
             method, address, body, self._headers, self._timeout, problem=_problem_of_object
         )
-        try:
-            answer = wait_for(self._transport.send(request))
-        except NoAnswerError as error:
-            raise self._gave_up(error, not error.is_reached) from None
+        answer = wait_for(self._transport.send(request))
         if answer.is_success:
             value: dict[str, Any] = json.loads(answer.content)
             return value
-        if answer.status in self._policy.statuses:
-            raise self._gave_up(answer, answer.status in BUSY)
+        if answer.problem or answer.status in PASSING:
+            reason = self._transport.describe_failure(answer, self._key)
+            is_passing = answer.status in {0, *BUSY}
+            raise GaveUpError(f"the LLM server at {self.host} {reason}", is_passing)
         raise self._refusal(answer.status, *read_refusal(answer.content, self._key))
-
-    def _gave_up(self, result: Answer | NoAnswerError, is_passing: bool) -> GaveUpError:
-        reason = describe_failure(result, self._policy, self._key)
-        return GaveUpError(f"the LLM server at {self.host} {reason}", is_passing)
 
     def _refusal(self, status: int, reason: str, kind: str) -> LLMError:
         reason = reason or "no reason given"

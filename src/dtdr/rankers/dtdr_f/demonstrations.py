@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -39,26 +39,17 @@ _TEXT = {
 }
 """What ``QueryText`` has of each query."""
 _PLAN = {
-    "calls": np.int32,
-    "parallel": np.uint8,
-    "later": np.int32,
-    "earlier": np.int32,
+    **dict.fromkeys(("calls", "edges"), np.int32),
+    **dict.fromkeys(("parallel", "absent"), np.uint8),
     "group": np.uint32,
-    "absent": np.uint8,
 }
 _RUN = {
-    "before": np.int32,
-    "said": np.int32,
+    **dict.fromkeys(("before", "said", "output_words", "facts"), np.int32),
     "said_weights": np.float16,
-    "status": np.uint8,
-    "left": np.uint8,
-    "word_counts": np.int32,
-    "output_words": np.int32,
-    "fact_counts": np.int32,
-    "facts": np.int32,
+    **dict.fromkeys(("status", "left"), np.uint8),
+    **dict.fromkeys(("word_counts", "fact_counts"), np.uint16),
 }
 """What is known in addition to names."""
-_PER_CALL = ("parallel", "status", "left", "word_counts", "fact_counts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +84,9 @@ class EncodedDemonstrations:
     Args:
         columns: the values of each demonstration by name. Of a query, what ``QueryText`` has. Of a
             plan, the tool of each call (``REMOVED`` is none), whether it is ``parallel`` to the one
-            before it, pairs of a ``later`` call and the ``earlier`` one that it depends on, by
-            place, the hash of the ``group`` (0 is none), and one bit per tool, 1 for those that the
-            run was not offered (empty if none). Of a run, the parts of its
-            ``Context`` and ``Outcome``s.
+            before it, pairs of a later call and an earlier one that it depends on, by place, the
+            hash of the ``group`` (0 is none), and one bit per tool, 1 for those that the run was
+            not offered (empty if none). Of a run, the parts of its ``Context`` and ``Outcome``s.
         tools: size of the vocabulary; its last index is the end of plan.
     """
 
@@ -121,12 +111,11 @@ class EncodedDemonstrations:
             index: positions of the tools in the vocabulary.
             encoder: whose vectors are read in addition to words; or None.
         """
-        rows: dict[str, list[Any]] = {name: [] for name in (*_PLAN, *_RUN)}
-        for item in demonstrations:
-            for name, values in _encode(item, index).items():
-                rows[name].append(values)
-        dtypes = _PLAN | _RUN
-        columns = {name: Ragged.of(values, dtypes[name]) for name, values in rows.items()}
+        read = [_encode(item, index) for item in demonstrations]
+        columns = {
+            name: Ragged.of([row[name] for row in read], dtype)
+            for name, dtype in (_PLAN | _RUN).items()
+        }
         texts = encode_texts([item.query for item in demonstrations], encoder)
         return cls({**texts, **columns}, len(index))
 
@@ -153,25 +142,15 @@ class EncodedDemonstrations:
         earlier[::2] = lookup[earlier[::2]]
         columns = {
             **self.columns,
-            "calls": Ragged(lookup[calls.values], calls.starts),
-            "before": Ragged(earlier, before.starts),
+            "calls": Ragged(lookup[calls.values], calls.sizes),
+            "before": Ragged(earlier, before.sizes),
         }
         if self.absent is not None:
             kept = np.flatnonzero(lookup[:-1] != REMOVED)
             absent = np.zeros((len(self), tools), np.bool_)
             absent[:, lookup[kept]] = self.absent[:, kept]
-            is_told = self.columns["absent"].sizes > 0
-            rows = [
-                np.packbits(row) if told else () for row, told in zip(absent, is_told, strict=True)
-            ]
-            columns["absent"] = Ragged.of(rows, np.uint8)
+            columns["absent"] = Ragged.of([*np.packbits(absent, axis=1)], np.uint8)
         return EncodedDemonstrations(columns, tools)
-
-    def without_runs(self) -> EncodedDemonstrations:
-        """The same as if names alone were known."""
-        return EncodedDemonstrations(
-            {**self.columns, **_no_runs(self.columns["calls"])}, self.tools
-        )
 
     # -- plans ---------------------------------------------------------------------------------
 
@@ -183,10 +162,9 @@ class EncodedDemonstrations:
     @cached_property
     def edges(self) -> npt.NDArray[np.int64]:
         """Shape (edges, 2): a call and a call that it depends on, as positions in ``calls``."""
-        later, earlier = self.columns["later"], self.columns["earlier"]
-        within = np.stack([later.values, earlier.values], axis=1)
-        edges: npt.NDArray[np.int64] = within + self.starts[later.owner][:, None]
-        return edges
+        pairs = self.columns["edges"]
+        edges: npt.NDArray[np.int64] = pairs.values + self.starts[pairs.owner]
+        return edges.reshape(-1, 2)
 
     @cached_property
     def frequency(self) -> npt.NDArray[np.float64]:
@@ -205,8 +183,7 @@ class EncodedDemonstrations:
     @cached_property
     def seen(self) -> npt.NDArray[np.intp]:
         """The tools that plans call, sorted, and the end of plan."""
-        tools = np.append(self.calls[self.calls != REMOVED], self.tools - 1)
-        return np.unique(tools).astype(np.intp)
+        return np.append(self.frequency.nonzero()[0], self.tools - 1)
 
     @cached_property
     def new_tool_share(self) -> float:
@@ -228,13 +205,13 @@ class EncodedDemonstrations:
 
         A step at which only tools that were removed are acceptable is left out.
         """
-        # A call is ready as soon as the last call it needs is done.
-        after = np.zeros(len(self.calls), np.int64)
-        np.maximum.at(after, self.edges[:, 0], self.edges[:, 1] + 1)
-        after = np.maximum(after - np.repeat(self.starts[:-1], self.lengths), 0)
-        flat, ready_after = self.calls.tolist(), after.tolist()
-        for plan, (start, end) in enumerate(pairwise(self.starts.tolist())):
-            calls, waits = tuple(flat[start:end]), ready_after[start:end]
+        pairs = self.columns["edges"]
+        for plan in range(len(self)):
+            calls = tuple(self.plan(plan))
+            # A call is ready as soon as the last call it needs is done.
+            waits = [0] * len(calls)
+            for later, earlier in pairs[plan].reshape(-1, 2).tolist():
+                waits[later] = max(waits[later], earlier + 1)
             for done in range(len(calls) + 1):
                 ready = {
                     tool
@@ -267,17 +244,15 @@ class EncodedDemonstrations:
     @cached_property
     def outcomes(self) -> list[list[Outcome]]:
         """What became of each call of each plan."""
-        if self.has_names_only:
-            return [[NO_OUTCOME] * length for length in self.lengths.tolist()]
         columns = self.columns
         words, facts = (
-            np.split(columns[name].values, np.cumsum(columns[counts].values)[:-1])
+            Ragged(columns[name].values, columns[counts].values.astype(np.int64))
             for name, counts in (("output_words", "word_counts"), ("facts", "fact_counts"))
         )
-        status, left = columns["status"].values.tolist(), columns["left"].values.tolist()
+        known = zip(columns["status"].values.tolist(), columns["left"].values.tolist(), strict=True)
         every = [
-            Outcome(*parts) if parts[0] else NO_OUTCOME
-            for parts in zip(status, words, facts, left, strict=True)
+            Outcome(status, words[at], facts[at], left) if status else NO_OUTCOME
+            for at, (status, left) in enumerate(known)
         ]
         return [every[start:end] for start, end in pairwise(self.starts.tolist())]
 
@@ -319,14 +294,9 @@ class EncodedDemonstrations:
     # -- saving --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save; those of runs only where something is known."""
-        left_out = _RUN if self.has_names_only else {}
-        return {
-            key: array
-            for name, column in self.columns.items()
-            if name not in left_out
-            for key, array in column.arrays(name).items()
-        }
+        """The arrays to save."""
+        parts = [column.arrays(name) for name, column in self.columns.items()]
+        return {name: array for part in parts for name, array in part.items()}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], tools: int) -> Self:
@@ -335,9 +305,7 @@ class EncodedDemonstrations:
         Raises:
             KeyError: an array is missing.
         """
-        names = [*_TEXT, *_PLAN, *(_RUN if "status" in arrays else ())]
-        columns = {name: Ragged.restore(arrays, name) for name in names}
-        return cls({**_no_runs(columns["calls"]), **columns}, tools)
+        return cls({name: Ragged.restore(arrays, name) for name in _TEXT | _PLAN | _RUN}, tools)
 
 
 def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
@@ -353,7 +321,7 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
 
 
 def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
-    """What ``_PLAN`` and ``_RUN`` name of one demonstration."""
+    """What ``_PLAN`` and ``_RUN`` name, of one demonstration."""
     made = item.plan.calls
     order = _canonical_order(made, index)
     place = {at: number for number, at in enumerate(order)}
@@ -368,8 +336,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     return {
         "calls": [index[call.tool] for call in calls],
         "parallel": [is_parallel(call, before) for before, call in pairwise([None, *calls])],
-        "later": [later for later, _ in edges],
-        "earlier": [earlier for _, earlier in edges],
+        "edges": [place for edge in edges for place in edge],
         "group": [hash_word(item.group) if item.group else 0],
         "absent": _pack_absent(item.offered, index),
         "before": [part for call in context.calls for part in call],
@@ -397,19 +364,6 @@ def _pack_absent(
 
 def _canonical_order(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[int]:
     """Positions of calls, parallel ones by their tools: their order must not change a ranking."""
-    step = 0
-    keys = []
-    for at, call in enumerate(calls):
-        step += not is_parallel(call, calls[at - 1] if at else None)
-        keys.append((step, index.get(call.tool, REMOVED), at))
-    return [at for _, _, at in sorted(keys)]
-
-
-def _no_runs(calls: Ragged) -> dict[str, Ragged]:
-    """The columns of runs of which names alone are known."""
-    rows, columns = len(calls), {}
-    for name, dtype in _RUN.items():
-        sizes = calls.sizes if name in _PER_CALL else np.zeros(rows, np.int64)
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        columns[name] = Ragged(np.zeros(starts[-1], dtype), starts)
-    return columns
+    new_steps = (not is_parallel(call, before) for before, call in pairwise([None, *calls]))
+    steps = list(accumulate(new_steps))
+    return sorted(range(len(calls)), key=lambda at: (steps[at], index.get(calls[at].tool, REMOVED)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,7 @@ def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
     places = np.stack([starts[:-1], starts[1:]], axis=1).ravel()
     framed = np.insert(words, places, np.tile(np.array([_START, _END], np.uint32), queries))
     owner = np.repeat(np.arange(queries), np.diff(starts) + 2)
-    pairs = combine(framed[:-1], framed[1:])
-    triples = pairs[:-1] * _THIRD + framed[2:]
+    pairs, triples = _runs(framed)
     return np.concatenate((pairs[owner[:-1] == owner[1:]], triples[owner[:-2] == owner[2:]]))
 
 
@@ -60,7 +60,7 @@ def known_share(known: Hashes, words: Hashes) -> float:
     lowest and mean AUROC .984 and .999; pairs alone .979 and .998, single words .913 and .980,
     cosine with the nearest five queries .957 and .991.
     """
-    return _share(known, _runs(words))
+    return _share(known, _frame(words))
 
 
 def fit_threshold(
@@ -85,16 +85,16 @@ def fit_threshold(
     rows = np.array(list(distinct.values()))
     names = np.where(groups[rows] > 0, groups[rows], (rows + 1) << 32)
     _, owner = np.unique(names, return_inverse=True)
-    runs = [_runs(words[row]) for row in distinct.values()]
-    of_runs = np.repeat(owner, [len(run) for run, _ in runs])
-    known, counts = count_rows(np.concatenate([run for run, _ in runs]), of_runs)
+    runs = [_frame(words[row]) for row in distinct.values()]
+    of_runs = np.repeat(owner, [len(pairs) + len(triples) for pairs, triples in runs])
+    known, counts = count_rows(np.concatenate([*chain.from_iterable(runs)]), of_runs)
     shared = known[counts > 1]
     step = -(-len(runs) // (_LEFT_OUT if encoder is None else _MOST_VECTORS))
     scores = np.array([_share(shared, run) for run in runs[::step]])
     # A query without any known run is unlike the demonstrations, however few they are.
     lowest = float(np.finfo(np.float32).tiny)
     reference = [np.array(list(map(hash_word, words_of(text))), np.uint32) for text in _reference()]
-    made_up = np.array([_share(known, _runs(query)) for query in reference])
+    made_up = np.array([_share(known, _frame(query)) for query in reference])
     if encoder is not None and vectors is not None:
         kept = vectors[rows][::step]
         scores = (scores + _nearest_others(kept, owner[::step])) / 2
@@ -114,12 +114,17 @@ def _reference() -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def _runs(words: Hashes) -> tuple[Hashes, int]:
-    """Hashes of the pairs of words and then of the triples, and how many pairs there are."""
-    one = np.empty(len(words) + 2, np.uint32)
-    one[0], one[1:-1], one[-1] = _START, words, _END
-    pairs = combine(one[:-1], one[1:])
-    return np.concatenate((pairs, pairs[:-1] * _THIRD + one[2:])), len(pairs)
+def _runs(words: Hashes) -> tuple[Hashes, Hashes]:
+    """Hashes of the pairs of neighbouring words, and of the triples."""
+    pairs = combine(words[:-1], words[1:])
+    return pairs, pairs[:-1] * _THIRD + words[2:]
+
+
+def _frame(words: Hashes) -> tuple[Hashes, Hashes]:
+    """``_runs`` of one text, whose start and end are words."""
+    framed = np.empty(len(words) + 2, np.uint32)
+    framed[0], framed[1:-1], framed[-1] = _START, words, _END
+    return _runs(framed)
 
 
 def _nearest_others(vectors: Matrix, owner: Indices) -> npt.NDArray[np.float64]:
@@ -130,12 +135,9 @@ def _nearest_others(vectors: Matrix, owner: Indices) -> npt.NDArray[np.float64]:
     return nearest
 
 
-def _share(known: Hashes, runs: tuple[Hashes, int]) -> float:
-    if not len(known):
-        return 0.0
-    hashes, pairs = runs
-    hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
-    total = int(np.count_nonzero(hits[:pairs])) / pairs
-    if len(hashes) > pairs:
-        total += int(np.count_nonzero(hits[pairs:])) / (len(hashes) - pairs)
+def _share(known: Hashes, runs: tuple[Hashes, Hashes]) -> float:
+    total = 0.0
+    for hashes in runs if len(known) else ():
+        hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
+        total += int(np.count_nonzero(hits)) / max(len(hashes), 1)
     return total / 2

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
-from dtdr.rankers.dtdr_f.blocks import BLOCKS
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.calibration import Calibration, fit_isotonic
+from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
+from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.held_out import HeldOut
 from dtdr.rankers.dtdr_f.model import FactoredModel
-from dtdr.rankers.dtdr_f.ranker import uses_shortlist
+from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
+from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
+from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
 
@@ -23,9 +31,16 @@ _NEW_TOOLS = 0.01
 """Probability of a tool that no plan calls, from which networks have outputs for all tools: .23
 with 20 plans of T-Eval, .008 with 100. Among 20, validation MRR of the steps that want such a tool
 is .47, and .37 with outputs for the others alone."""
-
 _FOLDS = 3
 """Parts of the demonstrations that are held out in turn."""
+_NEW_TOOL_STEPS = 2_000
+"""Steps whose tools the scorer of new tools learns from: it weighs only a dozen features."""
+_REWORDED_EVERY = 8
+"""Of how many plans one is ranked with some words of its query unknown too."""
+_LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
+"""Of the words that are replaced in such a query."""
+_SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ahead")
+"""Features that compare the text of a tool with the query."""
 
 FittedFold = dict[int, FactoredModel]
 """By the position of a demonstration, a model whose blocks and ranker have not seen it."""
@@ -55,9 +70,9 @@ def fit(
     reference = float(np.mean([len(part) for part in rest])) if rest else 0.0
     steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
     share, seen = encoded.new_tool_share, None
-    if not uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
+    if not ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
         seen = np.arange(encoded.tools)
-    held = HeldOut(len(tools), steps, seed)
+    held = _HeldOut(len(tools), steps, seed)
     with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
         fit_blocks = partial(
             FactoredModel.fit, tools, reference=reference, seed=seed, seen=seen, advance=advance
@@ -85,3 +100,147 @@ def fit(
         unseen = [replace(own, ranker=half) for half in rankers]
         folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
     return model, folds
+
+
+class _HeldOut:
+    """Steps of plans that the blocks have not seen.
+
+    Args:
+        tools: size of the vocabulary.
+        steps: how many there will be.
+        seed: of all that is drawn and trained.
+    """
+
+    def __init__(self, tools: int, steps: int, seed: int) -> None:
+        self._tools, self._seed = tools, seed
+        self._new_tool_share = _NEW_TOOL_STEPS / max(steps, 1)
+        self._rng = np.random.default_rng(seed)
+        self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
+        self._wanted: list[tuple[Matrix, float]] = []
+        """See ``NewToolScorer.with_share``."""
+        self._steps: list[tuple[int, bool, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
+        """The half of a step's plan, whether its query was read with unknown words, and of its k
+        candidates the features, shape (k, features), 1 where it is acceptable, shape (k,), and
+        whether the run was not offered it, shape (k,)."""
+
+    def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
+        """The steps of some plans, with blocks that were fitted without them.
+
+        If the runs have outputs, every other plan is also ranked by names alone, because a model
+        does not receive the outputs of every run that it ranks.
+
+        Args:
+            fitted: has not seen the plans.
+            encoded: the plans.
+            halves: shape (plans,): 0 or 1, the half of each.
+        """
+        self._add(fitted, encoded, halves)
+        if not encoded.has_names_only:
+            other = np.arange(0, len(encoded), 2)
+            self._add(fitted, encoded.subset(other), halves[other], names_only=True)
+        some = np.arange(0, len(encoded), _REWORDED_EVERY)
+        self._add(fitted, encoded.subset(some), halves[some], is_reworded=True)
+
+    def _add(
+        self,
+        fitted: FactoredModel,
+        encoded: EncodedDemonstrations,
+        halves: Indices,
+        *,
+        names_only: bool = False,
+        is_reworded: bool = False,
+    ) -> None:
+        new, text_rows = fitted.training.new, LAYOUT.text_rows
+        for plan, steps in groupby(encoded.steps(), attrgetter("plan")):
+            text = text_of(encoded.columns, plan)
+            if is_reworded:
+                text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
+            query = fitted.training.featurizer.read(text)
+            context = NO_CONTEXT if names_only else encoded.contexts[plan]
+            features = StepFeatures(fitted.prepare_features(query, context))
+            start, outcomes = int(encoded.starts[plan]), encoded.outcomes[plan]
+            for step in steps:
+                for place in range(features.calls, len(step.history)):
+                    features.call(
+                        step.history[place],
+                        NO_OUTCOME if names_only else outcomes[place],
+                        is_parallel=bool(encoded.parallel[start + place]),
+                    )
+                table = features.write()
+                right = np.zeros(table.shape[1], np.float32)
+                right[list(step.acceptable)] = 1
+                absent = (right == 0) & (False if encoded.absent is None else encoded.absent[plan])
+                is_drawn = not is_reworded and self._rng.random() < self._new_tool_share
+                if is_drawn and len(right) > 2:
+                    known = np.flatnonzero(right[:-1])
+                    self._examples.append(draw_example(self._rng, table[text_rows], known))
+                    if len(new):
+                        wanted = float(right[new].sum() / max(right.sum(), 1))
+                        self._wanted.append((table[np.ix_(text_rows, new)], wanted))
+                found = ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
+                if found is not None:
+                    chosen, _ = found
+                    table, right, absent = table[:, chosen], right[chosen], absent[chosen]
+                kept = (int(halves[plan]), is_reworded, table[:-1].T.copy(), right, absent)
+                self._steps.append(kept)
+
+    def learn(
+        self, model: FactoredModel, new_tool_share: float
+    ) -> tuple[FactoredModel, list[CandidateRanker | None]]:
+        """A model with a ranker, and how far its probabilities can be trusted.
+
+        Args:
+            model: fitted to all demonstrations.
+            new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
+
+        Returns:
+            The model, and rankers that learned from either half of the plans; None where too
+            little was demonstrated.
+        """
+        model = replace(model, new_tools=self._new_tools(new_tool_share))
+        checks: list[CandidateRanker | None] = [None, None]
+        if not any(right.any() for *_, right, _ in self._steps):
+            return model, checks
+        half, is_reworded, features, right, absent = map(np.array, zip(*self._steps, strict=True))
+        steps = Steps.of(features, right, absent)
+        del features  # as large as what follows
+        usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
+        mix = (1.0, 1.0)
+        calibration = Calibration()
+        if all((usable & (half == number)).any() for number in (0, 1)):
+            fits = [self._fit(steps.part(usable & (half == number))) for number in (0, 1)]
+            mix = ranker.choose_mix(fits, [steps.part(usable & (half != n)) for n in (0, 1)])
+            checks = [fit.mix(*mix) for fit in fits]
+            unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
+            calibration = _calibrate(
+                [
+                    fit.chances(steps.part(part), *mix)
+                    for fit, part in zip(fits, unseen, strict=True)
+                ],
+                [right[part] for part in unseen],
+            )
+        whole = self._fit(steps.part(usable)).mix(*mix)
+        return replace(model, ranker=whole, calibration=calibration), checks
+
+    def _fit(self, steps: Steps) -> RankerFit:
+        return RankerFit.of(steps, LAYOUT.prior, tools=self._tools, seed=self._seed)
+
+    def _new_tools(self, share: float) -> NewToolScorer | None:
+        """What the steps say about tools as if they had no demonstrations; None without any."""
+        if not any(right.any() for _, right, _ in self._examples):
+            return None
+        rows, right, weights = map(np.concatenate, zip(*self._examples, strict=True))
+        varies = np.max([part.std(axis=0) for part, _, _ in self._examples], axis=0) > 0
+        names = [LAYOUT.names[row] for row in LAYOUT.text_rows[:-1]]
+        scorer = NewToolScorer.fit(rows, right, weights, varies, np.isin(names, _SIMILAR))
+        return scorer.with_share(self._wanted, share)
+
+
+def _calibrate(chances: Sequence[Matrix], right: Sequence[Matrix]) -> Calibration:
+    """By rankings of steps, each shape (steps, k), and which candidates were acceptable."""
+    every, is_right = np.concatenate(chances).astype(np.float64), np.concatenate(right) > 0
+    acceptable = (every * is_right).max(axis=1)
+    best = every.argmax(axis=1)
+    rows = np.arange(len(best))
+    confidence = fit_isotonic(every[rows, best], is_right[rows, best].astype(np.float64))
+    return Calibration(np.sort(acceptable), confidence)

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +20,15 @@ from dtdr.errors import ModelError
 from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
-from dtdr.rankers.dtdr_f.blocks.block import Block, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader, read_context
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
-from dtdr.rankers.dtdr_f.step_features import PreparedQuery, StepFeatures
 from dtdr.rankers.dtdr_f.text import Hashes, QueryText
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
-from dtdr.rankers.dtdr_f.vocabulary import Vocabulary
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.ranking import Ranking
@@ -127,7 +126,7 @@ class FactoredModel:
         """Whether some demonstration calls no tool."""
         return bool((self.data.lengths == 0).any())
 
-    def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> PreparedQuery:
+    def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> Query:
         """All that is computed once a query, after what came before it."""
         featurizer, text = self.training.featurizer, QueryText.of(query)
         further: Matrix | None = None
@@ -143,17 +142,16 @@ class FactoredModel:
         context = read_context(before, self._index)
         return replace(self.prepare_features(features, context), familiarity=familiarity)
 
-    def prepare_features(self, features: QueryFeatures, context: Context) -> PreparedQuery:
+    def prepare_features(self, features: QueryFeatures, context: Context) -> Query:
         """Everything that depends on the query and what came before it alone."""
-        query = Query(features, context)
         table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
         table[-1] = 1
-        begins = []
+        query = Query(features, context, table, features.familiar)
         for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
             begin = block.start(query, table[rows])
             if begin is not None:
-                begins.append((begin, rows))
-        return PreparedQuery(features, table, begins, features.familiar)
+                query.begins.append((begin, rows))
+        return query
 
     def probabilities(self, step: StepFeatures) -> Floats:
         """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
@@ -161,8 +159,7 @@ class FactoredModel:
         if self.ranker is None:
             mixed = ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
-            chosen, order = ranker.shortlist(table, new)
-            mixed = ranker.probabilities(self.ranker, table, chosen, order)
+            mixed = self.ranker.probabilities(table, new)
         if self.new_tools is not None and len(new):
             described = table[np.ix_(LAYOUT.text_rows, new)]
             mixed = self.new_tools.mix(mixed, described, new, self.offered[new])
@@ -224,12 +221,13 @@ class FactoredModel:
             "stems": vars(featurizer.stems),
             "asked": vars(training.asked),
             "data": training.data.arrays(),
-            "ranker": self.ranker.parameters if self.ranker else {},
+            "ranker": vars(self.ranker) if self.ranker else {},
             "new_tools": vars(self.new_tools) if self.new_tools else {},
             "calibration": self.calibration.arrays(),
             **{block.name: block.arrays() for block in self.blocks},
         }
-        return {f"{part}.{name}": own[name] for part, own in parts.items() for name in own}
+        arrays = {f"{part}.{name}": own[name] for part, own in parts.items() for name in own}
+        return {**arrays, "checksum": _checksum(arrays)}
 
     @classmethod
     def restore(
@@ -239,8 +237,10 @@ class FactoredModel:
 
         Raises:
             KeyError: an array is missing.
-            ModelError: the arrays do not fit together.
+            ModelError: the arrays are damaged, or of other tools.
         """
+        if not np.array_equal(_checksum(arrays), arrays["checksum"]):
+            raise ModelError("the arrays of the model are damaged; fit it again")
         parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
         for name, array in arrays.items():
             part, _, own = name.partition(".")
@@ -248,16 +248,6 @@ class FactoredModel:
         model, network, new_tools = parts["model"], parts["ranker"], parts["new_tools"]
         if model["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
-        by_feature = ("low", "high", "mean", "scale", "skip", "features")
-        if network and (
-            {len(network[name]) for name in by_feature} != {len(LAYOUT.names)}
-            or len(network["output"]) != len(network["hidden_bias"])
-        ):
-            raise ModelError("the ranker of the model does not fit its features; fit it again")
-        sizes = [len(new_tools[name]) for name in ("mean", "scale", "weights", "gate") if new_tools]
-        described = len(LAYOUT.text_rows) - 1
-        if new_tools and sizes != [described, described, described + 1, described + 2]:
-            raise ModelError("the scorer of new tools does not fit its features; fit it again")
         offered = model["offered"].astype(np.bool_)
         encoded = EncodedDemonstrations.restore(parts["data"], len(tools))
         words, stems = Vocabulary(**parts["words"]), Vocabulary(**parts["stems"])
@@ -275,7 +265,7 @@ class FactoredModel:
             tuple(block.restore(parts[block.name], training) for block in BLOCKS),
             offered,
             encoder,
-            CandidateRanker(network) if network else None,
+            CandidateRanker(**network) if network else None,
             NewToolScorer(**new_tools) if new_tools else None,
             replace(Calibration.restore(parts["calibration"], token_costs(tools)), added=~offered),
         )
@@ -294,7 +284,7 @@ class FactoredStepState:
     """
 
     def __init__(
-        self, query: PreparedQuery, before: Sequence[Message | ToolCall], model: FactoredModel
+        self, query: Query, before: Sequence[Message | ToolCall], model: FactoredModel
     ) -> None:
         self._model, self._query = model, query
         self._reader = RunReader(before)
@@ -356,3 +346,13 @@ class FactoredStepState:
         state._calls = self._calls.copy()
         state._replay()
         return state
+
+
+def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:
+    """CRC-32 of the features and of all other arrays with their names, types and shapes."""
+    total = crc32(" ".join(LAYOUT.names).encode())
+    for name in sorted(arrays.keys() - {"checksum"}):
+        array = np.ascontiguousarray(arrays[name])
+        total = crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
+        total = crc32(array.tobytes(), total)
+    return np.array([total], np.uint32)

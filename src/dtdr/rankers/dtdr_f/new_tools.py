@@ -72,7 +72,7 @@ class NewToolScorer:
         inputs[:, :-1][:, ~varies] = 0
         share = float(np.average(right, weights=weights).clip(1e-4, 1 - 1e-4))
         start = np.append(np.zeros(rows.shape[1]), np.log(share / (1 - share)))
-        learned = _fit_logistic(inputs, right, weights / weights.mean(), start, _DECAY, similar)
+        learned = _fit_logistic(inputs, right, weights / weights.mean(), start, similar)
         gate = np.zeros(rows.shape[1] + 2)
         gate[1] = 1
         return cls(mean, scale, learned.astype(np.float32), gate)
@@ -112,7 +112,7 @@ class NewToolScorer:
             chances = 1 / (1 + np.exp(-(inputs[:, 1] + middle)))
             low, high = (middle, high) if chances.mean() < share else (low, middle)
         start[0] = low
-        gate = _fit_logistic(inputs, wanted, np.ones(len(wanted)), start, _DECAY)
+        gate = _fit_logistic(inputs, wanted, np.ones(len(wanted)), start)
         return replace(self, gate=gate)
 
     def mix(
@@ -146,7 +146,6 @@ def _fit_logistic(
     right: npt.NDArray[Any],
     counts: npt.NDArray[Any],
     start: Floats,
-    decay: float,
     positive: npt.NDArray[np.bool_] | None = None,
 ) -> Floats:
     """Weights of a logistic regression that are drawn to where they start; some at least 0."""
@@ -155,9 +154,9 @@ def _fit_logistic(
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         logits, away = inputs @ weights, weights - start
-        total = (counts * (np.logaddexp(0, logits) - right * logits)).sum() + decay * (away @ away)
+        total = (counts * (np.logaddexp(0, logits) - right * logits)).sum() + _DECAY * (away @ away)
         error = counts * (1 / (1 + np.exp(-logits)) - right)
-        return float(total), inputs.T @ error + 2 * decay * away
+        return float(total), inputs.T @ error + 2 * _DECAY * away
 
     least = np.full(len(start), -np.inf)
     if positive is not None:
@@ -177,10 +176,7 @@ def draw_example(
         table: shape (text features + 1, tools).
         right: columns of the acceptable tools, the end of plan left out.
     """
-    is_other = np.ones(table.shape[1] - 1, np.bool_)
-    is_other[right] = False
-    others = is_other.nonzero()[0]
-    drawn = others
+    drawn = others = np.setdiff1d(np.arange(table.shape[1] - 1), right)
     if len(others) + len(right) > _DRAWN:
         drawn = rng.choice(others, max(_DRAWN - len(right), 1), replace=False)
     # The tools that were drawn represent those that were not.

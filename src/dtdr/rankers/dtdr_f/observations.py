@@ -114,7 +114,6 @@ class RunReader:
         self._outputs: dict[str, Any] = {}
         self._lists: dict[str, dict[str, None]] = {}
         self._used: dict[str, set[str]] = {}
-        self._unread: list[tuple[str, Any]] = []
         for call in [item for item in before if isinstance(item, ToolCall)][-_MOST_LISTS:]:
             self._count_left(call)
             self._remember(call)
@@ -143,22 +142,18 @@ class RunReader:
         reader = RunReader()
         reader._outputs, reader._lists = self._outputs.copy(), self._lists.copy()
         reader._used = {tool: values.copy() for tool, values in self._used.items()}
-        reader._unread = self._unread.copy()
         return reader
 
     def _remember(self, call: ToolCall) -> None:
         if call.output is not None:
             self._outputs[call.id] = call.output
             if isinstance(call.output, (list, dict)):
-                self._unread.append((call.id, call.output))
+                self._read_lists(call.id, call.output)
 
     def _count_left(self, call: ToolCall) -> int:
         """See ``Outcome.left``; of several lists, the one with most left."""
         if not call.arguments:
             return 0
-        for name, output in self._unread:
-            self._read_lists(name, output)
-        self._unread.clear()
         used = self._used.setdefault(call.tool, set())
         values = set(argument_values(call, self._outputs))
         used |= values
@@ -275,12 +270,15 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")
     user = [item.content for item in said if item.role == "user"]
-    weights: dict[int, float] = {}
     recent = " ".join(reversed([text[:OUTPUT_LENGTH] for text in user[-_MOST_MESSAGES:]]))
-    _add(weights, _USER, list(_words(recent, _MOST_SAID)), _USER_WEIGHT)
-    words = list(_words(agent[-OUTPUT_LENGTH:], _MOST_SAID))
-    _add(weights, _AGENT, words, _AGENT_WEIGHT)
-    _add(weights, _AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT)
+    words = _words(agent[-OUTPUT_LENGTH:], _MOST_SAID)
+    weights: dict[int, float] = {}
+    for kind, terms, weight in (
+        (_USER, _words(recent, _MOST_SAID), _USER_WEIGHT),
+        (_AGENT, words, _AGENT_WEIGHT),
+        (_AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT),
+    ):  # the terms of each have this length together, as a vector
+        weights |= {_hash(term, kind): weight / len(terms) ** 0.5 for term in terms}
     if not calls and not weights:
         return NO_CONTEXT
     columns = sorted(weights)
@@ -295,12 +293,6 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
 
 def _hash(text: str, kind: int) -> int:
     return crc32(text.encode("utf-8", "replace"), kind) & _BITS
-
-
-def _add(weights: dict[int, float], kind: int, words: Sequence[str], weight: float) -> None:
-    """Words of one kind, which together have this length as a vector."""
-    for word in words:
-        weights[_hash(word, kind)] = weight / len(words) ** 0.5
 
 
 def _words(text: str, most: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -23,7 +24,6 @@ from dtdr.rankers.dtdr_f.text import (
     QueryText,
     text_stems,
 )
-from dtdr.rankers.dtdr_f.vocabulary import Row, Vocabulary
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import unit
 
@@ -34,6 +34,96 @@ _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
 _MOST_COMPARED = 2_000
 """Demonstrations among which the nearest query is looked for."""
+
+Row = tuple[npt.NDArray[np.intp], Matrix]
+"""Columns (sorted) and values of a sparse vector."""
+NO_HASHES = np.empty(0, np.uint32)
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Columns of hashed terms, and rows of length 1.
+
+    A term that occurs ``c`` times in a text and in ``d`` of the ``n`` training texts weighs
+    ``(1 + ln c) (1 + ln((1 + n) / (1 + d)))``, as in ``encoders.lexical``.
+
+    Attributes:
+        terms: shape (terms,), sorted: their hashes.
+        idf: shape (terms,): inverse document frequencies.
+    """
+
+    terms: Hashes
+    idf: Matrix
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns."""
+        return len(self.terms)
+
+    @classmethod
+    def fit(
+        cls, owner: Indices, terms: Hashes, texts: int, least: int, further: Hashes = NO_HASHES
+    ) -> Self:
+        """Learn which terms there are and how many texts contain each.
+
+        Args:
+            owner: shape (terms of all texts,): the text of each.
+            terms: the same shape.
+            texts: how many there are.
+            least: terms in fewer texts are left out.
+            further: terms that count however few texts contain them, at least one.
+        """
+        new = np.setdiff1d(further, terms)
+        owner = np.append(owner, texts + np.arange(len(new)))
+        known, counts = count_rows(np.append(terms, new), owner)
+        kept = (counts >= least) | np.isin(known, further)
+        known, counts = known[kept], counts[kept]
+        if not len(known):  # matrices of no columns would be a case of their own everywhere
+            known, counts = np.zeros(1, np.uint32), np.zeros(1, np.int64)
+        idf = np.log((1 + texts) / (1 + counts)) + 1
+        return cls(known, idf.astype(np.float32))
+
+    def extend(self, terms: Hashes) -> Vocabulary:
+        """With columns for those of the terms that are new, as rare as the rarest."""
+        new = np.setdiff1d(terms, self.terms)
+        both = np.concatenate([self.terms, new])
+        rarest = np.full(len(new), self.idf.max(), np.float32)
+        order = np.argsort(both)
+        return Vocabulary(both[order], np.concatenate([self.idf, rarest])[order])
+
+    def columns(self, hashes: Hashes) -> Indices:
+        """The column of each term, -1 where it is not known."""
+        places = self.terms.searchsorted(hashes)
+        known = self.terms.take(places, mode="clip") == hashes
+        return np.where(known, places, -1)
+
+    def row(self, columns: Indices) -> Row:
+        """The row of a text with terms of these columns."""
+        counts = np.bincount(columns[columns >= 0])
+        distinct = counts.nonzero()[0]
+        values = (1 + np.log(counts[distinct])) * self.idf[distinct]
+        values *= 1 / max(float(np.sqrt(values @ values)), 1e-9)
+        return distinct, values.astype(np.float32)
+
+    def encode(self, owner: Indices, terms: Hashes, texts: int) -> csr_array:
+        """Rows of many texts; shape (texts, terms)."""
+        columns = self.columns(terms)
+        keys = owner[columns >= 0] * self.dimension + columns[columns >= 0]
+        distinct, counts = np.unique(keys, return_counts=True)
+        rows, columns = distinct // self.dimension, distinct % self.dimension
+        values = (1 + np.log(counts)) * self.idf[columns]
+        lengths = np.sqrt(np.bincount(rows, values * values, texts))
+        values = (values / np.maximum(lengths, 1e-9)[rows]).astype(np.float32)
+        starts = np.searchsorted(rows, np.arange(texts + 1))
+        return csr_array(
+            (values, columns.astype(np.int32), starts.astype(np.int32)),
+            shape=(texts, self.dimension),
+        )
+
+
+def stems_of(texts: Sequence[str]) -> Ragged:
+    """Hashes of the stems of the words of each text."""
+    return Ragged.of([text_stems(text) for text in texts], np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +167,7 @@ class QueryFeaturizer:
     queries: Mapping[str, Ragged]
     words: Vocabulary
     stems: Vocabulary
-    further: Hashes = field(default_factory=lambda: np.empty(0, np.uint32))
+    further: Hashes = field(default_factory=lambda: NO_HASHES)
 
     @classmethod
     def fit(cls, queries: Mapping[str, Ragged], documents: Sequence[str]) -> Self:
@@ -85,14 +175,13 @@ class QueryFeaturizer:
         words, stems, flags = (queries[name] for name in ("words", "stems", "flags"))
         # With 2, TRAJECT at random loses .006, and a catalogue of 527 tools gains .017.
         rare = 3 if len(words) >= 500 else 2
-        further = None
+        further = NO_HASHES
         if len(words) < _FEW_QUERIES:
-            described = encode_texts([*documents, ""])
             further = np.concatenate([
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
-                for rows in (queries, described)
+                for rows in (queries, encode_texts(documents))
             ])  # fmt: skip
-        texts = Ragged.of([text_stems(text) for text in documents], np.uint32)
+        texts = stems_of(documents)
         letters = (flags.values & IS_LETTERS) > 0
         return cls(
             queries,
@@ -107,8 +196,7 @@ class QueryFeaturizer:
 
     def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
         """With the stems of other descriptions too."""
-        stems = self.stems.extend(np.concatenate([text_stems(text) for text in ("", *documents)]))
-        return replace(self, stems=stems)
+        return replace(self, stems=self.stems.extend(stems_of(documents).values))
 
     @cached_property
     def phrases(self) -> Hashes:
@@ -170,19 +258,16 @@ class QueryFeaturizer:
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:
         """Each part of each training query as a row of length 1; how many parts a query has."""
-        parts: list[Indices] = []
-        sizes = []
-        for number in range(len(self.queries["words"])):
-            text = text_of(self.queries, number)
-            own = part_terms(self._terms(text.words), text.parts(self.first))
-            parts += own
-            sizes.append(len(own))
-        rows = Ragged.of(parts, np.intp)
+        texts = [text_of(self.queries, number) for number in range(len(self.queries["words"]))]
+        parts = [part_terms(self._terms(text.words), text.parts(self.first)) for text in texts]
+        rows = Ragged.of(list(chain.from_iterable(parts)), np.intp)
         values = self.words.idf[rows.values]
         lengths = np.sqrt(np.bincount(rows.owner, values * values, len(rows)))
         values = (values / np.maximum(lengths, 1e-9)[rows.owner]).astype(np.float32)
         shape = (len(rows), self.words.dimension)
-        return csr_array((values, rows.values, rows.starts), shape=shape), np.array(sizes)
+        return csr_array((values, rows.values, rows.starts), shape=shape), np.array(
+            [*map(len, parts)]
+        )
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""

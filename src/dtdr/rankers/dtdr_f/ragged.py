@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -12,35 +13,35 @@ import numpy.typing as npt
 from dtdr.rankers.nn import Indices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ragged:
     """Rows of different lengths.
 
     Attributes:
         values: shape (values,): row after row.
-        starts: shape (rows + 1,): where each row begins.
+        sizes: shape (rows,): the length of each row.
     """
 
     values: npt.NDArray[Any]
-    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, rows: Sequence[npt.NDArray[Any] | Sequence[Any]], dtype: type) -> Self:
         """Rows one after the other."""
-        starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        return cls(np.concatenate([np.empty(0, dtype), *rows]).astype(dtype, copy=False), starts)
+        values: npt.NDArray[Any] = np.concatenate([np.empty(0, dtype), *rows])
+        return cls(values.astype(dtype, copy=False), np.array([*map(len, rows)], np.int64))
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Shape (rows + 1,): where each row begins, and the last ends."""
+        return np.append(np.int64(0), np.cumsum(self.sizes))
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.sizes)
 
     def __getitem__(self, row: int) -> npt.NDArray[Any]:
         part: npt.NDArray[Any] = self.values[self.starts[row] : self.starts[row + 1]]
         return part
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Shape (rows,): the length of each row."""
-        return np.diff(self.starts)
 
     @property
     def owner(self) -> Indices:
@@ -50,26 +51,23 @@ class Ragged:
     def subset(self, rows: Indices) -> Self:
         """The rows at some positions."""
         sizes = self.sizes[rows]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        flat = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], sizes)
-        return type(self)(self.values[flat], starts)
+        shift = self.starts[rows] - (np.cumsum(sizes) - sizes)
+        return type(self)(self.values[np.arange(sizes.sum()) + np.repeat(shift, sizes)], sizes)
 
     def concatenate(self, other: Ragged) -> Self:
         """These rows and the others."""
-        starts = np.concatenate([self.starts, self.starts[-1] + other.starts[1:]])
-        return type(self)(np.concatenate([self.values, other.values]), starts)
+        values = np.concatenate([self.values, other.values])
+        return type(self)(values, np.concatenate([self.sizes, other.sizes]))
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
-        sizes = self.sizes
-        smallest = np.min_scalar_type(int(sizes.max(initial=0)))
-        return {name: self.values, f"{name}.sizes": sizes.astype(smallest)}
+        smallest = np.min_scalar_type(int(self.sizes.max(initial=0)))
+        return {name: self.values, f"{name}.sizes": self.sizes.astype(smallest)}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Self:
         """Rebuild from the output of ``arrays``."""
-        starts = np.concatenate([[0], np.cumsum(arrays[f"{name}.sizes"], dtype=np.int64)])
-        return cls(arrays[name], starts)
+        return cls(arrays[name], arrays[f"{name}.sizes"].astype(np.int64))
 
 
 def count_rows(

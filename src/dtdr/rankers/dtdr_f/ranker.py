@@ -45,38 +45,57 @@ _OUTSIDE = 1e-5
 _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)
 
 
+@dataclass(frozen=True, eq=False)
 class CandidateRanker:
-    """``score = features skip + relu(features W + hidden_bias) output`` on standardised features.
+    """A linear model and a hidden layer beside it.
 
     A feature outside of its range in training counts as the nearest end of it: a query with two
-    requests has values that are a hundred standard deviations away.
+    requests has values that are a hundred standard deviations away. Scores are computed in double
+    precision.
 
-    Args:
-        parameters: ``low``, ``high``, ``mean``, ``scale`` and ``skip`` (features,), ``features`` W
-            (features, hidden), ``hidden_bias`` and ``output`` (hidden,).
+    Attributes:
+        low: shape (features + 1, 1): the least value of each feature in training, and 1.
+        high: likewise the greatest.
+        mean: shape (features,): that of each feature in training.
+        weights: shape (hidden + 1, features + 1): of every hidden unit, and of the linear model.
+        output: shape (hidden,): weights of the hidden units.
     """
 
-    def __init__(self, parameters: dict[str, Matrix]) -> None:
-        self.parameters = parameters
-        scaled = parameters["features"] / parameters["scale"][:, None]
-        skip = parameters["skip"] / parameters["scale"]
-        hidden = np.concatenate(
-            [scaled, (parameters["hidden_bias"] - parameters["mean"] @ scaled)[None]]
-        )
-        linear = np.append(skip, -(parameters["mean"] @ skip))
-        # One product with the table, the row of ones included, gives every hidden unit and the
-        # linear part.
-        self._weights = np.ascontiguousarray(np.concatenate([hidden.T, linear[None]]), np.float32)
-        self._low, self._high = (np.append(parameters[end], 1)[:, None] for end in ("low", "high"))
+    low: Floats
+    high: Floats
+    mean: Matrix
+    weights: Floats
+    output: Floats
 
-    def scores(self, table: Matrix) -> Matrix:
+    def scores(self, table: Matrix) -> Floats:
         """Log probabilities up to a constant; shape (k,) for a table of (features + 1, k)."""
-        units: Matrix = self._weights @ np.minimum(np.maximum(table, self._low), self._high)
+        units: Floats = self.weights @ np.minimum(np.maximum(table, self.low), self.high)
         active = units[:-1]
         np.maximum(active, 0, out=active)
-        scores: Matrix = self.parameters["output"] @ active
+        scores: Floats = self.output @ active
         scores += units[-1]
         return scores
+
+    def probabilities(self, table: Matrix, new: Indices) -> Floats:
+        """Of every tool; shape (tools,), summing to 1.
+
+        Tools that are not candidates share a small mass in their order, each below every candidate.
+
+        Args:
+            table: shape (features + 1, tools).
+            new: columns of tools without demonstrations; see ``shortlist``.
+        """
+        found = shortlist(table, new)
+        if found is None:
+            return softmax(self.scores(table))
+        chosen, order = found
+        candidates = softmax(self.scores(table.take(chosen, axis=1)))
+        outside = order - order[order.argmax()]
+        every: Floats = np.exp(outside, out=outside).astype(np.float64)
+        every *= min(float(candidates[candidates.argmin()]), _OUTSIDE)
+        every[chosen] = candidates
+        every *= 1 / np.add.reduce(every)
+        return every
 
 
 @dataclass(frozen=True)
@@ -86,21 +105,16 @@ class Steps:
     Attributes:
         features: shape (steps, k, features), standardised.
         right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
-        mean: shape (features,): what was subtracted.
-        scale: shape (features,): what they were divided by.
-        low: shape (features,): the least value of each, as the blocks gave it.
-        high: likewise the greatest.
         penalty: shape (steps, k): added to scores; ``RULED_OUT`` where the run was not offered a
             candidate, else 0.
+        standard: each of shape (features,): the ``mean`` that was subtracted, the ``scale`` that
+            they were divided by, and the ``low``est and ``high``est value as the blocks gave it.
     """
 
     features: Matrix
     right: Matrix
-    mean: Matrix
-    scale: Matrix
-    low: Matrix
-    high: Matrix
     penalty: Matrix
+    standard: dict[str, Matrix]
 
     @classmethod
     def of(cls, features: Matrix, right: Matrix, absent: npt.NDArray[np.bool_]) -> Steps:
@@ -111,9 +125,10 @@ class Steps:
         inputs = np.empty(features.shape, np.float32)
         np.subtract(features, mean, out=inputs)
         inputs /= scale
-        low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
         penalty = np.where(absent, RULED_OUT, np.float32(0))
-        return cls(inputs, right, mean, scale, low, high, penalty)
+        low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
+        standard = {"mean": mean, "scale": scale, "low": low, "high": high}
+        return cls(inputs, right, penalty, standard)
 
     def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
@@ -131,11 +146,10 @@ def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
         steps: to learn from.
         prior: shape (features,): weights of log probabilities to start from, else 0.
     """
-    start = (prior * steps.scale).astype(np.float32)
+    start = (prior * steps.standard["scale"]).astype(np.float32)
     experts = np.flatnonzero(prior)
-    if len(experts):
-        some = replace(steps, features=steps.features[:, :, experts])
-        start[experts] = _minimise(some, start[experts], 1.0)
+    some = replace(steps, features=steps.features[:, :, experts])
+    start[experts] = _minimise(some, start[experts], 1.0)
     return _minimise(steps, start, _LINEAR_DECAY)
 
 
@@ -146,7 +160,7 @@ class RankerFit:
     Attributes:
         linear: shape (features,): weights of the one.
         network: parameters of the other: ``features``, ``hidden_bias``, ``output`` and ``skip``.
-        standard: ``mean``, ``scale``, ``low`` and ``high`` of the features; see ``Steps``.
+        standard: see ``Steps``.
     """
 
     linear: Matrix
@@ -212,8 +226,7 @@ class RankerFit:
             weight_decay=_DECAY,
             averaged=_AVERAGED,
         )
-        standard = {name: getattr(steps, name) for name in ("mean", "scale", "low", "high")}
-        return cls(linear, parameters, standard)
+        return cls(linear, parameters, steps.standard)
 
     def scores(self, steps: Steps) -> tuple[Matrix, Matrix]:
         """Of the linear ranker and of the network, each of shape (steps, k)."""
@@ -236,17 +249,18 @@ class RankerFit:
             share: 0 to 1.
             temperature: that the scores are divided by.
         """
-        further = self.network["skip"][:, 0] - self.linear
-        skip: Matrix = self.linear + np.float32(share) * further
-        return CandidateRanker(
-            {
-                **self.standard,
-                "features": self.network["features"],
-                "hidden_bias": self.network["hidden_bias"],
-                "output": self.network["output"][:, 0] * np.float32(share / temperature),
-                "skip": skip / np.float32(temperature),
-            }
-        )
+        network, mean, scale = self.network, self.standard["mean"], self.standard["scale"]
+        further = network["skip"][:, 0] - self.linear
+        linear: Matrix = self.linear + np.float32(share) * further
+        skip = linear / np.float32(temperature) / scale
+        hidden = network["features"] / scale[:, None]
+        biases = network["hidden_bias"] - mean @ hidden
+        weights = [[hidden.T, biases[:, None]], [skip[None], -(mean @ skip)[None, None]]]
+        low, high = (np.append(self.standard[end], 1.0)[:, None] for end in ("low", "high"))
+        output = network["output"][:, 0] * np.float32(share / temperature)
+        # The order in memory decides how a product is rounded.
+        both = np.ascontiguousarray(np.block(weights), np.float64)
+        return CandidateRanker(low, high, mean, both, output.astype(np.float64))
 
 
 def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[float, float]:
@@ -298,7 +312,7 @@ def uses_shortlist(tools: int) -> bool:
     return tools > _ALL_RANKED
 
 
-def shortlist(table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
+def shortlist(table: Matrix, new: Indices) -> tuple[Indices, Matrix] | None:
     """The candidates among many tools, and the order that they were chosen by.
 
     Args:
@@ -306,42 +320,17 @@ def shortlist(table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
         new: columns of tools without demonstrations, which are ranked by their texts alone.
 
     Returns:
-        None where the ranker sees all tools; and shape (tools,), on the scale of a log probability.
+        Columns, and shape (tools,), on the scale of a log probability; None where the ranker sees
+        all tools.
     """
     if not uses_shortlist(table.shape[1]):
-        return None, table[0]
+        return None
     order: Matrix = LAYOUT.shortlist @ table
     order[new] = -np.inf
     return order.argpartition(len(order) - _SHORTLIST)[-_SHORTLIST:], order
 
 
-def probabilities(
-    ranker: CandidateRanker, table: Matrix, chosen: Indices | None, order: Matrix
-) -> Floats:
-    """Of every tool; shape (tools,), summing to 1.
-
-    Tools that are not candidates share a small mass in their order, each below every candidate.
-
-    Args:
-        ranker: of candidates.
-        table: shape (features + 1, tools), or (features + 1, k) of the candidates alone.
-        chosen: the candidates; None for all tools.
-        order: what they were chosen by.
-    """
-    if chosen is None:
-        return softmax(ranker.scores(table))
-    if table.shape[1] != len(chosen):
-        table = table.take(chosen, axis=1)
-    candidates = softmax(ranker.scores(table))
-    outside = order - order[order.argmax()]
-    every: Floats = np.exp(outside, out=outside).astype(np.float64)
-    every *= min(float(candidates[candidates.argmin()]), _OUTSIDE)
-    every[chosen] = candidates
-    every *= 1 / np.add.reduce(every)
-    return every
-
-
-def softmax(scores: Matrix) -> Floats:
+def softmax(scores: Matrix | Floats) -> Floats:
     """Probabilities of a vector of scores."""
     scores = scores - scores[scores.argmax()]
     chances: Floats = np.exp(scores, out=scores).astype(np.float64)

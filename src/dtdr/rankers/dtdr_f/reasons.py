@@ -10,9 +10,9 @@ import numpy as np
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
+from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
-from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.explanation import Contribution, Explanation, SimilarDemonstration
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.encoders.lexical import words as words_of
@@ -37,7 +37,7 @@ def add_reasons(
     whole = _log_odds(model.probabilities(step), tool, rival)
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
-    means = 0.0 if model.ranker is None else model.ranker.parameters["mean"]
+    means = 0.0 if model.ranker is None else model.ranker.mean
     for block, rows in zip(model.blocks, LAYOUT.rows, strict=True):
         rest = model.probabilities(step.without(rows, np.broadcast_to(means, len(step.table) - 1)))
         contributions.append(
@@ -71,10 +71,10 @@ def _note(model: FactoredModel, step: StepFeatures, tool: int) -> str:
             "demonstrations together get about the share that further runs give them."
         )
     if model.ranker is not None:
-        chosen, _ = ranker.shortlist(step.write(), new)
-        if chosen is not None and tool not in chosen:
+        found = ranker.shortlist(step.write(), new)
+        if found is not None and tool not in found[0]:
             return (
-                f"{name!r} is not among the {len(chosen)} candidates of this step, which share "
+                f"{name!r} is not among the {len(found[0])} candidates of this step, which share "
                 "nearly all of the probability."
             )
     return ""

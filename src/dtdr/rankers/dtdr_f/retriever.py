@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-from zlib import crc32
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +13,18 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import ModelError
 from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
+from dtdr.rankers.dtdr_f.blocks.block import Query
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
-from dtdr.rankers.dtdr_f.step_features import PreparedQuery
 from dtdr.rankers.explanation import Explanation
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
-
-_CHECKSUM = "checksum"
 
 
 class DTDRFactored(Ranker):
@@ -89,15 +85,12 @@ class DTDRFactored(Ranker):
         """See ``Ranker.held_out``."""
         folds, self._folds = self._folds, []
 
-        def open_fold(models: fitting.FittedFold) -> HeldOutFold:
-            def start(position: int) -> FactoredStepState:
-                item, model = demonstrations[position], models[position]
-                query = model.prepare(item.query, item.before)
-                return FactoredStepState(query, item.before, model)
+        def start(models: fitting.FittedFold, position: int) -> FactoredStepState:
+            item, model = demonstrations[position], models[position]
+            query = model.prepare(item.query, item.before)
+            return FactoredStepState(query, item.before, model)
 
-            return HeldOutFold(list(models), start)
-
-        return map(open_fold, folds)
+        return (HeldOutFold(list(models), partial(start, models)) for models in folds)
 
     def _install(self, model: FactoredModel) -> None:
         self.model_ = model
@@ -132,23 +125,23 @@ class DTDRFactored(Ranker):
 
     # -- ranking -------------------------------------------------------------------------------
 
-    def prepare(self, query: str) -> PreparedQuery:
+    def prepare(self, query: str) -> Query:
         """See ``Ranker.prepare``."""
         return self.model_.prepare(query)
 
-    def prepare_all(self, runs: Sequence[Run]) -> Sequence[PreparedQuery]:
+    def prepare_all(self, runs: Sequence[Run]) -> Sequence[Query]:
         """See ``Ranker.prepare_all``; what came before a query counts."""
         return [self.model_.prepare(run.query, run.before) for run in runs]
 
-    def start(self, prepared: PreparedQuery, run: Run) -> FactoredStepState:
+    def start(self, prepared: Query, run: Run) -> FactoredStepState:
         """See ``Ranker.start``."""
         return FactoredStepState(prepared, run.before, self.model_)
 
-    def familiarity(self, prepared: PreparedQuery) -> float:
+    def familiarity(self, prepared: Query) -> float:
         """See ``Ranker.familiarity``."""
         return prepared.familiarity
 
-    def probabilities(self, prepared: PreparedQuery, run: Run) -> Floats:
+    def probabilities(self, prepared: Query, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
         state = self.start(prepared, run)
         for call in run.calls:
@@ -163,18 +156,19 @@ class DTDRFactored(Ranker):
     def demonstrated_plans(self) -> list[Plan]:
         """The plans that were learned from, by names; calls of removed tools are left out."""
         data = self.model_.data
-        later, earlier = data.columns["later"], data.columns["earlier"]
         demonstrated = []
         for number in range(len(data)):
             tools = data.plan(number)
-            edges = zip(earlier[number].tolist(), later[number].tolist(), strict=True)
             calls = [
                 ToolCall(str(at), self.model_.names[tool])
                 for at, tool in enumerate(tools)
                 if tool != REMOVED
             ]
-            links = [pair for pair in edges if REMOVED not in (tools[pair[0]], tools[pair[1]])]
-            pairs = tuple((str(earlier), str(later)) for earlier, later in links)
+            pairs = tuple(
+                (str(earlier), str(later))
+                for later, earlier in data.columns["edges"][number].reshape(-1, 2).tolist()
+                if REMOVED not in (tools[earlier], tools[later])
+            )
             demonstrated.append(Plan(tuple(calls), pairs))
         return demonstrated
 
@@ -182,24 +176,9 @@ class DTDRFactored(Ranker):
 
     def arrays(self) -> Arrays:
         """See ``Ranker.arrays``."""
-        arrays = self.model_.arrays()
-        return {**arrays, _CHECKSUM: _checksum(arrays)}
+        return self.model_.arrays()
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
         self._set_tools(tools)
-        checksum = arrays[_CHECKSUM]
-        arrays = {name: array for name, array in arrays.items() if name != _CHECKSUM}
-        if not np.array_equal(_checksum(arrays), checksum):
-            raise ModelError("the arrays of the model are damaged; fit it again")
         self._install(FactoredModel.restore(self.tools_, arrays, self.encoder))
-
-
-def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:
-    """CRC-32 of all arrays with their names, types and shapes."""
-    total = 0
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        total = crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
-        total = crc32(array.tobytes(), total)
-    return np.array([total], np.uint32)

@@ -84,15 +84,13 @@ class QueryText:
         Args:
             first: hashes of words that begin sentences.
         """
-        begins, begin = [0], 0
-        flags = self.flags[:MAX_WORDS]
+        begins, flags = [0], self.flags[:MAX_WORDS]
         for place in (flags & (BEGINS_SENTENCE | AFTER_JOINT)).nonzero()[0].tolist():
             starts = flags[place] & BEGINS_SENTENCE or (
-                place - begin >= _LEAST_WORDS and int(self.words[place]) in first
+                place - begins[-1] >= _LEAST_WORDS and int(self.words[place]) in first
             )
             if starts and place:
                 begins.append(place)
-                begin = place
         return begins[:_MOST_PARTS]
 
     def reworded(self, rng: np.random.Generator, share: float) -> QueryText:

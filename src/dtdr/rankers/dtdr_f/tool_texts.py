@@ -12,13 +12,10 @@ from scipy.sparse import csr_array
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.queries import QueryFeatures
-from dtdr.rankers.dtdr_f.ragged import Ragged
-from dtdr.rankers.dtdr_f.text import text_stems
-from dtdr.rankers.dtdr_f.vocabulary import Vocabulary
-from dtdr.rankers.nn import Matrix
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary, stems_of
+from dtdr.rankers.nn import Indices, Matrix
 
-DENSE_VALUES = 2_000_000
+_DENSE_VALUES = 2_000_000
 """Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""
 _PREFIX = re.compile(r"^[a-zA-Z0-9]+(?:__|::|/|\.|[-_:])")
 
@@ -38,12 +35,15 @@ class ToolTexts:
 
     def __init__(self, tools: Sequence[Tool], stems: Vocabulary) -> None:
         self.tools, self.stems = tuple(tools), stems
-        self.documents = _encode(documents_of(tools), stems)
-        names = [name_words(tool.name) for tool in tools[:-1]]
-        own = Ragged.of([text_stems(name) for name in names], np.uint32)
-        self._names = _encode(names, Vocabulary.fit(own.owner, own.values, len(names), 1))
-        dense = self.documents.shape[1] * len(tools) <= DENSE_VALUES
-        self._by_stem: Matrix | None = self.documents.T.toarray() if dense else None
+        documents = stems_of(documents_of(tools))
+        self.documents = stems.encode(documents.owner, documents.values, len(documents))
+        names = stems_of([name_words(tool.name) for tool in tools[:-1]])
+        own = Vocabulary.fit(names.owner, names.values, len(names), 1)
+        self._names = own.encode(names.owner, names.values, len(names))
+        by_stem = csr_array(self.documents.T)
+        by_stem.resize((len(stems.terms) + 1, len(tools)))
+        is_small = by_stem.shape[0] * len(tools) <= _DENSE_VALUES
+        self._by_stem: Matrix | csr_array = by_stem.toarray() if is_small else by_stem
         self.servers = _read_servers([tool.name for tool in tools[:-1]])
 
     def __len__(self) -> int:
@@ -53,14 +53,22 @@ class ToolTexts:
         """Cosine of a query and each tool's text; shape (tools,), 0 for the end of plan."""
         others = self.stems.columns(query.text.others)
         columns, values = self.stems.row(np.concatenate([query.stems, others]))
-        similarity = np.zeros(len(self.tools), np.float32)
-        if self._by_stem is not None:
-            similarity[:-1] = values @ self._by_stem[columns]
+        if isinstance(self._by_stem, np.ndarray):
+            known = values @ self._by_stem[columns][:, :-1]
         else:
             dense = np.zeros(self.documents.shape[1], np.float32)
             dense[columns] = values
-            similarity[:-1] = self.documents @ dense
-        return similarity
+            known = self.documents @ dense
+        return np.append(known, np.float32(0))
+
+    def rows(self, stems: Indices) -> Matrix:
+        """The column of ``documents`` of each stem, 0 for the end of plan; shape (stems, tools).
+
+        Args:
+            stems: columns; -1 is an unknown one, which has zeros.
+        """
+        rows: Matrix | csr_array = self._by_stem[stems]  # the last row is zeros
+        return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
     def alike(self, tool: int) -> Matrix:
         """Cosines of a tool's text, and of its name, with those of all.
@@ -75,22 +83,11 @@ class ToolTexts:
 
 def documents_of(tools: Sequence[Tool]) -> list[str]:
     """Names twice, descriptions, and names of parameters, without the end of plan."""
-    return [
-        " ".join(
-            (
-                name_words(tool.name),
-                name_words(tool.name),
-                tool.description,
-                *(parameter.name for parameter in tool.parameters),
-            )
-        )
-        for tool in tools[:-1]
-    ]
-
-
-def _encode(texts: Sequence[str], vocabulary: Vocabulary) -> csr_array:
-    rows = Ragged.of([text_stems(text) for text in texts], np.uint32)
-    return vocabulary.encode(rows.owner, rows.values, len(texts))
+    documents = []
+    for tool in tools[:-1]:
+        name, parameters = name_words(tool.name), (parameter.name for parameter in tool.parameters)
+        documents.append(" ".join((name, name, tool.description, *parameters)))
+    return documents
 
 
 def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:

@@ -77,11 +77,7 @@ class WordWeights:
         described = [
             f"{name_words(tools[at].name)} {tools[at].description}" for at in named.tolist()
         ]
-        rows = csr_array(
-            vstack([parts, featurizer.encode_words(described)], format="csr")
-            if described
-            else parts
-        )
+        rows = csr_array(vstack([parts, featurizer.encode_words(described)], format="csr"))
         counts = plans.called[chosen][:, seen].toarray()
         called = np.stack([np.minimum(counts, most) for most in (1, _MOST)], axis=1)
         of_plan = np.repeat(called.astype(np.float32), sizes, axis=0)
@@ -133,8 +129,6 @@ def _regress(rows: csr_array, wanted: Matrix) -> Matrix:
 
 def _draw(sizes: npt.NDArray[np.int64], seed: int) -> Indices:
     """Places of queries, sorted, that have ``_MOST_PARTS`` parts together at most."""
-    if sizes.sum() <= _MOST_PARTS:
-        return np.arange(len(sizes))
     order = np.random.default_rng(seed).permutation(len(sizes))
     return np.sort(order[: max(1, int((np.cumsum(sizes[order]) <= _MOST_PARTS).sum()))])
 

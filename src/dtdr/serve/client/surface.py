@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 import msgspec
 
 from dtdr.errors import DtdrError, InputError
-from dtdr.net.http_requests import NoAnswerError, Request, Transport, wait_for
+from dtdr.net.http_requests import Request, Transport, wait_for
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.serve.server import schemas
 
@@ -43,13 +43,10 @@ class InvalidRequestError(ServerError, InputError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRanking:
+class RemoteRanking(msgspec.Struct, frozen=True):
     """The tools that a server sent, best first; reads like ``dtdr.Ranking``.
 
     Attributes:
-        tools: names, best first, never empty.
-        probabilities: of ``tools``, over all tools of the model; they may sum to less than 1.
         confidence: how likely the best tool is an acceptable one.
         is_familiar: whether the query is like the demonstrations.
         is_none_of_these: whether no tool seems wanted.
@@ -58,28 +55,23 @@ class RemoteRanking:
         generation: grows whenever the model is reloaded or learns.
     """
 
-    tools: tuple[str, ...]
-    probabilities: tuple[float, ...]
+    _ranked: tuple[schemas.RankedTool, ...] = msgspec.field(name="tools")
     confidence: float
-    is_familiar: bool
-    is_none_of_these: bool
+    is_familiar: bool = msgspec.field(name="familiar")
+    is_none_of_these: bool = msgspec.field(name="none_of_these")
     unknown_tools: tuple[str, ...]
     model: str
     generation: int
 
-    @classmethod
-    def read(cls, answer: schemas.RankResponse) -> Self:
-        """A ranking from the server's."""
-        return cls(
-            tuple(item.tool for item in answer.tools),
-            tuple(item.probability for item in answer.tools),
-            answer.confidence,
-            answer.familiar,
-            answer.none_of_these,
-            tuple(answer.unknown_tools),
-            answer.model,
-            answer.generation,
-        )
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names, best first, never empty."""
+        return tuple(item.tool for item in self._ranked)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Of ``tools``, over all tools of the model; they may sum to less than 1."""
+        return tuple(item.probability for item in self._ranked)
 
     @property
     def best(self) -> str:
@@ -199,12 +191,11 @@ class Connection:
         body = fields and {name: value for name, value in fields.items() if value is not None}
         seconds, url = seconds or self.seconds, f"{self.url}/v1/{path}"
         request = Request(method, url, body, self.headers, seconds, is_repeatable)
-        try:
-            answer = await self.transport.send(request)
-        except NoAnswerError as error:
-            is_sent = error.is_sent
+        answer = await self.transport.send(request)
+        if answer.problem:
+            is_sent = answer.is_sent
             remedy = "try again, or give more time" if is_sent else "start it with: dtdr serve"
-            raise ServerError(f"{self.url} {error}; {remedy}") from None
+            raise ServerError(f"{self.url} {answer.problem}; {remedy}")
         try:
             content = json.loads(answer.content or b"null")
             if answer.is_success:

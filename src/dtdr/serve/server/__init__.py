@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dtdr.errors import MissingExtraError
-from dtdr.net.limits import Limits
+from dtdr.net.servers import Limits
 from dtdr.serve.server.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dtdr.errors import InputError
-from dtdr.net.server_logs import log
 from dtdr.serve.feedback import FileLog, open_log
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.keys import read_keys
+from dtdr.serve.server.logs import log
 from dtdr.serve.server.middleware import RequestMiddleware, refuse
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.openapi import document

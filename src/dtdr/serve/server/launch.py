@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 import uvicorn
 from starlette.applications import Starlette
 
-from dtdr.net import server_logs
 from dtdr.net.connections import limit_connections
-from dtdr.net.limits import listen
+from dtdr.net.servers import listen, tune_process
+from dtdr.serve.server import logs
 from dtdr.serve.server.app import create_app
 from dtdr.serve.server.endpoints import Endpoint, error_body
-from dtdr.serve.server.process import tune_process
 from dtdr.serve.server.service import Service
 from dtdr.serve.server.settings import Settings
 
@@ -41,7 +40,7 @@ def serve(
         InputError: the server cannot listen on the address.
         ModelError: a model folder cannot be used.
     """
-    server_logs.configure()
+    logs.configure()
     app = create_app(settings, more=more)
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]

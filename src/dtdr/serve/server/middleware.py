@@ -22,11 +22,11 @@ from dtdr.errors import (
     OutputError,
     UnavailableError,
 )
-from dtdr.net.origins import refuse_page
-from dtdr.net.server_logs import log, log_failure
+from dtdr.net.servers import refuse_page
 from dtdr.serve.feedback import DuplicateError
 from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey, find_key
+from dtdr.serve.server.logs import log, logger
 from dtdr.serve.server.service import Call, Service
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -78,7 +78,7 @@ class RequestMiddleware:
             if not status:
                 await refuse(Request(scope), error)(scope, receive, send_with_id)
             else:
-                log_failure(call.id)
+                logger.error("request failed", exc_info=True, extra={"fields": {"id": call.id}})
         finally:
             self._note(scope, call, status)
 
@@ -143,7 +143,7 @@ def refuse(request: Request, error: Exception) -> Response:
     elif isinstance(error, RecursionError):
         status, message = 422, "the request is nested too deeply"
     else:
-        log_failure(call.id)
+        logger.error("request failed", exc_info=True, extra={"fields": {"id": call.id}})
         status, message = 500, "the server failed; its log has the reason"
     if isinstance(error, UnavailableError):
         headers["retry-after"] = "1"

@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 
 from dtdr.data.demonstrations import Demonstration, as_demonstrations
 from dtdr.data.outputs import bound_output, parse_output
-from dtdr.net.server_logs import log
 from dtdr.serve.server import schemas
+from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ServedModel, record_of
 from dtdr.serve.server.service import Call
 

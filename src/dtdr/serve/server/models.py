@@ -19,12 +19,12 @@ from dtdr.api import load
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run, as_run
 from dtdr.errors import DtdrError, InputError, ModelError
-from dtdr.net.limits import Limits
-from dtdr.net.server_logs import logger
+from dtdr.net.servers import Limits
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
 from dtdr.rankers.ranking import Ranking
+from dtdr.serve.server.logs import logger
 from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 
 from dtdr.data import json_codec
 from dtdr.data.run import Run
-from dtdr.net.limits import Limits
 from dtdr.net.redis_client import connect, describe_address, explain_errors
+from dtdr.net.servers import Limits
 from dtdr.serve.server.models import ModelRegistry
 from dtdr.serve.server.sessions import OpenSession, missing
 

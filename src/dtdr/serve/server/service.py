@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.exceptions import HTTPException
 
 from dtdr.errors import DtdrError, OutputError
-from dtdr.net.server_logs import log
 from dtdr.serve.feedback import FeedbackLog
 from dtdr.serve.server.keys import ApiKey, read_keys
+from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.sessions import OpenSession, Sessions

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
-from dtdr.net.limits import Limits
+from dtdr.net.servers import Limits
 from dtdr.serve.server.models import AskedStep, ServedModel
 
 _SESSION_BYTES = 2_000

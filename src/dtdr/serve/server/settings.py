@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtdr.errors import InputError
-from dtdr.net.limits import Limits, is_loopback
+from dtdr.net.servers import Limits, is_loopback
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8756

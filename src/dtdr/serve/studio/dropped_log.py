@@ -14,7 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.datasets.splits import group_split
 from dtdr.logs import open_demonstrations
-from dtdr.net.server_logs import logger
+from dtdr.serve.server.logs import logger
 
 MOST_BYTES = 2_000_000_000
 _HELD_OUT = 0.2

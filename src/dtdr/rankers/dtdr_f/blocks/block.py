@@ -8,16 +8,17 @@ brings its features up to date before each ranking. The ranker sees a block thro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
@@ -25,7 +26,10 @@ from dtdr.rankers.nn import Indices, Matrix
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-CACHE_BYTES = 64_000_000
+Key = TypeVar("Key", bound=Hashable)
+Rows = TypeVar("Rows")
+
+_CACHE_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -53,16 +57,16 @@ class TrainingSet:
     seed: int = 0
 
     @cached_property
-    def slots(self) -> npt.NDArray[np.intp]:
+    def slots(self) -> list[int]:
         """The place of each tool in ``seen``, -1 where it has none; one more -1 at the end."""
-        slots = np.full(len(self.tools) + 1, -1, np.intp)
+        slots = np.full(len(self.tools) + 1, -1)
         slots[self.seen] = np.arange(len(self.seen))
-        return slots
+        return slots.tolist()
 
     @cached_property
     def new(self) -> Indices:
         """The tools without demonstrations, which are ranked by their texts."""
-        return np.flatnonzero(self.slots[:-2] < 0)
+        return np.setdiff1d(np.arange(len(self.tools)), self.seen)
 
     @cached_property
     def scale(self) -> float:
@@ -74,18 +78,9 @@ class TrainingSet:
         """Scaled number of calls of each tool; shape (tools,)."""
         return (self.data.frequency * self.scale).astype(np.float32)
 
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query for one set of fitted blocks.
-
-    Attributes:
-        features: of its text.
-        context: what came before it.
-    """
-
-    features: QueryFeatures
-    context: Context = NO_CONTEXT
+    def cached(self, make: Callable[[Key], Rows]) -> Callable[[Key], Rows]:
+        """A function of rows over all tools, such as those about one tool, with a cache."""
+        return lru_cache(max(16, _CACHE_BYTES // (12 * len(self.tools))))(make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +101,37 @@ class CallEvent:
 
 
 class BlockState(Protocol):
-    """The features of every tool along the calls of one plan."""
+    """The rows of a block along the calls of one plan."""
 
     def call(self, event: CallEvent) -> None:
         """One more call was made."""
 
     def write(self) -> None:
-        """Bring the rows that the state was begun with up to date."""
+        """Bring the rows up to date, if the calls did not."""
+        return
 
 
 Begin: TypeAlias = Callable[[Matrix], BlockState]
 """Makes a state that keeps the given rows, a copy of those that ``Block.start`` wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """All that is computed once a query.
+
+    Attributes:
+        features: what its text says.
+        context: what came before it.
+        table: shape (features + 1, tools): before any call; the last row is ones.
+        familiarity: how much it is like the queries of the demonstrations.
+        begins: how the state of each block that changes with calls begins, and its rows.
+    """
+
+    features: QueryFeatures
+    context: Context
+    table: Matrix
+    familiarity: float
+    begins: list[tuple[Begin, slice]] = field(default_factory=list)
 
 
 class Block(ABC):
@@ -152,7 +167,7 @@ class Block(ABC):
         """Write the features before any call.
 
         Args:
-            query: what is ranked.
+            query: its text and what came before it.
             out: shape (features, tools), zeros.
 
         Returns:
@@ -169,11 +184,52 @@ class Block(ABC):
         return cls.fit(training)
 
 
-def cached_rows(make: Callable[[int], Matrix], tools: int) -> Callable[[int], Matrix]:
-    """``make`` with a cache: rows about one tool and all others.
+class StepFeatures:
+    """The features of every tool along the calls of one plan.
 
     Args:
-        make: gives the rows of one tool; shape (rows, tools).
-        tools: size of the vocabulary.
+        query: shared and never written.
+
+    Attributes:
+        table: shape (features + 1, tools); current after ``write``.
+        calls: how many were made.
     """
-    return lru_cache(max(16, CACHE_BYTES // (12 * tools)))(make)
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.table = table = query.table.copy()
+        states: list[BlockState] = [begin(table[rows]) for begin, rows in query.begins]
+        self._calls = [state.call for state in states]
+        self._writes = [state.write for state in states]
+        self._called: dict[int, int] = {}
+        self.calls = 0
+
+    def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:
+        """One more call; an index outside the tools is an unknown one, and so is the end."""
+        self.calls += 1
+        if 0 <= tool < self.table.shape[1] - 1:
+            count = self._called[tool] = self._called.get(tool, 0) + 1
+            event = CallEvent(tool, count, outcome, is_parallel)
+        else:
+            event = CallEvent(-1, 0, outcome, is_parallel)
+        for add in self._calls:
+            add(event)
+
+    def write(self) -> Matrix:
+        """Bring the table up to date; it is this object's own, to be read before the next call."""
+        for write in self._writes:
+            write()
+        return self.table
+
+    def without(self, rows: slice, means: Matrix) -> StepFeatures:
+        """The features of this step with a block's at their means; to be ranked, not called on.
+
+        Args:
+            rows: of the block.
+            means: shape (features,).
+        """
+        other = copy(self)
+        other.table = self.write().copy()
+        other.table[rows] = means[rows, None]
+        other._writes = []  # they would write into the table of this step
+        return other

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    CACHE_BYTES,
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.nn import Matrix
@@ -41,7 +34,7 @@ class Chain(Block):
         plans = [[tool for tool in data.plan(row) if tool != REMOVED] for row in range(len(data))]
         self.chain = MarkovChains(flatten(plans, data.tools), 2, data.tools)
         self.servers = training.tools.servers
-        self.read = lru_cache(max(16, CACHE_BYTES // (8 * data.tools)))(self._read)
+        self.read = training.cached(self._read)
 
     def _read(self, calls: tuple[int, ...]) -> tuple[Matrix, Matrix, float]:
         """Log probabilities after the last two calls and after one; what the two were counted."""

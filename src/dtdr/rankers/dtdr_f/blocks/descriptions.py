@@ -9,14 +9,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-    cached_rows,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
@@ -49,7 +42,7 @@ class Descriptions(Block):
         totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale
         self._rates = csr_array(counts.multiply(1 / totals[None]))
         """Shape (tools, tools): how often the row follows the column."""
-        self.rows = cached_rows(self._make, size)
+        self.rows = training.cached(self._make)
 
     def _make(self, tool: int) -> Matrix:
         texts, names = self._tools.alike(tool)
@@ -68,7 +61,7 @@ class Descriptions(Block):
         return partial(_DescriptionsState, self.rows)
 
 
-class _DescriptionsState:
+class _DescriptionsState(BlockState):
     def __init__(self, alike: Callable[[int], Matrix], rows: Matrix) -> None:
         self._alike, self._like_last = alike, rows[2:]
 
@@ -77,6 +70,3 @@ class _DescriptionsState:
             self._like_last.fill(0)
         else:
             self._like_last[:] = self._alike(event.tool)
-
-    def write(self) -> None:
-        """Every call wrote already."""

@@ -30,14 +30,12 @@ class _HistoryState:
     def __init__(self, rows: Matrix) -> None:
         self._rows = rows
         self._last, self._once, self._twice, self._often = rows[:4]
-        self._column = -1
         self._steps = 0
 
     def call(self, event: CallEvent) -> None:
         self._steps += 1
-        if self._column >= 0:
-            self._last[self._column] = 0
-        self._column = column = event.tool
+        self._last.fill(0)
+        column = event.tool
         if column < 0:
             return
         self._last[column] = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
-from dtdr.rankers.dtdr_f.ragged import Ragged
-from dtdr.rankers.dtdr_f.vocabulary import Row
+from dtdr.rankers.dtdr_f.queries import Row
+from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
 
 _LEAST_RUNS = 2
@@ -42,37 +42,35 @@ _COUNTED_ONCE = _SAID
 Entries = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
-class _Entries:
-    """Keys of a step's features, and how much each counts."""
+def _key(kind: int, slot: int, what: int = 0) -> int:
+    return (kind << 56) | ((slot + 2) << 32) | what
 
-    def __init__(self) -> None:
-        self._keys: list[npt.NDArray[np.int64]] = []
-        self._values: list[npt.NDArray[np.float64]] = []
-        self._single: dict[int, float] = {}
 
-    def add(self, kind: int, slot: int, what: int = 0, value: float = 1.0) -> None:
-        self._single[(kind << 56) | ((slot + 2) << 32) | what] = value
+def _join(single: Mapping[int, float], *many: tuple[int, npt.NDArray[Any], Any]) -> Entries:
+    """Keys of a step's features, and how much each counts.
 
-    def add_all(self, kind: int, slot: int, what: npt.NDArray[Any], values: Any) -> None:
-        self._keys.append(what.astype(np.int64) + ((kind << 56) | ((slot + 2) << 32)))
-        self._values.append(np.broadcast_to(np.asarray(values, np.float64), what.shape))
-
-    def get(self) -> Entries:
-        keys = np.fromiter(self._single, np.int64, len(self._single))
-        values = np.fromiter(self._single.values(), np.float64, len(self._single))
-        return np.concatenate([keys, *self._keys]), np.concatenate([values, *self._values])
+    Args:
+        single: by key.
+        many: a key, what is added to it, and how much each of these counts.
+    """
+    keys = [np.fromiter(single, np.int64, len(single))]
+    values = [np.fromiter(single.values(), np.float64, len(single))]
+    for key, what, counts in many:
+        keys.append(what.astype(np.int64) + key)
+        values.append(np.broadcast_to(np.asarray(counts, np.float64), what.shape))
+    return np.concatenate(keys), np.concatenate(values)
 
 
 def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entries:
     """What is known before the first call."""
-    entries = _Entries()
-    entries.add_all(_QUERY, -1, query[0], _QUERY_WEIGHT * query[1])
-    for tool, _ in context.calls:
-        entries.add(_EARLIER_TOOL, slots[tool], value=_EARLIER_WEIGHT)
+    single = {_key(_EARLIER_TOOL, slots[tool]): _EARLIER_WEIGHT for tool, _ in context.calls}
     for tool, status in context.calls[-1:]:
-        entries.add(_EARLIER_LAST, slots[tool], status)
-    entries.add_all(_SAID, -1, context.words, context.weights)
-    return entries.get()
+        single[_key(_EARLIER_LAST, slots[tool], status)] = 1.0
+    return _join(
+        single,
+        (_key(_QUERY, -1), query[0], _QUERY_WEIGHT * query[1]),
+        (_key(_SAID, -1), context.words, context.weights),
+    )
 
 
 def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entries:
@@ -82,28 +80,24 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
         calls: all calls and what became of them.
         last_step: the first call of the last step: of those the agent has not answered yet.
     """
-    entries = _Entries()
-    for slot, _ in calls:
-        entries.add(_CALLED, slot)
+    single = {_key(_CALLED, slot): 1.0 for slot, _ in calls}
     second = calls[last_step - 1][0] if last_step else -2
-    entries.add(_SECOND, second)
+    single[_key(_SECOND, second)] = 1.0
     step = calls[last_step:]
     if len(step) == 1:
         slot = step[0][0]
         row = next((n for n, (other, _) in enumerate(reversed(calls)) if other != slot), len(calls))
-        entries.add(_RUN, slot, min(row, _MOST_IN_A_ROW))
+        single[_key(_RUN, slot, min(row, _MOST_IN_A_ROW))] = 1.0
     least: dict[int, int] = {}
     for slot, outcome in step:
-        entries.add(_STATUS, slot, outcome.status)
-        entries.add(_PAIR, slot, second + 2)
-        entries.add_all(_FACT, slot, outcome.facts, _FACT_WEIGHT)
+        single[_key(_STATUS, slot, outcome.status)] = 1.0
+        single[_key(_PAIR, slot, second + 2)] = 1.0
         least[slot] = min(outcome.left, least.get(slot, outcome.left))
     for slot, left in least.items():
-        entries.add(_LEFT, -1, left, _LEFT_WEIGHT)
-        entries.add(_LEFT_OF, slot, left, _LEFT_WEIGHT)
+        single[_key(_LEFT, -1, left)] = single[_key(_LEFT_OF, slot, left)] = _LEFT_WEIGHT
+    facts = [(_key(_FACT, slot), outcome.facts, _FACT_WEIGHT) for slot, outcome in step]
     words = np.unique(np.concatenate([outcome.words for _, outcome in step]))
-    entries.add_all(_WORD, -1, words, 1.0)
-    return entries.get()
+    return _join(single, *facts, (_key(_WORD, -1), words, 1.0))
 
 
 class LastOutput(Block):
@@ -127,33 +121,31 @@ class LastOutput(Block):
 
     def __init__(self, keys: npt.NDArray[np.int64], weights: Matrix, training: TrainingSet) -> None:
         self.keys, self.weights = keys, weights
-        self.slots: list[int] = training.slots.tolist()
-        self.seen = training.seen
+        self.slots, self.seen = training.slots, training.seen
 
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Train on the steps of the plans; nothing is learned where names alone are known."""
-        data, outputs = training.data, len(training.seen)
-        none = cls(np.empty(0, np.int64), np.zeros((1, outputs), np.float32), training)
+        data, slots, outputs = training.data, training.slots, len(training.seen)
+        block = cls(np.empty(0, np.int64), np.zeros((1, outputs), np.float32), training)
         if data.has_names_only:
-            return none
+            return block
         rows, wanted, owner = [], [], []
-        vectors, parallel = training.featurizer.vectors, data.parallel
+        vectors = training.featurizer.vectors
         for step in data.steps():
             if step.history:
-                calls = [none.slots[tool] for tool in step.history]
+                calls = [slots[tool] for tool in step.history]
                 known = list(zip(calls, data.outcomes[step.plan], strict=False))
-                rows.append(
-                    _later_entries(known, _last_step(parallel, data.starts[step.plan], len(calls)))
-                )
+                start = data.starts[step.plan]
+                first_calls = np.flatnonzero(~data.parallel[start : start + len(calls)])
+                rows.append(_later_entries(known, int(first_calls[-1])))
             else:
                 part = slice(vectors.indptr[step.plan], vectors.indptr[step.plan + 1])
                 query = (vectors.indices[part], vectors.data[part])
-                rows.append(_first_entries(query, data.contexts[step.plan], none.slots))
-            wanted.append([none.slots[tool] for tool in step.acceptable])
+                rows.append(_first_entries(query, data.contexts[step.plan], slots))
+            wanted.append([slots[tool] for tool in step.acceptable])
             owner.append(step.plan)
-        every = Ragged.of([keys for keys, _ in rows], np.int64)
-        block = cls(_frequent(every, np.array(owner)), none.weights, training)
+        block.keys = _frequent(Ragged.of([keys for keys, _ in rows], np.int64), np.array(owner))
         read = [block.columns(entries) for entries in rows]
         inputs = stack_rows(
             [([*places, len(block.keys)], [*values, 1.0]) for places, values in read],
@@ -194,7 +186,7 @@ class LastOutput(Block):
         for tool, _ in query.context.calls:
             if tool >= 0:
                 out[4, tool] = 1
-        return partial(_LastOutputState, self, query)
+        return partial(_LastOutputState, self, query.features.words, query.context)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The keys, and the weights."""
@@ -207,11 +199,11 @@ class LastOutput(Block):
 
 
 class _LastOutputState:
-    def __init__(self, block: LastOutput, query: Query, rows: Matrix) -> None:
-        self._block, self._query, self._rows = block, query, rows
+    def __init__(self, block: LastOutput, query: Row, context: Context, rows: Matrix) -> None:
+        self._block, self._query, self._context, self._rows = block, query, context, rows
         self._calls: list[tuple[int, Outcome]] = []
         self._last_step = 0
-        self._is_known = query.context is not NO_CONTEXT
+        self._is_known = context is not NO_CONTEXT
 
     def call(self, event: CallEvent) -> None:
         rows, outcome = self._rows, event.outcome
@@ -230,25 +222,17 @@ class _LastOutputState:
             rows[3] = 1
 
     def write(self) -> None:
-        block, query = self._block, self._query
+        block = self._block
         if not self._is_known or len(block.weights) == 1:
             return
         if self._calls:
             entries = _later_entries(self._calls, self._last_step)
         else:
-            entries = _first_entries(query.features.words, query.context, block.slots)
+            entries = _first_entries(self._query, self._context, block.slots)
         self._rows[0] = _UNSEEN
         places, values = block.columns(entries)
         logits = values @ block.weights[places] + block.weights[-1]
         self._rows[0, block.seen] = log_softmax(logits)
-
-
-def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:
-    """The first call of the step that the last of these calls is of."""
-    first = done - 1
-    while first and parallel[start + first]:
-        first -= 1
-    return first
 
 
 def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
@@ -258,8 +242,8 @@ def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64
         keys: of each step.
         owner: shape (steps,): the demonstration of each.
     """
-    pairs = np.unique(np.stack([keys.values, owner[keys.owner]]), axis=1)
-    distinct, counts = np.unique(pairs[0], return_counts=True)
+    distinct, place = np.unique(keys.values, return_inverse=True)
+    _, counts = count_rows(place.astype(np.uint32), owner[keys.owner])
     often = (counts >= _LEAST_RUNS) | (distinct >> 56 < _COUNTED_ONCE)
     distinct, counts = distinct[often], counts[often]
     if len(distinct) > _MOST_KEYS:

@@ -58,8 +58,7 @@ class NextTool(Block):
 
     def __init__(self, query: Matrix, history: Matrix, training: TrainingSet) -> None:
         self.query, self.history = query, history
-        self.slots: list[int] = training.slots.tolist()
-        self.seen = training.seen
+        self.slots, self.seen = training.slots, training.seen
         # By their meaning, as lists of rows: taking one costs a tenth of indexing a matrix.
         size = len(training.seen) - 1
         count, any_call, *lags = (history[at * size : (at + 1) * size] for at in range(_GROUPS))
@@ -72,7 +71,7 @@ class NextTool(Block):
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Learn from the steps of the plans."""
-        data, slots, outputs = training.data, training.slots.tolist(), len(training.seen)
+        data, slots, outputs = training.data, training.slots, len(training.seen)
         rows, wanted, owner = [], [], []
         for step in data.steps():
             rows.append(_history_features([slots[tool] for tool in step.history], outputs))

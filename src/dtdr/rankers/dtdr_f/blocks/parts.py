@@ -77,8 +77,7 @@ class _PartsState:
         by_part = asked[:-1] + np.float32(_LITTLE)
         by_part *= 1 / by_part.sum(axis=1, keepdims=True)
         self._by_part = by_part.T
-        places = _places(parts)
-        self._steps, self._last, self._windows = places.steps, places.first, places.first_windows
+        self._last, self._windows, self._steps = _moves(parts)
 
     def call(self, event: CallEvent) -> None:
         column = event.tool
@@ -102,35 +101,29 @@ class _PartsState:
         end[1] = self._total
 
 
-class _Places:
-    """What follows from the number of parts alone.
+@lru_cache(maxsize=64)
+def _moves(parts: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Where a plan begins in a query of this many parts, and how it moves on.
 
-    Attributes:
-        first: shape (parts,): how probable it is that the first call is for each part.
-        first_windows: shape (4, parts + 1): which parts are looked at before any call: where the
-            calls are, after it, next to it and before it; and ones.
-        steps: shape (parts, 5 parts + 4): of a call for each part, how probable the next one is
-            for each, and the windows.
+    Returns:
+        Shape (parts,): how probable it is that the first call is for each part. Shape
+        (4, parts + 1): which parts are looked at before any call: where the calls are, after it,
+        next to it and before it; and ones. And shape (parts, 5 parts + 4): of a call for each part,
+        how probable the next one is for each, and the windows.
     """
-
-    def __init__(self, parts: int) -> None:
-        number = np.arange(parts)
-        first = _FIRST**number
-        self.first: Matrix = (first / first.sum()).astype(np.float32)
-        away = number[None] - number[:, None]
-        clipped = np.clip(away, -_FARTHEST, _FARTHEST)
-        moves = _MOVES[clipped + _FARTHEST]
-        for side in (-_FARTHEST, _FARTHEST):  # all parts this far away share one number
-            alike = clipped == side
-            moves /= np.where(alike, alike.sum(axis=1, keepdims=True), 1)
-        windows = np.ones((parts, _WINDOWS, parts + 1))
-        for window, looked_at in enumerate((away == 0, away > 0, away == 1, away < 0)):
-            windows[:, window, :-1] = looked_at
-        moves /= moves.sum(axis=1, keepdims=True)
-        steps = np.concatenate([moves, windows.reshape(parts, -1)], axis=1)
-        self.steps: Matrix = steps.astype(np.float32)
-        self.first_windows: Matrix = windows[0].astype(np.float32)
-        self.first_windows[1, 0] = 1  # nothing is served yet
-
-
-_places = lru_cache(maxsize=64)(_Places)
+    number = np.arange(parts)
+    first = _FIRST**number
+    away = number[None] - number[:, None]
+    clipped = np.clip(away, -_FARTHEST, _FARTHEST)
+    moves = _MOVES[clipped + _FARTHEST]
+    for side in (-_FARTHEST, _FARTHEST):  # all parts this far away share one number
+        alike = clipped == side
+        moves /= np.where(alike, alike.sum(axis=1, keepdims=True), 1)
+    moves /= moves.sum(axis=1, keepdims=True)
+    windows = np.ones((parts, _WINDOWS, parts + 1), np.float32)
+    for window, looked_at in enumerate((away == 0, away > 0, away == 1, away < 0)):
+        windows[:, window, :-1] = looked_at
+    steps = np.concatenate([moves, windows.reshape(parts, -1)], axis=1)
+    before = windows[0].copy()
+    before[1, 0] = 1  # nothing is served yet
+    return (first / first.sum()).astype(np.float32), before, steps.astype(np.float32)

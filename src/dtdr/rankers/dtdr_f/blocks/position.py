@@ -8,12 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.dtdr_f.text import MAX_WORDS, SURFACE_FEATURES
-from dtdr.rankers.dtdr_f.tool_texts import DENSE_VALUES
 from dtdr.rankers.nn import Indices, Matrix
 
 PARTS = 16
@@ -69,11 +67,8 @@ class Position(Block):
         scale = training.featurizer.words.idf
         self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
         np.multiply(weights.astype(np.float32), scale[:, None], out=self._by_word[:-1])
-        tools = training.tools
-        by_stem = csr_array(tools.documents.T * (np.float32(0.2) * tools.stems.idf)[:, None])
-        by_stem.resize((by_stem.shape[0] + 1, len(tools)))
-        dense = by_stem.shape[0] * len(tools) <= DENSE_VALUES
-        self._by_stem: Matrix | csr_array = by_stem.toarray() if dense else by_stem
+        self._tools = tools = training.tools
+        self._rarity = (np.float32(0.2) * tools.stems.idf)[:, None]
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
         calls = max(float(training.frequency.sum()), 1e-9)
         self._frequent: Matrix = training.frequency * np.float32(_UNSAID * _FREQUENT / calls)
@@ -85,13 +80,14 @@ class Position(Block):
         if not words:
             return None
         learned = _spread(self._read_learned(features.terms, len(features.stems)))
-        by_text = _spread(self._read_descriptions(features.stems[:MAX_WORDS]))
-        by_text = by_text * by_text
+        stems = features.stems[:MAX_WORDS]
+        by_text = _spread(self._tools.rows(stems) * self._rarity[stems])
+        by_text *= by_text
         evidence = by_text * self._trust
         known = np.maximum(learned, 0)
         known *= known
         evidence[:, seen] += known
-        evidence[:, -1] = by_text[:, -1] = 0
+        evidence[:, -1] = 0
         by_text *= np.float32(0.3)
 
         blur = _blur(words)
@@ -99,7 +95,6 @@ class Position(Block):
         parts = np.zeros((PARTS + 1, _PRODUCTS, len(self._trust)), np.float32)
         shares = parts[:-1, :2]
         np.add(said, self._frequent, out=shares[:, 0])
-        shares[:, 0, -1] = 0
         shares[:, 1] = described
         # The features of the others must not depend on a new tool.
         others = shares.copy()
@@ -132,12 +127,6 @@ class Position(Block):
             pairs *= np.float32(0.5)
             rows[:-1] += pairs
             rows[1:] += pairs
-        return rows
-
-    def _read_descriptions(self, stems: Indices) -> Matrix:
-        """What the descriptions with each word's stem say; shape (words, tools)."""
-        chosen = self._by_stem[np.where(stems < 0, self._by_stem.shape[0] - 1, stems)]
-        rows: Matrix = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
         return rows
 
 

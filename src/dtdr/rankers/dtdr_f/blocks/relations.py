@@ -8,19 +8,10 @@ from functools import partial
 import numpy as np
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.blocks.block import (
-    Begin,
-    Block,
-    CallEvent,
-    Query,
-    TrainingSet,
-    cached_rows,
-)
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
-
-TOGETHER, USED_BY = range(2)
 
 
 class Relations(Block):
@@ -53,15 +44,14 @@ class Relations(Block):
         # Of a thousand calls, so that the feature does not grow as demonstrations are added.
         share = self.frequency * np.float32(1000 / max(float(self.frequency.sum()), 1.0))
         self._log_frequency: Matrix = np.log1p(share)
-        self.rows = cached_rows(self._make, len(training.tools))
+        self.rows = training.cached(self._make)
 
     def _make(self, tool: int) -> Matrix:
-        rows = np.zeros((2, len(self.frequency)), np.float32)
         both = self._both[[tool]].toarray()[0]
         expected = self._share[tool] * self._share / max(self._total, 1e-9)
-        rows[TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
-        rows[USED_BY] = self._used[[tool]].toarray()[0] / (self.frequency + 1)
-        return rows
+        together = np.log((both + 0.3 + expected) / (expected + 0.3))
+        used_by = self._used[[tool]].toarray()[0] / (self.frequency + 1)
+        return np.array([together, used_by], np.float32)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """No call yet: every output that a call uses is missing."""
@@ -70,7 +60,7 @@ class Relations(Block):
         return partial(_RelationsState, self.rows)
 
 
-class _RelationsState:
+class _RelationsState(BlockState):
     def __init__(self, relations: Callable[[int], Matrix], rows: Matrix) -> None:
         self._relations = relations
         _, self._missing, self._together, self._uses_last = rows
@@ -89,9 +79,6 @@ class _RelationsState:
             self._missing -= used_by
             self._sum += together
         np.multiply(self._sum, 1 / self._called, out=self._together)
-
-    def write(self) -> None:
-        """Every call wrote already."""
 
 
 def _uses(plans: EncodedDemonstrations) -> csr_array:

@@ -1,10 +1,14 @@
-"""Limits of a server, and the address on which it listens."""
+"""What servers share: limits, the address, who may ask, and settings of the process."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import ipaddress
 import os
 import socket
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dtdr.errors import InputError
@@ -67,6 +71,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def refuse_page(headers: Mapping[bytes, bytes]) -> tuple[int, str] | None:
+    """Status and reason to refuse a request of a web page, or None.
+
+    Without keys, a server answers programs of this machine, and no web page. A page may point its
+    own name at 127.0.0.1 (DNS rebinding), or let the browser post to 127.0.0.1, which then sends
+    ``Origin``. Only browsers send it, and only this server's own pages may.
+
+    Args:
+        headers: by lower-case name.
+    """
+    host = headers.get(b"host", b"").decode("latin-1")
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    if name and not is_loopback(name):
+        return 421, "this server answers to localhost only"
+    origin = headers.get(b"origin")
+    if origin is not None and (not host or origin.decode("latin-1") != f"http://{host}"):
+        return 403, "this server answers no web pages"
+    return None
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that accepts connections; InputError if the address cannot be used."""
     bare = host.strip("[]")
@@ -82,3 +106,26 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {str(reason).lower()}; choose another address "
             "or port"
         ) from error
+
+
+def tune_process() -> None:
+    """Keep pauses short, and let many connections be open.
+
+    The garbage collector takes 30 ms for all that is loaded (77,000 objects), so it skips these and
+    runs rarely: models, sessions and requests have no reference cycles. A thread gives the
+    interpreter back ten times sooner than usual. A connection is an open file; without a free one,
+    the server neither accepts nor refuses a connection.
+
+    Called once, when everything is loaded and before threads are started.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 100)
+    sys.setswitchinterval(0.0005)
+    with contextlib.suppress(ImportError):  # on Windows
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            most = 8_192 if hard == resource.RLIM_INFINITY else min(8_192, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -40,11 +40,6 @@ def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
     logger.log(level, event, extra={"fields": fields})
 
 
-def log_failure(request_id: str) -> None:
-    """Log the current exception without its text."""
-    logger.error("request failed", exc_info=True, extra={"fields": {"id": request_id}})
-
-
 def configure() -> None:
     """Send the server's and uvicorn's logs to standard error as JSON lines."""
     handler = logging.StreamHandler()

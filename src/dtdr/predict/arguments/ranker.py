@@ -266,8 +266,8 @@ class _Batch:
                     size += len(block.rows.lengths)
                     tables.append(block.rows)
                     keys.append(example.keys)
-                ranges.append((first + block.first, offsets[name], len(block.codes)))
                 codes.append(block.codes)
+                ranges.append((first + block.first, offsets[name], len(block.codes)))
         starts, offset, sizes = np.array(ranges).T
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - starts, sizes)
         rows = np.concatenate(codes) + np.repeat(offset, sizes)
@@ -279,20 +279,11 @@ class _Batch:
         flat = buckets(hashes[:, None], np.stack(keys)[table])
         flat[np.array([one.levels < LEVELS for one in tables])[table], KIND_LEVELS:] = BUCKETS
         self.flat, self._lengths = flat.ravel(), LEVELS * lengths[is_used]
-        ones = np.ones(len(rows), np.float32)
-        rows = (np.cumsum(is_used) - 1)[rows]
-        self._rows = csr_array(
-            (ones, (within.astype(np.int32), rows.astype(np.int32))),
-            shape=(len(self._owner), len(self._lengths)),
-        )
+        entries = np.ones(len(rows), np.float32), (within, (np.cumsum(is_used) - 1)[rows])
+        self._rows = csr_array(entries, shape=(len(self._owner), len(self._lengths)))
 
     def compile(self, number: npt.NDArray[np.int32], local: npt.NDArray[np.int32]) -> None:
-        """Make the matrix of features.
-
-        Args:
-            number: of each bucket that has a weight, -1 of others.
-            local: room for a number of each weight.
-        """
+        """Make the matrix of features, by each bucket's weight (-1: none); ``local`` is room."""
         numbers = number[self.flat]
         keep = numbers >= 0
         numbers, ends = numbers[keep], np.cumsum(keep)[np.cumsum(self._lengths) - 1]
@@ -301,18 +292,15 @@ class _Batch:
         local[numbers] = order
         self.columns = numbers[local[numbers] == order]
         local[self.columns] = order[: len(self.columns)]
-        self._features = csr_array(
-            (np.ones(len(order), np.float32), local[numbers], np.concatenate([[0], ends])),
-            shape=(len(ends), len(self.columns)),
-        )
+        entries = np.ones(len(order), np.float32), local[numbers], np.concatenate([[0], ends])
+        self._features = csr_array(entries, shape=(len(ends), len(self.columns)))
         self.flat = self.flat[:0]
 
     def gradient(self, weights: Floats) -> Floats:
         """The derivative of the loss by the weights; shape (w,)."""
-        scores = (self._rows @ (self._features @ weights)).astype(np.float64)
+        scores, owner = (self._rows @ (self._features @ weights)).astype(np.float64), self._owner
         raised = np.exp(np.minimum(scores, _HIGHEST))
         wanted = np.where(self._is_target, raised, 0.0)
-        owner = self._owner
         errors = raised / np.bincount(owner, raised)[owner]
         errors -= wanted / np.bincount(owner, wanted)[owner]
         result: Floats = self._features.T @ (self._rows.T @ errors.astype(np.float32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,14 +17,14 @@ from dtdr.errors import InputError, MissingExtraError, check_choice
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import BaseTool, ToolRuntime, tool
-    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.utils.function_calling import convert_to_openai_tool
 except ImportError as error:
     raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
-    from langchain_core.messages import BaseMessage, ToolCall
+    from langchain_core.messages import BaseMessage
     from langgraph.types import Command
 
 Form = Literal["filtered", "allowed-tools", "hint"]
@@ -159,13 +158,11 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
         return await asyncio.to_thread(self._refuse, request) or await handler(request)
 
     def _refuse(self, request: ToolCallRequest) -> ToolMessage | None:
-        call = request.tool_call
-        before = list(
-            itertools.takewhile(
-                lambda message: all(made["id"] != call["id"] for made in _calls_of(message)),
-                request.state["messages"],
-            )
-        )
+        call, before = request.tool_call, []
+        for message in request.state["messages"]:
+            if any(made["id"] == call["id"] for made in getattr(message, "tool_calls", ())):
+                break
+            before.append(message)
         refusal = self.select(request.runtime.tools, before).refusal(call["name"])
         if refusal is None:
             return None
@@ -187,8 +184,3 @@ def _toolbox(tools: Sequence[Any]) -> Toolbox[Any]:
         return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
 
     return Toolbox(tools, tool_name, definition)
-
-
-def _calls_of(message: BaseMessage) -> Sequence[ToolCall]:
-    """The calls that a message of the model asks for."""
-    return message.tool_calls if isinstance(message, AIMessage) else ()

@@ -5,7 +5,7 @@ import pytest
 
 import dtdr
 from dtdr.agents import ToolPolicy
-from dtdr.agents.advice import WAYS, PromptCache, Segment, Sizes, advise, unused_tools
+from dtdr.agents.advice import WAYS, Segment, Sizes, advise, send, unused_tools
 from dtdr.cli import run
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration
@@ -27,20 +27,20 @@ def prompt(*parts):
 
 
 def test_a_request_reads_the_longest_prefix_up_to_a_mark_that_was_sent_before():
-    cache = PromptCache()
-    assert cache.send(prompt("a2000", "b20|", "c30")) == (2050, 0)
-    assert cache.send(prompt("a2000", "d5|")) == (2005, 0)
-    assert cache.send(prompt("a2000", "b20|", "c30|")) == (2050, 2020)
-    assert cache.send(prompt("a2000", "b20|", "c30|", "e1|")) == (2051, 2050)
-    assert cache.send(prompt("b20|", "a2000|")) == (2020, 0)
+    cache: set[int] = set()
+    assert send(prompt("a2000", "b20|", "c30"), cache) == (2050, 0)
+    assert send(prompt("a2000", "d5|"), cache) == (2005, 0)
+    assert send(prompt("a2000", "b20|", "c30|"), cache) == (2050, 2020)
+    assert send(prompt("a2000", "b20|", "c30|", "e1|"), cache) == (2051, 2050)
+    assert send(prompt("b20|", "a2000|"), cache) == (2020, 0)
 
 
 def test_a_prefix_below_the_minimum_is_never_cached():
-    cache = PromptCache()
+    cache: set[int] = set()
     for _ in range(2):
-        assert cache.send(prompt("a1023|")) == (1023, 0)
-    assert cache.send(prompt("a1023|", "b1|")) == (1024, 0)
-    assert cache.send(prompt("a1023|", "b1|")) == (1024, 1024)
+        assert send(prompt("a1023|"), cache) == (1023, 0)
+    assert send(prompt("a1023|", "b1|"), cache) == (1024, 0)
+    assert send(prompt("a1023|", "b1|"), cache) == (1024, 1024)
 
 
 # -- the comparison ------------------------------------------------------------------------------

@@ -115,9 +115,8 @@ def test_settings_out_of_range_are_an_input_error(changes):
 
 def test_training_steps_are_the_teacher_forced_walk():
     calls = (ToolCall("1", "b"), ToolCall("2", "a"), ToolCall("3", "a", {"x": {"$ref": "2"}}))
-    steps = training_steps([Demonstration("d", "q", Plan(calls))], {"a": 0, "b": 1, "end": 2})
-    assert steps.histories == [(), (1,), (1, 0), (1, 0, 0)]
-    assert steps.demonstration == [0, 0, 0, 0]
-    np.testing.assert_array_equal(
-        steps.acceptable.toarray(), [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 1]]
-    )
+    items, index = [Demonstration("d", "q", Plan(calls))], {"a": 0, "b": 1, "end": 2}
+    owners, histories, acceptable = training_steps(items, index)
+    assert owners == [0, 0, 0, 0]
+    assert histories == [(), (1,), (1, 0), (1, 0, 0)]
+    assert acceptable.toarray().tolist() == [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 1]]

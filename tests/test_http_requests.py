@@ -22,7 +22,6 @@ from dtdr.llm.prompting import Prompt
 from dtdr.net.http_requests import (
     Answer,
     Request,
-    RetryPolicy,
     Transport,
     bound_requests,
     parse_address,
@@ -32,7 +31,6 @@ from dtdr.net.http_requests import (
 )
 from dtdr.text.encoders.endpoint import EndpointEncoder
 
-IMPATIENT = RetryPolicy(pause=0)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 
 
@@ -147,7 +145,7 @@ def test_an_answer_that_drips_ends_at_the_deadline(server, ask, where):
 
 def test_an_answer_without_end_is_cut_at_the_size_limit(server):
     server.scripts = [endless]
-    answer = send(Request("GET", server.url), RetryPolicy(tries=1))
+    answer = send(Request("GET", server.url), tries=1)
     assert (answer.problem, answer.is_success) == ("sent more than 64 MB", False)
 
 
@@ -175,8 +173,8 @@ def answer_with(*statuses):
     return [script_of(status) for status in statuses]
 
 
-def send(request, policy=IMPATIENT) -> Answer:
-    transport = Transport("a test", request.url, policy)
+def send(request, tries=4, pause=0.0) -> Answer:
+    transport = Transport("a test", request.url, tries, pause)
     try:
         return wait_for(transport.send(request))
     finally:
@@ -188,7 +186,7 @@ def test_passing_failures_are_tried_again_and_counted(server):
     answer = send(Request("GET", server.url))
     assert (answer.status, answer.content, answer.tries) == (200, b"{}", 4)
     server.scripts = answer_with(*[500] * 9)
-    answer = send(Request("GET", server.url), RetryPolicy(tries=3, pause=0))
+    answer = send(Request("GET", server.url), tries=3)
     assert (answer.status, answer.tries) == (500, 3)
     server.scripts = answer_with(400, 400)
     assert send(Request("GET", server.url)).status == 400
@@ -199,7 +197,7 @@ def test_all_tries_together_end_within_the_seconds_of_the_context(server):
     server.default = SLOW["body"]
     request = Request("GET", server.url, seconds=60)
     with at_most(20), bound_requests(60), bound_requests(0.5):  # the shorter one counts
-        answer = send(request, RetryPolicy(tries=100, pause=0.1))
+        answer = send(request, tries=100, pause=0.1)
     assert re.fullmatch(r"did not answer in 0\.\d+ seconds", answer.problem)
     server.default = lambda connection: keep_answering(server, connection)
     assert send(request).status == 200, "the bound outlives its block"
@@ -236,7 +234,7 @@ def test_loopback_is_asked_without_a_proxy(server, monkeypatch):
 
 
 def test_one_connection_serves_many_requests_and_a_fork_opens_its_own(server):
-    transport, request = Transport("a test", server.url, RetryPolicy()), Request("GET", server.url)
+    transport, request = Transport("a test", server.url), Request("GET", server.url)
     for _ in range(5):
         wait_for(transport.send(request))
     assert (server.connections, server.requests) == (1, 5)
@@ -253,7 +251,7 @@ def test_one_connection_serves_many_requests_and_a_fork_opens_its_own(server):
 
 
 def test_threads_share_one_transport(server):
-    transport, request = Transport("a test", server.url, RetryPolicy()), Request("GET", server.url)
+    transport, request = Transport("a test", server.url), Request("GET", server.url)
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: wait_for(transport.send(request)).status, range(20)))
     assert answers == [200] * 20

@@ -394,7 +394,7 @@ def test_the_ranker_learns_which_tools_are_called_more_often_than_it_seems():
     plans = [HeldOutPlan(found, (0, 0), number % 2) for number in range(30)]
     assert fit_ranker(plans, 2).probabilities(found).argmax() == 1
     rankers = rank_held_out(plans, 2)
-    confidence = Confidence.fit(plans, [], rankers)
+    confidence = Confidence.fit(plans, rankers)
     first, other = confidence.of(rankers[0].probabilities(found)[::-1], is_under_way=False)
     assert other < 0.1 < 0.9 < first
 

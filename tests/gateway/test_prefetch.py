@@ -169,10 +169,11 @@ async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learne
     assert [call["tool"] for call in record["calls"]] == ["fail"]
 
 
-def test_a_model_without_arguments_and_servers_without_a_list_are_refused(model, filling, tmp_path):
-    for retriever, said in (
-        (model, "fitted without arguments"),
-        (filling, "no server lists tools"),
+def test_what_can_make_no_call_early_is_refused(model, filling, tmp_path):
+    for retriever, listed, probability, said in (
+        (model, (), 0.5, "fitted without arguments"),
+        (filling, (), 0.5, "no server lists tools"),
+        (filling, ("read",), 2, "must be above 0 and at most 1"),
     ):
         with pytest.raises(InputError, match=said):
-            Gateway(retriever, [spec(tmp_path)], few(), **OPTIONS)
+            Gateway(retriever, [spec(tmp_path, *listed)], few(), prefetch=probability)

@@ -84,11 +84,8 @@ def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, ext
     from langchain.agents import create_agent
     from langchain_core.messages import HumanMessage
 
-    from dtdr.agents.langchain import (
-        GuardedToolMaskMiddleware,
-        ToolMaskMiddleware,
-        transcript,
-    )
+    from dtdr.agents.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
+    from dtdr.agents.requests import transcript_of
     from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
     kind = GuardedToolMaskMiddleware if guarded else ToolMaskMiddleware
@@ -102,7 +99,7 @@ def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, ext
         state = {"messages": [*state["messages"], HumanMessage(text)]}
         state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
     messages = state["messages"]
-    return Outcome(messages[-1].content, messages, lambda: transcript(messages))
+    return Outcome(messages[-1].content, messages, lambda: transcript_of(messages))
 
 
 def pydantic_ai_model(script):

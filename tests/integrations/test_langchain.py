@@ -8,7 +8,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dtdr.agents import openai
-from dtdr.agents.langchain import ToolMaskMiddleware, transcript
+from dtdr.agents.langchain import ToolMaskMiddleware
+from dtdr.agents.requests import transcript_of
 from tests.integrations.frameworks import FRAMEWORKS, Script, captured_client
 from tests.integrations.scripted_chat_model import tools
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
@@ -58,7 +59,7 @@ def test_outputs_and_failures_are_read():
         AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "log"}]),
         ToolMessage("Error: the build broke", tool_call_id="log"),
     ]
-    run = transcript(messages).run()
+    run = transcript_of(messages).run()
     assert told(run) == [
         ("weather", {"to": "Rome"}, {"days": []}, "empty", 1),
         ("send", {"to": "Rome"}, "no such mail", "error", 1),
@@ -71,7 +72,7 @@ def test_messages_with_parts_are_read():
         HumanMessage([{"type": "text", "text": QUERY}, {"type": "image", "url": "x"}]),
         AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "1"}]),
     ]
-    assert outline(transcript(messages)) == [(QUERY, [("weather",)])]
+    assert outline(transcript_of(messages)) == [(QUERY, [("weather",)])]
 
 
 @pytest.mark.parametrize("way", ["langchain", "langchain-async"])

@@ -38,29 +38,23 @@ class Segment:
     """Whether a cached prefix may end after it."""
 
 
-class PromptCache:
-    """The prefixes that a provider keeps; nothing is ever evicted.
+def send(prompt: Sequence[Segment], cache: set[int]) -> tuple[int, int]:
+    """Tokens of one request, and how many of them the provider's cache had.
 
     A prefix ends after the tools, the system prompt or a message. A request reads the longest one
-    that an earlier request had.
+    that an earlier request had. The cache gets the request's prefixes, and forgets none.
     """
-
-    def __init__(self) -> None:
-        self._prefixes: set[int] = set()
-
-    def send(self, prompt: Sequence[Segment]) -> tuple[int, int]:
-        """Tokens of one request, and how many of them the cache had; keeps its prefixes."""
-        chain = total = read = 0
-        prefixes = []
-        for segment in prompt:
-            chain = hash((chain, segment.key))
-            total += segment.tokens
-            if segment.mark and total >= SMALLEST_PREFIX:
-                prefixes.append(chain)
-                if chain in self._prefixes:
-                    read = total
-        self._prefixes.update(prefixes)
-        return total, read
+    chain = total = read = 0
+    prefixes = []
+    for segment in prompt:
+        chain = hash((chain, segment.key))
+        total += segment.tokens
+        if segment.mark and total >= SMALLEST_PREFIX:
+            prefixes.append(chain)
+            if chain in cache:
+                read = total
+    cache.update(prefixes)
+    return total, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,25 +220,26 @@ class _Counter:
         self._sizes = sizes
         self._costs = costs
         self._names = tuple(costs)
-        self._warm_cache = PromptCache()
+        self._warm_cache: set[int] = set()
         self._sums: Counter[str] = Counter()
         self._recalls: list[float] = []
 
     def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
         """Count one run; one ranking a step, the last for the end of plan."""
         self._sums["runs"] += 1
-        cold_cache, selector = PromptCache(), ToolSelector(self._policy)
+        cold_cache: set[int] = set()
+        selector = ToolSelector(self._policy)
         query = demonstration.query
         conversation = [Segment(("query", query), count_tokens(query), mark=True)]
         loaded: set[str] = set()
         searched: set[str] = set()
 
-        def send(shown: frozenset[str], ranking: Ranking) -> None:
+        def ask(shown: frozenset[str], ranking: Ranking) -> None:
             prompt = [*self._head(shown, ranking), *conversation]
-            tokens, read = cold_cache.send(prompt)
+            tokens, read = send(prompt, cold_cache)
             self._sums["tokens"] += tokens
             self._sums["cold_read"] += read
-            self._sums["warm_read"] += self._warm_cache.send(prompt)[1]
+            self._sums["warm_read"] += send(prompt, self._warm_cache)[1]
 
         steps = zip(demonstration.plan.steps(), rankings, strict=True)
         for position, (step, ranking) in enumerate(steps):
@@ -257,7 +252,7 @@ class _Counter:
                 if self._way.loads and new:
                     loaded.update(new)
                     conversation.append(self._load(new))
-            send(shown, ranking)
+            ask(shown, ranking)
             self._sums["requests"] += 1
             self._sums["shown"] += len(shown)
             if acceptable := step.acceptable - {END}:
@@ -269,7 +264,7 @@ class _Counter:
                 self._sums["searches"] += 1
                 if self._way.deferred:
                     conversation.append(self._load([call.tool]))
-                    send(shown, ranking)
+                    ask(shown, ranking)
             searched.add(call.tool)
             made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
             key = (demonstration.id, position, call.tool)
@@ -312,11 +307,7 @@ class _Counter:
 def _definition(tool: Tool) -> dict[str, Any]:
     """A tool as providers take it."""
     properties = {
-        item.name: {
-            key: value
-            for key, value in (("type", item.type), ("description", item.description))
-            if value
-        }
+        item.name: {key: text for key in ("type", "description") if (text := getattr(item, key))}
         for item in tool.parameters
     }
     required = [item.name for item in tool.parameters if item.required]

@@ -27,8 +27,6 @@ from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError
 from dtdr.rankers.selection import AnthropicForm
 
-Form = AnthropicForm
-
 LOADER = "load_tools"
 """Name of the tool whose results carry the references to deferred tools."""
 
@@ -43,7 +41,7 @@ LOADER_TOOL: dict[str, Any] = {
 class _Anthropic(Provider):
     """Requests of the messages API."""
 
-    forms = ("deferred", *(form for form in get_args(Form) if form != "deferred"))
+    forms = ("deferred", *(form for form in get_args(AnthropicForm) if form != "deferred"))
     hint_role = "user"
 
     def tool_name(self, tool: object) -> str | None:
@@ -171,8 +169,11 @@ def _insert_loads(
         mask: retriever and policy.
         forced: names to load for the next answer, whatever their rank.
     """
-    roles = [_field(message, "role") for message in messages]
-    points = [place for place, role in enumerate(roles) if role == "assistant"]
+    points = [
+        place
+        for place, message in enumerate(map(as_json, messages))
+        if isinstance(message, Mapping) and message.get("role") == "assistant"
+    ]
     points.append(len(messages))
     transcripts: list[Transcript] = []
 
@@ -210,9 +211,3 @@ def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:
         "content": references(names),
     }
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-
-
-def _field(value: object, key: str) -> Any:
-    """A field of a JSON object, or None."""
-    record = as_json(value)
-    return record.get(key) if isinstance(record, Mapping) else None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.agents import openai
@@ -13,20 +12,19 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, hint_text, transcript_of
 from dtdr.agents.search import DESCRIPTION, SEARCH_TOOL, write_answer
-from dtdr.agents.transcript import Transcript
 from dtdr.errors import InputError, MissingExtraError, check_choice
 
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import BaseTool, ToolRuntime, tool
-    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.utils.function_calling import convert_to_openai_tool
 except ImportError as error:
     raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
-    from langchain_core.messages import BaseMessage, ToolCall
+    from langchain_core.messages import BaseMessage
     from langgraph.types import Command
 
 Form = Literal["filtered", "allowed-tools", "hint"]
@@ -89,7 +87,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         Raises:
             InputError: two tools share a name.
         """
-        return _toolbox(tools).select(self.mask, lambda: transcript(messages))
+        return _toolbox(tools).select(self.mask, lambda: transcript_of(messages))
 
     def _mask_request(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         if not request.tools:
@@ -118,7 +116,9 @@ def _search_tool(mask: ToolMask) -> BaseTool:
     def search_tools(query: str, runtime: ToolRuntime) -> str:
         available, messages = runtime.tools, runtime.state["messages"]
         try:
-            found = _toolbox(available).search(mask, {"query": query}, lambda: transcript(messages))
+            found = _toolbox(available).search(
+                mask, {"query": query}, lambda: transcript_of(messages)
+            )
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
@@ -158,13 +158,11 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
         return await asyncio.to_thread(self._refuse, request) or await handler(request)
 
     def _refuse(self, request: ToolCallRequest) -> ToolMessage | None:
-        call = request.tool_call
-        before = list(
-            itertools.takewhile(
-                lambda message: all(made["id"] != call["id"] for made in _calls_of(message)),
-                request.state["messages"],
-            )
-        )
+        call, before = request.tool_call, []
+        for message in request.state["messages"]:
+            if any(made["id"] == call["id"] for made in getattr(message, "tool_calls", ())):
+                break
+            before.append(message)
         refusal = self.select(request.runtime.tools, before).refusal(call["name"])
         if refusal is None:
             return None
@@ -186,13 +184,3 @@ def _toolbox(tools: Sequence[Any]) -> Toolbox[Any]:
         return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
 
     return Toolbox(tools, tool_name, definition)
-
-
-def transcript(messages: Iterable[BaseMessage]) -> Transcript:
-    """The turns of a conversation in LangChain's messages."""
-    return transcript_of(messages)
-
-
-def _calls_of(message: BaseMessage) -> Sequence[ToolCall]:
-    """The calls that a message of the model asks for."""
-    return message.tool_calls if isinstance(message, AIMessage) else ()

@@ -21,13 +21,12 @@ from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
 Api = Literal["chat", "responses"]
-Form = OpenAIForm
 
 
 class _OpenAI(Provider):
     """Requests of both of OpenAI's APIs: with ``messages`` or with ``input``."""
 
-    forms = ("allowed-tools", *(form for form in get_args(Form) if form != "allowed-tools"))
+    forms = ("allowed-tools", *(form for form in get_args(OpenAIForm) if form != "allowed-tools"))
     hint_role = "system"
 
     def tool_name(self, tool: object) -> str | None:

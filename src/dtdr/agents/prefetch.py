@@ -55,6 +55,13 @@ class PrefetchCounts:
     wasted: int = 0
 
 
+def check_probability(minimum: float) -> float:
+    """The least probability of a call that is made early; InputError if it is not in (0, 1]."""
+    if not 0 < minimum <= 1:
+        raise InputError(f"min_probability is {minimum}; it must be above 0 and at most 1")
+    return minimum
+
+
 class _EarlyCall(NamedTuple):
     key: str
     tool: str
@@ -73,11 +80,8 @@ class EarlyCalls:
     Args:
         execute: makes a call.
         allows: whether calling a tool changes nothing.
-        min_probability: of a call that is made early, in (0, 1].
+        min_probability: of a call that is made early; see ``check_probability``.
         counts: where to count; several runs may share it.
-
-    Raises:
-        InputError: the probability is out of range.
     """
 
     def __init__(
@@ -87,10 +91,6 @@ class EarlyCalls:
         min_probability: float = MIN_PROBABILITY,
         counts: PrefetchCounts | None = None,
     ) -> None:
-        if not 0 < min_probability <= 1:
-            raise InputError(
-                f"min_probability is {min_probability}; it must be above 0 and at most 1"
-            )
         self.counts = counts or PrefetchCounts()
         self._min_probability = min_probability
         self._execute = execute
@@ -246,7 +246,8 @@ class Prefetch:
         self.session = session
         self._execute = execute
         is_safe = frozenset(tools).__contains__
-        self._early = EarlyCalls(self._call_early, is_safe, min_probability)
+        least = check_probability(min_probability)
+        self._early = EarlyCalls(self._call_early, is_safe, least)
         self.counts = self._early.counts
         self._predicting: Future[None] | None = None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,6 +67,8 @@ class ConversationFormat(TraceFormat):
 
     request_key: ClassVar[str]
     response_key: ClassVar[str]
+    items: Callable[[Any], Iterable[Item]] = staticmethod(items_of)
+    """The contents of a message."""
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
@@ -123,10 +125,6 @@ class ConversationFormat(TraceFormat):
         self._register(key, marks, asked)
         self.window.put(key, [raw], place)
         return key
-
-    def items(self, message: Any) -> Iterable[Item]:
-        """The contents of a message."""
-        return items_of(message)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The conversation of the longest request, or of a chain of requests.

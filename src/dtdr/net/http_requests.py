@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that is busy or still starting, whatever it is asked."""
 
-PASSING = BUSY | {408, 409, 425, 500}
+PASSING = BUSY | {408, 425, 500}
 """Statuses after which the same request may succeed."""
 
 LARGEST_ANSWER = 64 << 20
@@ -55,24 +55,6 @@ def bound_requests(seconds: float) -> Iterator[None]:
 
 def _remaining_seconds() -> float:
     return max(0.0, _end.get() - time.monotonic())
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """When a request is sent again.
-
-    Attributes:
-        tries: of one request at most.
-        pause: seconds before the second try; doubled each time, with jitter of up to half of
-            ``pause``, and never less than the server's ``Retry-After``.
-        longest_pause: seconds; if a server asks for more, the request is not sent again.
-        statuses: of answers after which the same request may succeed.
-    """
-
-    tries: int = 4
-    pause: float = 0.5
-    longest_pause: float = 60.0
-    statuses: frozenset[int] = PASSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +113,10 @@ class Transport:
     Args:
         capability: what needs it, for the error.
         url: of the server; loopback addresses get no proxy.
-        policy: when a request is sent again.
+        tries: of one request at most.
+        pause: seconds before the second try; doubled each time, with jitter of up to half of
+            ``pause``, and never less than the server's ``Retry-After``.
+        longest_pause: seconds; if a server asks for more, the request is not sent again.
         options: of ``httpx2.AsyncClient``, such as ``verify``.
 
     Raises:
@@ -140,7 +125,15 @@ class Transport:
 
     _client: httpx2.AsyncClient
 
-    def __init__(self, capability: str, url: str, policy: RetryPolicy, **options: Any) -> None:
+    def __init__(
+        self,
+        capability: str,
+        url: str,
+        tries: int = 4,
+        pause: float = 0.5,
+        longest_pause: float = 60.0,
+        **options: Any,
+    ) -> None:
         try:
             import httpx2
             import tenacity  # noqa: F401
@@ -152,7 +145,7 @@ class Transport:
             max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0
         )
         uses_proxy = not (parts and is_loopback(parts.hostname or ""))
-        self._policy = policy
+        self._tries, self._pause, self._longest_pause = tries, pause, longest_pause
         self._options = {"trust_env": uses_proxy, "limits": limits, **options}
         self._process = -1
 
@@ -160,20 +153,19 @@ class Transport:
         """The last answer to a request, of all tries, whatever its status."""
         import tenacity
 
-        policy = self._policy
-        jitter = tenacity.wait_random(0, policy.pause / 2)
-        backoff = tenacity.wait_exponential(policy.pause, policy.longest_pause) + jitter
+        jitter = tenacity.wait_random(0, self._pause / 2)
+        backoff = tenacity.wait_exponential(self._pause, self._longest_pause) + jitter
 
         def answer_of(state: tenacity.RetryCallState) -> Any:
             return cast(tenacity.Future, state.outcome).result()
 
         def may_change(answer: Answer) -> bool:
-            is_passing = bool(answer.problem) or answer.status in policy.statuses
-            is_soon = answer.retry_after <= policy.longest_pause
+            is_passing = bool(answer.problem) or answer.status in PASSING
+            is_soon = answer.retry_after <= self._longest_pause
             return (request.is_repeatable or not answer.is_sent) and is_passing and is_soon
 
         retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(policy.tries)
+            stop=tenacity.stop_after_attempt(self._tries)
             | tenacity.stop_before_delay(_remaining_seconds()),
             wait=lambda state: max(backoff(state), answer_of(state).retry_after),
             retry=tenacity.retry_if_result(may_change),
@@ -234,6 +226,17 @@ class Transport:
         answer.problem = request.problem(answer.content) if answer.is_success else ""
         return answer
 
+    def describe_failure(self, answer: Answer, key: str = "") -> str:
+        """Why a request failed, to be read after the server's name; never shows the key."""
+        text = answer.problem
+        if not text:
+            reason, _ = read_refusal(answer.content, key)
+            text = f"answered with status {answer.status}" + (f" ({reason})" if reason else "")
+            if answer.retry_after > self._longest_pause:
+                text += f" and asks to wait {answer.retry_after:.0f} seconds"
+        times = "once" if answer.tries == 1 else f"{answer.tries} times"
+        return f"{text}; tried {times}"
+
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""
         if self._process == os.getpid():
@@ -273,18 +276,6 @@ def json_headers(key: str | None, origin: str) -> dict[str, str]:
     if key:
         headers["Authorization"] = f"Bearer {key}"
     return headers
-
-
-def describe_failure(answer: Answer, policy: RetryPolicy, key: str = "") -> str:
-    """Why a request failed, to be read after the server's name; never shows the key."""
-    text = answer.problem
-    if not text:
-        reason, _ = read_refusal(answer.content, key)
-        text = f"answered with status {answer.status}" + (f" ({reason})" if reason else "")
-        if answer.retry_after > policy.longest_pause:
-            text += f" and asks to wait {answer.retry_after:.0f} seconds"
-    times = "once" if answer.tries == 1 else f"{answer.tries} times"
-    return f"{text}; tried {times}"
 
 
 def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:

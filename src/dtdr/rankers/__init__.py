@@ -122,14 +122,3 @@ def expected_type(name: str, parameter: str, value: object) -> str:
     if type(value) in kinds or (type(value) is int and float in kinds):
         return ""
     return " or ".join(_TYPE_WORDS[kind] for kind in kinds)
-
-
-__all__ = [
-    "DEFAULT",
-    "NAMES",
-    "Ranker",
-    "expected_type",
-    "import_own",
-    "retriever_class",
-    "saved_class",
-]

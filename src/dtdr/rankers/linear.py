@@ -207,10 +207,9 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
             used = [sorted(self._index[name] for name in plan) for plan in plans]
             targets = indicators(used, len(self.tools_))
         else:
-            steps = training_steps(demonstrations, self._index)
-            places = (steps.demonstration, range(len(steps.demonstration)))
-            owner = csr_array((np.ones(len(steps.demonstration), np.float32), places))
-            targets = csr_array(owner @ steps.acceptable)
+            owners, _, acceptable = training_steps(demonstrations, self._index)
+            places = (owners, range(len(owners)))
+            targets = csr_array(csr_array((np.ones(len(owners), np.float32), places)) @ acceptable)
         self._train(queries, targets)
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
@@ -244,20 +243,20 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
     }
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        steps = training_steps(demonstrations, self._index)
+        owners, histories, acceptable = training_steps(demonstrations, self._index)
         queries = [demonstration.query for demonstration in demonstrations]
-        history_texts = [self._history_text(history) for history in steps.histories]
+        history_texts = [self._history_text(history) for history in histories]
         learned = [[query] for query in queries]
-        for text, owner in zip(history_texts, steps.demonstration, strict=True):
+        for text, owner in zip(history_texts, owners, strict=True):
             learned[owner].append(text)
         # Each query once: a word must be in two demonstrations, not in two steps of one.
         self.encoder = fit_encoder(self.encoder, [*queries, *history_texts])
         self._fit_distance(queries, self.encoder.encode(queries), learned)
         texts = [
             self._text(queries[position], history)
-            for position, history in zip(steps.demonstration, steps.histories, strict=True)
+            for position, history in zip(owners, histories, strict=True)
         ]
-        self._train(texts, steps.acceptable)
+        self._train(texts, acceptable)
 
     def _history_text(self, history: History) -> str:
         names = [self._names[index] for index in history[-MAX_CALLS:] if index != UNKNOWN]
@@ -308,25 +307,15 @@ def history_tokens(names: Sequence[str]) -> str:
     return " ".join([*called, *often, last, last, last])
 
 
-@dataclass(frozen=True)
-class TrainingSteps:
-    """The teacher-forced steps of demonstrations, in their order.
-
-    Attributes:
-        demonstration: shape (steps,): position of the demonstration a step is from.
-        histories: tool indices called before each step.
-        acceptable: shape (steps, tools): 1 for each acceptable next tool.
-    """
-
-    demonstration: list[int]
-    histories: list[tuple[int, ...]]
-    acceptable: csr_array
-
-
 def training_steps(
     demonstrations: Sequence[Demonstration], index: Mapping[str, int]
-) -> TrainingSteps:
-    """Steps of demonstrations whose tools all have an index, the end of plan included."""
+) -> tuple[list[int], list[tuple[int, ...]], csr_array]:
+    """The teacher-forced steps of demonstrations, whose tools all have an index, in their order.
+
+    Returns:
+        Of each step the position of its demonstration, and the tool indices called before it; and
+        1 for each acceptable next tool, end of plan included, shape (steps, tools).
+    """
     owners: list[int] = []
     histories: list[tuple[int, ...]] = []
     accepted: list[list[int]] = []
@@ -336,7 +325,7 @@ def training_steps(
             owners.append(position)
             histories.append(calls[:count])
             accepted.append(sorted(index[name] for name in step.targets))
-    return TrainingSteps(owners, histories, indicators(accepted, len(index)))
+    return owners, histories, indicators(accepted, len(index))
 
 
 def indicators(columns: Sequence[Sequence[int]], width: int) -> csr_array:

@@ -73,6 +73,7 @@ class Adam:
         for name, gradient in gradients.items():
             array, first, second = self._parameters[name], self._first[name], self._second[name]
             decay = self._weight_decay if name in self._matrices else 0.0
+            settings = rate, size, tiny, decay
             rows = max(1, _CHUNK // max(1, array.shape[1]))
             if isinstance(gradient, RowGradient):
                 for start in range(0, len(gradient.rows), rows):
@@ -83,19 +84,13 @@ class Adam:
                         whole.take(part, axis=0, out=self._part(number, change), mode="clip")
                         for number, whole in enumerate((array, first, second), 1)
                     )
-                    self._move(values, change, one, two, (rate, size, tiny, decay))
+                    self._move(values, change, one, two, settings)
                     array[part], first[part], second[part] = values, one, two
                 continue
             gradient = gradient.reshape(array.shape)
             for start in range(0, len(array), rows):
                 span = slice(start, start + rows)
-                self._move(
-                    array[span],
-                    gradient[span],
-                    first[span],
-                    second[span],
-                    (rate, size, tiny, decay),
-                )
+                self._move(array[span], gradient[span], first[span], second[span], settings)
 
     def _part(self, number: int, like: Matrix) -> Matrix:
         """A spare array of the shape of another."""

@@ -103,10 +103,9 @@ class DistanceRanker(NameRanker):
     """The threshold of familiarity; 0 if there is none."""
     seed: int
 
-    def familiarity(self, prepared: Any) -> float | None:
+    def familiarity(self, prepared: Placed) -> float:
         """See ``Ranker.familiarity``."""
-        familiarity: float | None = prepared.familiarity
-        return familiarity
+        return prepared.familiarity
 
     def _fit_distance(
         self, queries: Sequence[str], vectors: Vectors, texts: Sequence[Sequence[str]]
@@ -119,6 +118,9 @@ class DistanceRanker(NameRanker):
             texts: what the encoder learned of each demonstration.
         """
         self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
+        self._set_threshold(np.zeros(1))
+        if self.recipe == "paper":
+            return
         distinct = list({text: position for position, text in enumerate(queries)}.values())
         order = np.random.default_rng(self.seed).permutation(distinct)[:_JUDGED]
         fold, scores = np.arange(len(order)) % _FOLDS, []
@@ -135,8 +137,7 @@ class DistanceRanker(NameRanker):
                 Mahalanobis.fit(learned, seed=self.seed), outside=self.distance_.outside
             )
             scores += [partial.score(row) for row in rows(judged)]
-        threshold = None if self.recipe == "paper" else threshold_of(np.array(scores))
-        self._set_threshold(np.array([threshold or 0.0]))
+        self._set_threshold(np.array([threshold_of(np.array(scores)) or 0.0]))
 
     def _set_threshold(self, lowest: Floats) -> None:
         self.lowest_ = lowest

@@ -65,7 +65,8 @@ class Gateway:
 
     Raises:
         InputError: there is no server, two share a name, the model is not calibrated or not fitted
-            with arguments, which an option needs, or no tool may be called early.
+            with arguments, which an option needs, ``prefetch`` is not in (0, 1], or no tool may be
+            called early.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from dtdr.agents.gateway.clients import ClientState
 from dtdr.agents.gateway.questions import RawResult
 from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import Upstream
-from dtdr.agents.prefetch import CANDIDATES, EarlyCalls, PrefetchCounts
+from dtdr.agents.prefetch import CANDIDATES, EarlyCalls, PrefetchCounts, check_probability
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -35,7 +35,7 @@ class Prefetcher:
         min_probability: float,
     ) -> None:
         self._ranker, self._catalog, self._upstreams = ranker, catalog, upstreams
-        self._min_probability = min_probability
+        self._min_probability = check_probability(min_probability)
         self._runs: WeakKeyDictionary[ClientState, EarlyCalls] = WeakKeyDictionary()
         self.counts = PrefetchCounts()
 

@@ -10,10 +10,9 @@ from dtdr.errors import InputError
 from dtdr.llm.backends.backend import LLMError, PromptTooLongError
 from dtdr.net.http_requests import (
     BUSY,
+    PASSING,
     Request,
-    RetryPolicy,
     Transport,
-    describe_failure,
     json_headers,
     parse_address,
     read_refusal,
@@ -55,7 +54,7 @@ class JsonClient:
             ``DTDR_LLM_API_KEY``, or ``OPENAI_API_KEY`` for api.openai.com.
         timeout: seconds for one try, from connecting to the last byte.
         tries: limit of tries per request.
-        pause: seconds before the second try; see ``RetryPolicy``.
+        pause: seconds before the second try; see ``Transport``.
 
     Raises:
         InputError: the address is not an http or https URL, or contains a user name; or the key
@@ -85,8 +84,7 @@ class JsonClient:
         self._key = (key or "").strip()
         self._headers = json_headers(key, f"the environment variable {KEY_VARIABLE}")
         self._timeout = timeout
-        self._policy = RetryPolicy(tries, pause)
-        self._transport = Transport("an openai: or gguf: model", url, self._policy)
+        self._transport = Transport("an openai: or gguf: model", url, tries, pause)
 
     def close(self) -> None:
         """Close the connections."""
@@ -107,8 +105,8 @@ class JsonClient:
         if answer.is_success:
             value: dict[str, Any] = json.loads(answer.content)
             return value
-        if answer.problem or answer.status in self._policy.statuses:
-            reason = describe_failure(answer, self._policy, self._key)
+        if answer.problem or answer.status in PASSING:
+            reason = self._transport.describe_failure(answer, self._key)
             is_passing = answer.status in {0, *BUSY}
             raise GaveUpError(f"the LLM server at {self.host} {reason}", is_passing)
         raise self._refusal(answer.status, *read_refusal(answer.content, self._key))

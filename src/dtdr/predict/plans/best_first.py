@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.base import StepState
-from dtdr.rankers.calibration import Floats
 
 MOST_CALLS = 64
 """Limit of calls in a plan."""
@@ -44,6 +43,11 @@ class Candidate(NamedTuple):
     total: float
 
 
+_Step: TypeAlias = tuple[float, list[tuple[float, int]]]
+"""Logarithms of the probabilities of the end of plan, and of the tools to try, best first, each
+with its tool."""
+
+
 class PlanSearch:
     """Searches the probable plans of one query.
 
@@ -64,29 +68,29 @@ class PlanSearch:
     ) -> None:
         self._state, self._longest = state, min(longest, MOST_CALLS)
         self._may_be_empty, self._allowed = may_be_empty, allowed
-        self._ranked: dict[tuple[int, ...], Floats] = {}
-        self._at: tuple[tuple[int, ...], StepState] = (), state.copy()
+        self._ranked: dict[tuple[int, ...], _Step] = {}
+        # Of rankings from which the search did not go on yet; the first call goes on in place.
+        self._states: dict[tuple[int, ...], StepState] = {}
 
     def follow_best(self) -> Candidate | None:
         """The best tool of each step until the end; None if it does not end."""
         tools: tuple[int, ...] = ()
         total = 0.0
         while True:
-            logs = self._logs(tools)
-            best = int(logs.argmax())
-            total += float(logs[best])
-            if best == len(logs) - 1:
-                return Candidate(tools, total) if tools or self._may_be_empty else None
+            end, branches = self._rank(tools)
+            if not branches or branches[0][0] < end:
+                return Candidate(tools, total + end) if tools or self._may_be_empty else None
             if len(tools) == self._longest:
                 return None
-            tools = (*tools, best)
+            log, tool = branches[0]
+            tools, total = (*tools, tool), total + log
 
-    def run(self) -> dict[Multiset, Candidate]:
+    def run(self, rankings: int = RANKINGS) -> dict[Multiset, Candidate]:
         """The plans by their sorted tools, most probable first.
 
-        ``RANKINGS`` bounds time and memory; plans that would end later are left out.
+        The number of rankings bounds time and memory; plans that would end later are left out.
         """
-        most = len(self._ranked) + RANKINGS
+        most = len(self._ranked) + rankings
         totals: dict[Multiset, float] = {(): 0.0}
         orders: dict[Multiset, Candidate] = {(): Candidate((), 0.0)}
         ends: dict[Multiset, float] = {}
@@ -96,17 +100,17 @@ class PlanSearch:
             if plan in ends or totals[plan] < _LEAST_PLAN:
                 continue
             order = orders[plan]
-            logs = self._logs(order.tools)
-            ends[plan] = float(logs[-1])
-            likely = np.flatnonzero(logs[:-1] > _LEAST) if len(plan) < self._longest else ()
-            for tool in sorted(map(int, likely), key=lambda tool: -logs[tool])[:_BRANCHES]:
-                log = float(logs[tool])
+            ends[plan], branches = self._rank(order.tools)
+            for log, tool in branches if len(plan) < self._longest else ():
                 longer = tuple(sorted((*plan, tool)))
-                total = np.logaddexp(totals.get(longer, -math.inf), totals[plan] + log)
-                totals[longer] = float(total)
-                if longer not in orders or orders[longer].total < order.total + log:
-                    orders[longer] = Candidate((*order.tools, tool), order.total + log)
-                heappush(queue, (-totals[longer] - _BONUS * len(longer), longer))
+                total, along = totals[plan] + log, order.total + log
+                if longer in orders:  # in another order
+                    more, less = max(total, totals[longer]), min(total, totals[longer])
+                    total = more + math.log1p(math.exp(less - more))
+                totals[longer] = total
+                if longer not in orders or orders[longer].total < along:
+                    orders[longer] = Candidate((*order.tools, tool), along)
+                heappush(queue, (-total - _BONUS * len(longer), longer))
         found = {
             plan: Candidate(orders[plan].tools, totals[plan] + end)
             for plan, end in ends.items()
@@ -114,19 +118,25 @@ class PlanSearch:
         }
         return dict(sorted(found.items(), key=lambda item: -item[1].total)[:KEPT])
 
-    def _logs(self, tools: tuple[int, ...]) -> Floats:
-        """Log probabilities of the step after some calls."""
-        logs = self._ranked.get(tools)
-        if logs is None:
-            done, state = self._at
-            if tools[: len(done)] != done:
-                done, state = (), self._state.copy()
-            for tool in tools[len(done) :]:
+    def _rank(self, tools: tuple[int, ...]) -> _Step:
+        """The step after some calls."""
+        step = self._ranked.get(tools)
+        if step is None:
+            state = self._states.pop(tools[:-1], None) if tools else None
+            if state is None:
+                state = self._state.copy()
+                for tool in tools[:-1]:
+                    state.call(tool)
+            for tool in tools[-1:]:
                 state.call(tool)
-            self._at = tools, state
+            self._states[tools] = state
             scores = state.rank().scores
             if self._allowed is not None:
                 scores = scores * self._allowed
                 scores /= max(float(scores.sum()), 1e-300)
-            logs = self._ranked[tools] = np.log(np.maximum(scores, 1e-7))
-        return logs
+            logs = np.log(np.maximum(scores, 1e-7))
+            likely = np.flatnonzero(logs[:-1] > _LEAST)
+            branches = zip(logs[likely].tolist(), likely.tolist(), strict=True)
+            best = sorted(branches, key=lambda branch: -branch[0])[:_BRANCHES]
+            step = self._ranked[tools] = float(logs[-1]), best
+        return step

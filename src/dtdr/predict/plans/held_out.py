@@ -8,11 +8,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
-from dtdr.predict.plans.best_first import Multiset
+from dtdr.predict.plans.best_first import RANKINGS, Multiset
 from dtdr.predict.plans.ranker import PlanRanker, PlanSet, find_plans
-from dtdr.predict.plans.spans import SpanTagger, read_spans
+from dtdr.predict.plans.spans import Example, SpanTagger
 from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.calibration import Floats
 
@@ -22,8 +21,11 @@ _CALIBRATED = 5
 """Plans of each query that probabilities are calibrated on."""
 _MOST = 1_200
 """Plans that the ranker learns from, of more: each takes a search."""
-_UNDER_WAY = 200
-"""Of these, plans that are also looked at after some of their calls."""
+_RANKINGS, _TOOLS = 8, 8
+"""Rankings of most of these searches, and tools from which there is one more for so many."""
+_WHOLE, _UNDER_WAY = 100, 50
+"""Of these, plans that probabilities are calibrated on, before the first call and after some
+calls: their searches are as long as any."""
 
 
 class HeldOutPlan(NamedTuple):
@@ -33,94 +35,97 @@ class HeldOutPlan(NamedTuple):
         found: the plans that a retriever finds for its query without having seen it.
         plan: the right one.
         half: 0 or 1, the same in a group; the ranker that learned from the other half judges it.
+        is_under_way: whether some of its calls were made.
+        is_whole: whether the search was as long as any.
     """
 
     found: PlanSet
     plan: Multiset
     half: int
+    is_under_way: bool = False
+    is_whole: bool = True
 
     @property
     def right(self) -> int:
         """The position of the right plan, -1 if it was not found."""
         return self.found.plans.index(self.plan) if self.plan in self.found.plans else -1
 
+    @property
+    def targets(self) -> Floats:
+        """Weights of the plans that a ranker is to choose; shape (n,), summing to 1.
+
+        The right plan has all weight. If it was not found, the plans that differ from it in the
+        fewest calls share the weight, so that the ranker learns from every demonstration.
+        """
+        wanted = Counter(self.plan).items()
+        away = [
+            len(plan) - 2 * sum(min(plan.count(tool), calls) for tool, calls in wanted)
+            for plan in self.found.plans
+        ]
+        nearest = np.array(away) == min(away)
+        shares: Floats = nearest / nearest.sum()
+        return shares
+
 
 def hold_out(
-    demonstrations: Sequence[Demonstration],
+    examples: Sequence[Example],
     index: Mapping[str, int],
     longest: int,
     folds: Sequence[HeldOutFold],
     *,
     may_be_empty: bool,
     seed: int,
-) -> tuple[list[HeldOutPlan], list[HeldOutPlan]]:
-    """Find plans for held-out queries.
+) -> list[HeldOutPlan]:
+    """Find plans for held-out queries: before the first call, and of some after some calls.
 
     Args:
-        demonstrations: all of them.
+        examples: all of them.
         index: positions of the tools.
         longest: limit of calls in a plan.
-        folds: parts of the demonstrations, each with a ranker that has not seen them.
+        folds: parts of them, each with a ranker that has not seen them.
         may_be_empty: whether a plan may have no call.
         seed: of the choice among many, and of how many calls are made.
-
-    Returns:
-        Plans before the first call; and plans of some demonstrations after some of their calls.
     """
     held = np.array([position for fold in folds for position in fold.positions], np.intp)
     if len(held) > _MOST:
         held = np.random.default_rng(seed).choice(held, _MOST, replace=False)
     chosen = set(held.tolist())
     rng = np.random.default_rng(seed)
-    every = max(1, len(held) // _UNDER_WAY)
-    before_calls: list[HeldOutPlan] = []
-    under_way: list[HeldOutPlan] = []
+    plans: list[HeldOutPlan] = []
     halves: dict[str, int] = {}
+    number, short = 0, min(max(_RANKINGS, len(index) // _TOOLS), RANKINGS)
     for fold in folds:
         inside = set(fold.positions)
-        rest = [item for at, item in enumerate(demonstrations) if at not in inside]
+        rest = [example for at, example in enumerate(examples) if at not in inside]
         tagger = SpanTagger.fit(rest, index)
         positions = [position for position in fold.positions if position in chosen]
         for position in track(positions, "plans", len(positions)):
-            item = demonstrations[position]
+            (item, spans), number = examples[position], number + 1
             tools = [index[call.tool] for call in item.plan.calls]
             plan = tuple(sorted(tools))
-            scores = tagger.count_scores(read_spans(item.query), len(index))
-            state = fold.start(position)
-            found = find_plans(state, scores, (), longest, may_be_empty=may_be_empty)
-            if found is None:
-                continue
+            scores = tagger.count_scores(spans, len(index))
             half = halves.setdefault(item.group or f"\0{position}", len(halves) % 2)
-            before_calls.append(HeldOutPlan(found, plan, half))
-            if len(before_calls) % every or not tools:
+            state = fold.start(position)
+            most = short if number % -(-len(held) // _WHOLE) else RANKINGS
+            found = find_plans(state, scores, (), longest, may_be_empty=may_be_empty, rankings=most)
+            if found is not None:
+                plans.append(HeldOutPlan(found, plan, half, is_whole=most == RANKINGS))
+            if number % -(-len(held) // _UNDER_WAY) or not tools:
                 continue
             made = int(rng.integers(1, len(tools) + 1))
             for tool, call in zip(tools[:made], item.plan.calls[:made], strict=True):
                 state.call(tool, call)
             found = find_plans(state, scores, tools[:made], longest, may_be_empty=True)
             if found is not None:
-                under_way.append(HeldOutPlan(found, plan, half))
-    return before_calls, under_way
-
-
-def targets_of(plans: Sequence[Multiset], right: Multiset) -> Floats:
-    """Weights of the plans that a ranker is to choose; shape (n,), summing to 1.
-
-    The right plan has all weight. If it was not found, the plans that differ from it in the fewest
-    calls share the weight, so that the ranker learns from every demonstration.
-    """
-    wanted = Counter(right)
-    counts = list(map(Counter, plans))
-    distances = np.array([((wanted - some) + (some - wanted)).total() for some in counts])
-    nearest = distances == distances.min()
-    shares: Floats = nearest / nearest.sum()
-    return shares
+                plans.append(HeldOutPlan(found, plan, half, is_under_way=True))
+    return plans
 
 
 def fit_ranker(held_out: Sequence[HeldOutPlan], tools: int) -> PlanRanker:
     """A ranker that learns from held-out plans."""
-    targets = [targets_of(item.found.plans, item.plan) for item in held_out]
-    return PlanRanker.fit([item.found for item in held_out], targets, tools)
+    return PlanRanker.fit(
+        [item.found for item in held_out], [item.targets for item in held_out], tools
+    )
 
 
 def rank_held_out(held_out: Sequence[HeldOutPlan], tools: int) -> list[PlanRanker]:
@@ -167,28 +172,22 @@ class Confidence(NamedTuple):
     under_way: float = 0.0
 
     @classmethod
-    def fit(
-        cls,
-        held_out: Sequence[HeldOutPlan],
-        under_way: Sequence[HeldOutPlan],
-        rankers: Sequence[PlanRanker],
-    ) -> Confidence:
+    def fit(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Confidence:
         """Learn how often plans are right; nothing is learned from few queries.
 
         Args:
-            held_out: plans before the first call.
-            under_way: plans after some calls.
+            held_out: plans found by whole searches.
             rankers: see ``rank_held_out``.
         """
         from scipy.optimize import minimize
 
-        if len(held_out) < _FEW:
+        if sum(not item.is_under_way for item in held_out) < _FEW:
             return cls()
         rows, is_right = [], []
-        for number, item in enumerate((*held_out, *under_way)):
+        for item in held_out:
             shares = rankers[item.half].probabilities(item.found)
             for place in np.argsort(-shares, kind="stable")[:_CALIBRATED]:
-                rows.append((1.0, shares[place], number >= len(held_out)))
+                rows.append((1.0, shares[place], item.is_under_way))
                 is_right.append(place == item.right)
         table, wanted = np.array(rows, float), np.array(is_right, float)
         table[:, 1] = _log_odds(table[:, 1])

@@ -55,7 +55,7 @@ class PlanModel:
         cls,
         demonstrations: Sequence[Demonstration],
         tools: Sequence[Tool],
-        folds: Iterable[HeldOutFold],
+        folds: Sequence[HeldOutFold],
         *,
         may_be_empty: bool,
         seed: int = 0,
@@ -72,22 +72,22 @@ class PlanModel:
         names = tuple(tool.name for tool in tools)
         index = {name: number for number, name in enumerate(names)}
         longest = _most_calls(demonstrations)
-        held_out, under_way = hold_out(
-            demonstrations, index, longest, list(folds), may_be_empty=may_be_empty, seed=seed
-        )
-        rankers = rank_held_out(held_out, len(names))
-        check = Check.of(held_out, rankers)
+        examples = [(item, read_spans(item.query)) for item in demonstrations]
+        held_out = hold_out(examples, index, longest, folds, may_be_empty=may_be_empty, seed=seed)
+        first = [item for item in held_out if not item.is_under_way]
+        rankers = rank_held_out(first, len(names))
+        check = Check.of(first, rankers)
         greedy_first = not check.is_ahead
         rankers = [replace(half, greedy_first=greedy_first) for half in rankers]
-        ranker = replace(fit_ranker(held_out, len(names)), greedy_first=greedy_first)
+        ranker = replace(fit_ranker(first, len(names)), greedy_first=greedy_first)
         return cls(
             names,
             longest,
             QueryLengths.fit(item.query for item in demonstrations),
-            SpanTagger.fit(demonstrations, index),
+            SpanTagger.fit(examples, index),
             form_chains(item.plan for item in demonstrations),
             ranker,
-            Confidence.fit(held_out, under_way, rankers),
+            Confidence.fit([item for item in held_out if item.is_whole], rankers),
             check,
         )
 
@@ -106,7 +106,8 @@ class PlanModel:
         names = steps.names[:-1]
         known = {name: number for number, name in enumerate(self.tools)}
         places = [known.get(name, -1) for name in names]
-        ranker = self.ranker.of_tools(places)
+        by_tool = np.vstack([self.ranker.by_tool, np.zeros(BY_TOOL)])  # the last: not known
+        ranker = replace(self.ranker, by_tool=by_tool[places])
         made = [steps.index[name] for name in run.history if name in names]
         allowed = None
         if run.offered is not None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.predict.plans.best_first import Candidate, Multiset, PlanSearch
+from dtdr.predict.plans.best_first import RANKINGS, Candidate, Multiset, PlanSearch
 from dtdr.rankers.base import StepState
 from dtdr.rankers.calibration import Floats
+from dtdr.rankers.vectors import softmax
 
 SIGNS = (1, 1, 1, -1, 0)
 """Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its
@@ -62,6 +64,7 @@ def find_plans(
     *,
     may_be_empty: bool,
     allowed: npt.NDArray[np.bool_] | None = None,
+    rankings: int = RANKINGS,
 ) -> PlanSet | None:
     """The plans of a run; None if no plan ends.
 
@@ -72,11 +75,12 @@ def find_plans(
         longest: limit of calls in a whole plan.
         may_be_empty: whether nothing may be left to do.
         allowed: see ``PlanSearch``.
+        rankings: see ``PlanSearch.run``.
     """
     left = max(longest - len(made), 2)
     search = PlanSearch(state, left, may_be_empty=may_be_empty, allowed=allowed)
     best = search.follow_best()
-    found = search.run()
+    found = search.run(rankings)
     greedy = 0
     if best is not None:
         key = tuple(sorted(best.tools))
@@ -93,10 +97,10 @@ def describe_plans(
     found: Mapping[Multiset, Candidate], state: StepState, span_scores: Floats, greedy: int
 ) -> PlanSet:
     """Describe the plans of a run; see ``PlanSet`` and ``find_plans``."""
-    tools = np.unique(np.array([tool for key in found for tool in key], np.intp))
+    called = np.fromiter(chain.from_iterable(found), np.intp)
+    tools, places = np.unique(called, return_inverse=True)
     counts = np.zeros((len(found), len(tools)), np.intp)
-    for row, key in zip(counts, found, strict=True):
-        np.add.at(row, np.searchsorted(tools, key), 1)
+    np.add.at(counts, (np.repeat(np.arange(len(found)), list(map(len, found))), places), 1)
     most = len(span_scores) - 1
     spans = np.take_along_axis(span_scores[:, tools], np.minimum(counts, most), axis=0) / 3
     present = counts > 0
@@ -143,7 +147,7 @@ class PlanRanker:
 
         Args:
             queries: the plans of each query.
-            targets: for each query, the weights of the plans to choose; shape (n,).
+            targets: for each query, the weights of the plans to choose; shape (n,), summing to 1.
             tools: number of tools.
         """
         from scipy.optimize import minimize
@@ -155,10 +159,15 @@ class PlanRanker:
         owner = np.repeat(np.arange(len(queries)), sizes)
         dense = np.concatenate([one.dense for one in queries])
         scale = np.maximum(dense.std(axis=0), 1e-6)
-        rows = csr_array(hstack([csr_array(dense / scale), _by_tool(queries, tools)], format="csr"))
+        values = np.concatenate([one.by_tool.ravel() for one in queries])
+        kinds = [(one.tools[:, None] * BY_TOOL + np.arange(BY_TOOL)).ravel() for one in queries]
+        places = np.concatenate([np.tile(*pair) for pair in zip(kinds, sizes, strict=True)])
+        ends = np.cumsum([0, *np.repeat(list(map(len, kinds)), sizes)])
+        by_tool = csr_array((values, places, ends), shape=(len(owner), tools * BY_TOOL))
+        by_tool.eliminate_zeros()
+        rows = csr_array(hstack([csr_array(dense / scale), by_tool], format="csr"))
         columns = csr_array(rows.T)
         wanted = np.concatenate(targets)
-        weight = np.add.reduceat(wanted, starts)[owner]
         size = len(SIGNS)
         penalty = np.repeat([_PENALTY, _TOOL_PENALTY], [size, tools * BY_TOOL])
 
@@ -168,7 +177,7 @@ class PlanRanker:
             shares = np.exp(scores - highest)
             sums = np.add.reduceat(shares, starts)[owner]
             value = float(wanted @ (np.log(sums) + highest - scores))
-            gradient = columns @ (weight * shares / sums - wanted)
+            gradient = columns @ (shares / sums - wanted)
             return value + 0.5 * float(penalty @ weights**2), gradient + penalty * weights
 
         options = {"maxiter": _ITERATIONS}
@@ -182,25 +191,4 @@ class PlanRanker:
         scores += np.einsum("nmk,mk->n", query.by_tool, self.by_tool[query.tools])
         if self.greedy_first:
             scores[query.greedy] = scores.max() + 1e-6
-        shares: Floats = np.exp(scores - scores.max())
-        shares /= shares.sum()
-        return shares
-
-    def of_tools(self, places: Sequence[int]) -> PlanRanker:
-        """The ranker of other tools, by their positions among its own, -1 for unknown ones."""
-        rows = np.vstack([self.by_tool, np.zeros((1, BY_TOOL))])
-        return replace(self, by_tool=rows[list(places)])
-
-
-def _by_tool(queries: Sequence[PlanSet], tools: int) -> csr_array:
-    """The features of single tools; shape (plans, tools * BY_TOOL)."""
-    rows, columns, values = [], [], []
-    start = 0
-    for one in queries:
-        row, column, kind = np.nonzero(one.by_tool)
-        rows.append(row + start)
-        columns.append(one.tools[column] * BY_TOOL + kind)
-        values.append(one.by_tool[row, column, kind])
-        start += len(one.plans)
-    places = (np.concatenate(rows), np.concatenate(columns))
-    return csr_array((np.concatenate(values), places), shape=(start, tools * BY_TOOL))
+        return softmax(scores)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from itertools import chain
+from typing import NamedTuple, Self, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -35,7 +36,7 @@ _LEAST_SPANS = 5
 """Spans of a tool below which it is not learned."""
 _LITTLE = 1e-3
 _PENALTY = 1.0
-_ITERATIONS = 40
+_ITERATIONS = 20
 
 _CAPITAL = "[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]"
 # Long repetitions are bounded, so that matching stays linear.
@@ -52,6 +53,10 @@ class Span(NamedTuple):
 
     form: str
     features: list[int]
+
+
+Example: TypeAlias = tuple[Demonstration, Sequence[Span]]
+"""A demonstration, and the spans of its query."""
 
 
 def read_spans(query: str) -> list[Span]:
@@ -71,7 +76,7 @@ def read_spans(query: str) -> list[Span]:
         words += _WORDS.findall(query[end:start].lower())
         places.append(len(words))
         words.append(f"<{kind}>")
-        forms.append(_canonical(form))
+        forms.append(form.strip().casefold())
         end = match.end()
         if len(forms) == MAX_SPANS:
             break
@@ -96,10 +101,6 @@ def _features(words: Sequence[str], place: int, length: int) -> list[int]:
     return sorted({crc32(name.encode("utf-8", "surrogatepass")) % BUCKETS for name in names})
 
 
-def _canonical(value: str | float) -> str:
-    return str(value).strip().casefold()
-
-
 def tools_given(demonstration: Demonstration) -> dict[str, set[str]]:
     """The tools that are called with a value, by the form of the value."""
     tools: dict[str, set[str]] = {}
@@ -107,7 +108,7 @@ def tools_given(demonstration: Demonstration) -> dict[str, set[str]]:
         for value in call.arguments.values():
             for item in value if isinstance(value, list) else [value]:
                 if isinstance(item, (str, int, float)) and not isinstance(item, bool):
-                    tools.setdefault(_canonical(item), set()).add(call.tool)
+                    tools.setdefault(str(item).strip().casefold(), set()).add(call.tool)
     return tools
 
 
@@ -124,22 +125,21 @@ class SpanTagger:
     weights: Floats
 
     @classmethod
-    def fit(cls, demonstrations: Sequence[Demonstration], index: Mapping[str, int]) -> Self:
+    def fit(cls, examples: Sequence[Example], index: Mapping[str, int]) -> Self:
         """Learn from the arguments of demonstrations.
 
         Args:
-            demonstrations: of known tools; of many, evenly spaced ones are read.
+            examples: demonstrations of known tools; of many, evenly spaced ones are read.
             index: positions of the tools.
         """
         from scipy.optimize import minimize
 
         features: list[list[int]] = []
         given: list[list[int]] = []
-        for item in demonstrations[:: -(-len(demonstrations) // _MOST) or 1]:
+        for item, spans in examples[:: -(-len(examples) // _MOST) or 1]:
             tools = tools_given(item)
-            for span in read_spans(item.query):
-                features.append(span.features)
-                given.append([index[tool] for tool in tools.get(span.form, ())])
+            features += [span.features for span in spans]
+            given += [[index[tool] for tool in tools.get(span.form, ())] for span in spans]
         targets = np.zeros((len(given), len(index)))
         for row, each in zip(targets, given, strict=True):
             row[each] = 1
@@ -148,21 +148,26 @@ class SpanTagger:
             return cls(known, np.zeros((BUCKETS, 0)))
         targets = targets[:, known]
         starts = np.cumsum([0, *map(len, features)])
-        columns = np.concatenate(features)
-        rows = csr_array((np.ones(len(columns)), columns, starts), shape=(len(given), BUCKETS))
+        # The weights of all other buckets stay 0.
+        used, columns = np.unique(
+            np.fromiter(chain.from_iterable(features), np.intp), return_inverse=True
+        )
+        rows = csr_array((np.ones(len(columns)), columns, starts), shape=(len(given), len(used)))
         transposed = csr_array(rows.T)
 
         def loss(flat: Floats) -> tuple[float, Floats]:
-            weights = flat.reshape(BUCKETS, -1)
+            weights = flat.reshape(len(used), -1)
             scores = rows @ weights
             value = np.logaddexp(0, scores).sum() - (scores * targets).sum()
             gradient = transposed @ (_sigmoid(scores) - targets) + _PENALTY * weights
             return float(value + 0.5 * _PENALTY * flat @ flat), gradient.ravel()
 
-        start = np.zeros(BUCKETS * len(known))
+        start = np.zeros(len(used) * len(known))
         options = {"maxiter": _ITERATIONS}
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-        return cls(known, found.x.reshape(BUCKETS, -1))
+        weights = np.zeros((BUCKETS, len(known)))
+        weights[used] = found.x.reshape(len(used), -1)
+        return cls(known, weights)
 
     def count_scores(self, spans: Sequence[Span], tools: int) -> Floats:
         """Log odds of each number of spans per tool, against none.

@@ -11,7 +11,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.errors import InputError
-from dtdr.net.http_requests import BUSY, RetryPolicy, Transport, json_headers, parse_address
+from dtdr.net.http_requests import Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -157,8 +157,7 @@ class _ClientEndpoints(Generic[Session]):
         if key is None:
             key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
-        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0, statuses=BUSY)
-        transport = Transport("the client", self.url, policy, **options)
+        transport = Transport("the client", self.url, retries + 1, 0.1, 5.0, **options)
         self._connection = Connection(self.url, headers, timeout, transport)
 
     @endpoint
@@ -311,7 +310,7 @@ class Client(_ClientEndpoints[RemoteSession], Blocking):
         key: an API key; ``$DTDR_API_KEY`` by default.
         model: the model of all calls; None if the server has one only.
         timeout: seconds for one try, from connecting to the last byte.
-        retries: how often a request is sent again if the server is busy or does not answer. A
+        retries: how often a request is sent again if the server is busy, fails or is silent. A
             request that changes something on the server is sent again only if no connection was
             made.
         options: of ``httpx2.AsyncClient``, such as ``verify`` or ``transport``.

@@ -13,10 +13,9 @@ import numpy as np
 from dtdr.errors import EncoderError, InputError
 from dtdr.net.http_requests import (
     LARGEST_ANSWER,
+    PASSING,
     Request,
-    RetryPolicy,
     Transport,
-    describe_failure,
     json_headers,
     parse_address,
     wait_for,
@@ -45,7 +44,7 @@ class EndpointEncoder(Encoder):
         batch_size: texts per request.
         timeout: seconds for one try of a request, from connecting to the last byte.
         retries: limit of further tries after a passing failure.
-        backoff: seconds before the first retry; see ``RetryPolicy``.
+        backoff: seconds before the first retry; see ``dtdr.net.http_requests.Transport``.
 
     Raises:
         InputError: an option is out of range, or the URL is not valid or contains a secret.
@@ -81,8 +80,7 @@ class EndpointEncoder(Encoder):
         self.retries = retries
         self.backoff = backoff
         self._dimension = dimension
-        self._policy = RetryPolicy(retries + 1, backoff)
-        self._transport = Transport("encoder 'endpoint'", self.url, self._policy)
+        self._transport = Transport("encoder 'endpoint'", self.url, retries + 1, backoff)
 
     @property
     def dimension(self) -> int:
@@ -128,9 +126,9 @@ class EndpointEncoder(Encoder):
         if answer.is_success:
             return answer.content
         remedy = "check the server and the URL"
-        if not answer.problem and answer.status not in self._policy.statuses:
+        if not answer.problem and answer.status not in PASSING:
             remedy = self._remedy(answer.status, variable, key)
-        reason = describe_failure(answer, self._policy, key.strip())
+        reason = self._transport.describe_failure(answer, key.strip())
         raise EncoderError(f"{self.url} {reason}; {remedy}")
 
     def find_key(self) -> tuple[str, str]:

@@ -98,7 +98,7 @@ def compare(
 ) -> Iterator[tuple[str, float, float, float]]:
     """Each rival: the mean of dtdr-f, its own, and how many standard errors dtdr-f is ahead."""
     items, tools = load(name, data_dir)
-    fold = assign_folds(items, folds=folds, grouped=True, seed=0)
+    fold = assign_folds(items, folds=folds, seed=0)
     means: dict[str, list[float]] = {ranker: [] for ranker in ("dtdr-f", *rivals)}
     for number in range(int(fold.max()) + 1):
         train = [item for item, own in zip(items, fold, strict=True) if own != number]

@@ -224,14 +224,6 @@ def test_prediction_sets_cover_about_as_often_as_asked(fitted):
     assert np.mean(covered) > 0.7
 
 
-def test_more_tools_than_a_shortlist_holds_are_all_ranked():
-    many = [*TOOLS, *(Tool(f"spare_{number}", "Never used") for number in range(60))]
-    ranking = create("dtdr-f").fit(TRAIN[:60], many).rank(QUERY)
-    assert len(ranking) == len(many) + 1
-    assert (ranking.probabilities[:-1] > 0).all()
-    assert not ranking.best.startswith("spare")
-
-
 @pytest.mark.parametrize("text", [[""], ["Nothing to do"] * 4], ids=["one", "four"])
 def test_queries_without_any_call_can_be_learned_from(text):
     demonstrations = [

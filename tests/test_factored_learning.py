@@ -20,7 +20,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers import NAMES, retriever_class
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.model import FactoredModel
+from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState, checksum
 from tests.helpers import inner
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
 
@@ -224,11 +224,25 @@ def test_a_removed_tool_is_never_ranked_and_its_calls_are_unknown_ones(half, tmp
     assert "play_song" in restored.vocabulary
 
 
-def test_arrays_that_were_changed_are_refused(half):
-    arrays = inner(half).arrays()
-    arrays["ranker.low"] = arrays["ranker.low"][1:]
+def test_changed_arrays_are_refused_by_a_load_or_rank(half):
+    """Also where the checksum was made to fit."""
+    arrays, tools = inner(half).arrays(), half.tools_
     with pytest.raises(ModelError, match="damaged"):
-        FactoredModel.restore(half.tools_, arrays, None)
+        FactoredModel.restore(tools, {**arrays, "words.idf": arrays["words.idf"][1:]}, None)
+    refused = set()
+    for name, array in arrays.items():
+        for changed in (array[1:], array.astype(np.float32), array[:0], array[None]):
+            crafted = {**arrays, name: changed}
+            crafted["checksum"] = checksum(crafted)
+            try:
+                model = FactoredModel.restore(tools, crafted, None)
+            except (ModelError, IndexError, TypeError, ValueError):
+                refused.add(name)
+                continue
+            state = FactoredStepState(model.prepare(QUERY), [], model)
+            state.call(0)
+            assert state.rank().probabilities.sum() == pytest.approx(1)
+    assert {"words.idf", "ranker.low", "asked.weights", "data.flags", "next_tool.query"} <= refused
 
 
 def test_a_renamed_tool_keeps_what_was_learned_of_it(half):

@@ -193,7 +193,7 @@ class Model(Predictor):
 
     def _hold_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """Parts of the demonstrations, each with a model that has not seen them."""
-        fold = assign_folds(demonstrations, folds=3, grouped=True, seed=self.seed)
+        fold = assign_folds(demonstrations, folds=3, seed=self.seed)
         for number in range(int(fold.max()) + 1):
             rest = [item for item, own in zip(demonstrations, fold, strict=True) if own != number]
             if not rest:

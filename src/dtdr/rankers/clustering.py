@@ -25,15 +25,8 @@ MAX_ORDER = 20
 """Longest history a chain can look at: a model grows with it, and the paper measured little gain
 beyond 3 (its ablation of history length)."""
 
-STRENGTH = 8.0
-"""MRR on validation folds within the training sides of TinyAgent, T-Eval, UltraTool and TRAJECT by
-sequence (lexical): .619, .592 with 1 and 3 clusters; .646, .611, .780, .904 with 8; .651, .614,
-.776, .891 with 16; .652, .611, .769, .874 with 32."""
-
-NEAREST = 4
-"""The same with strength 8: .638, .609, .779, .910 with one cluster; .646, .611, .780, .904 with
-4; with 8 clusters and strength 16 .653, .612, .777, .890."""
-
+STRENGTH, NEAREST = 8.0, 4
+"""``research/baselines-experiments.md`` has what others gave."""
 
 MANY = 500_000_000
 """Vectors times clusters from which k-means starts at random vectors and stops after
@@ -121,23 +114,16 @@ class DTDRClustering(DistanceRanker):
     The default backs off: it starts from all tools being equal and mixes in, for histories of
     length 0, 1, ... ``order``, what followed in all demonstrations and then in the ``nearest``
     clusters, farthest first, each estimate counting as ``strength`` further calls of the next one.
-    MRR by 3-fold validation within the training sides of TinyAgent and T-Eval, lexical: .503 and
-    .377 with the paper's recipe and N = 2, .657 and .611 with the default; MiniLM: .475 and .383,
-    .641 and .615. Backing off to the longest history seen, without mixing: .567 and .543 (lexical,
-    2 folds).
 
     A query's familiarity is minus its squared Mahalanobis distance from the training queries, and
     ``recipe="default"`` shows all tools below the threshold of it. The paper's Limitations name the
-    likelihood under the clusters here. With the lexical encoder it noticed as many unlike queries;
-    with MiniLM more on UltraTool (.842 and .768), with more false alarms on TRAJECT by sequence
-    (.162 and .083).
+    likelihood under the clusters here, which is no better.
 
     Args:
         recipe: ``"default"`` or ``"paper"``.
         encoder: its name, or the encoder.
         order: N, the longest history looked at.
-        clusters: K; None for a tenth of the demonstrations (paper, Appendix C;
-            a fifth gains .008 and a twentieth loses .009 on T-Eval, neither changes TinyAgent).
+        clusters: K; None for a tenth of the demonstrations (paper, Appendix C).
         threshold: the paper's α, used by ``Ranking.select()``; None is 0 for the paper's recipe.
         nearest: clusters mixed together; not used by the paper's recipe.
         strength: greater than 0; not used by the paper's recipe.

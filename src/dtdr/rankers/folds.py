@@ -16,26 +16,17 @@ HELD_OUT = 6_000
 """How many are held out of more: a ranker has some 40 features to weigh."""
 
 
-def assign_folds(
-    demonstrations: Sequence[Demonstration], *, folds: int, grouped: bool, seed: int
-) -> Indices:
+def assign_folds(demonstrations: Sequence[Demonstration], *, folds: int, seed: int) -> Indices:
     """The fold of each demonstration; -1 for those that are never held out.
 
     Args:
-        demonstrations: those to divide.
+        demonstrations: those to divide; those of one ``group`` stay together.
         folds: how many; few demonstrations take two.
-        grouped: keep demonstrations of one ``group`` together.
         seed: of the division.
     """
-    rng = np.random.default_rng(seed)
-    plans = len(demonstrations)
-    names = [str(number) for number in range(plans)]
-    if grouped:
-        names = [
-            item.group or f"\0{name}" for item, name in zip(demonstrations, names, strict=True)
-        ]
+    names = [item.group or f"\0{number}" for number, item in enumerate(demonstrations)]
     distinct = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    fold = divide(len(distinct), plans, folds, rng)
+    fold = divide(len(distinct), len(names), folds, np.random.default_rng(seed))
     return fold[[distinct[name] for name in names]]
 
 

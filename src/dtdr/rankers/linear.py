@@ -187,10 +187,7 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
 
     ``recipe="paper"`` learns which tools the plan uses, the end of plan among them, with one
     binary cross-entropy a tool. The default learns, with one softmax, at how many of the plan's
-    steps each tool is acceptable, at a higher rate for 20 epochs. MRR by 3-fold validation within
-    the training sides of TinyAgent and T-Eval: lexical .434 and .390 with the paper's recipe, .638
-    and .413 with the default; MiniLM .423 and .362, .588 and .423. Counting the steps at which a
-    tool was called instead: .563 and .416, .547 and .419 (2 of the folds).
+    steps each tool is acceptable, at a higher rate for 20 epochs.
     """
 
     name = "lr"
@@ -222,14 +219,7 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
     ``recipe="paper"`` writes the names of the calls behind the query and trains as Appendix C says.
     The default trains one softmax over all tools at a hundred times the rate for 20 epochs, and
     writes the history in its own words (``history_tokens``) where the encoder learns its
-    vocabulary, in plain words otherwise (``history_sentence``). MRR by 3-fold validation within the
-    training sides of TinyAgent and T-Eval: lexical .579 and .421 with the paper's recipe, .907 and
-    .671 with the default; MiniLM .550 and .398, .696 and .545.
-
-    On one fold: plain words with the lexical encoder lose .018 and .030, the paper's names with
-    MiniLM .034 on T-Eval. A binary cross-entropy a tool gains .008 and .001 (lexical) or loses
-    .008 and .008 (MiniLM), and its probabilities are less even where several tools are
-    acceptable; no weight decay loses .05 (lexical).
+    vocabulary, in plain words otherwise (``history_sentence``).
 
     A query's familiarity is minus its squared Mahalanobis distance from the training queries
     (paper, Limitations), and ``recipe="default"`` shows all tools below the threshold of it.
@@ -270,11 +260,8 @@ class DTDRLinear(LinearRetriever, DistanceRanker):
         return f"{query[: MAX_CHARACTERS - len(written) - 1]} {written}"
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[Placed]:
-        vectors = rows(self.encoder.encode(queries))
-        return [
-            Placed(query, self.distance_.score(row))
-            for query, row in zip(queries, vectors, strict=True)
-        ]
+        scores = map(self.distance_.score, rows(self.encoder.encode(queries)))
+        return [Placed(*pair) for pair in zip(queries, scores, strict=True)]
 
     def _row(self, prepared: Placed, history: History) -> Floats:
         return self._predict([self._text(prepared.prepared, history)])[0]

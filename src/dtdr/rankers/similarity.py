@@ -24,9 +24,7 @@ from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
 TEMPERATURE = 0.15
-"""Softmax temperature of cosines. Mean negative log of the probability of the acceptable tools on
-the training sides of TinyAgent and T-Eval, lexical and MiniLM: 3.22 at 0.05, 2.79 at 0.1, 2.78 at
-0.15, 2.81 at 0.2, 2.93 at 0.5. Cosines of words want a lower one, those of sentences a higher."""
+"""Softmax temperature of cosines: those of words want a lower one, those of sentences a higher."""
 
 PROMPT = """\
 A user asks an assistant for something. Imagine the assistant could be given any software tools

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from dtdr.data.progress import track
-from dtdr.predict.plans.best_first import RANKINGS, Multiset
+from dtdr.predict.plans.best_first import Multiset
 from dtdr.predict.plans.ranker import PlanRanker, PlanSet, find_plans
 from dtdr.predict.plans.spans import Example, SpanTagger
 from dtdr.rankers.base import HeldOutFold
@@ -21,11 +21,8 @@ _CALIBRATED = 5
 """Plans of each query that probabilities are calibrated on."""
 _MOST = 1_200
 """Plans that the ranker learns from, of more: each takes a search."""
-_RANKINGS, _TOOLS = 8, 8
-"""Rankings of most of these searches, and tools from which there is one more for so many."""
-_WHOLE, _UNDER_WAY = 100, 50
-"""Of these, plans that probabilities are calibrated on, before the first call and after some
-calls: their searches are as long as any."""
+_UNDER_WAY = 200
+"""Of these, plans that are also looked at after some of their calls."""
 
 
 class HeldOutPlan(NamedTuple):
@@ -36,14 +33,12 @@ class HeldOutPlan(NamedTuple):
         plan: the right one.
         half: 0 or 1, the same in a group; the ranker that learned from the other half judges it.
         is_under_way: whether some of its calls were made.
-        is_whole: whether the search was as long as any.
     """
 
     found: PlanSet
     plan: Multiset
     half: int
     is_under_way: bool = False
-    is_whole: bool = True
 
     @property
     def right(self) -> int:
@@ -93,24 +88,25 @@ def hold_out(
     rng = np.random.default_rng(seed)
     plans: list[HeldOutPlan] = []
     halves: dict[str, int] = {}
-    number, short = 0, min(max(_RANKINGS, len(index) // _TOOLS), RANKINGS)
+    before_calls, every = 0, max(1, len(held) // _UNDER_WAY)
     for fold in folds:
         inside = set(fold.positions)
         rest = [example for at, example in enumerate(examples) if at not in inside]
         tagger = SpanTagger.fit(rest, index)
         positions = [position for position in fold.positions if position in chosen]
         for position in track(positions, "plans", len(positions)):
-            (item, spans), number = examples[position], number + 1
+            item, spans = examples[position]
             tools = [index[call.tool] for call in item.plan.calls]
             plan = tuple(sorted(tools))
             scores = tagger.count_scores(spans, len(index))
             half = halves.setdefault(item.group or f"\0{position}", len(halves) % 2)
             state = fold.start(position)
-            most = short if number % -(-len(held) // _WHOLE) else RANKINGS
-            found = find_plans(state, scores, (), longest, may_be_empty=may_be_empty, rankings=most)
-            if found is not None:
-                plans.append(HeldOutPlan(found, plan, half, is_whole=most == RANKINGS))
-            if number % -(-len(held) // _UNDER_WAY) or not tools:
+            found = find_plans(state, scores, (), longest, may_be_empty=may_be_empty)
+            if found is None:
+                continue
+            plans.append(HeldOutPlan(found, plan, half))
+            before_calls += 1
+            if before_calls % every or not tools:
                 continue
             made = int(rng.integers(1, len(tools) + 1))
             for tool, call in zip(tools[:made], item.plan.calls[:made], strict=True):
@@ -176,7 +172,7 @@ class Confidence(NamedTuple):
         """Learn how often plans are right; nothing is learned from few queries.
 
         Args:
-            held_out: plans found by whole searches.
+            held_out: before the first call, and after some calls.
             rankers: see ``rank_held_out``.
         """
         from scipy.optimize import minimize

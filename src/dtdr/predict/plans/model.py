@@ -87,7 +87,7 @@ class PlanModel:
             SpanTagger.fit(examples, index),
             form_chains(item.plan for item in demonstrations),
             ranker,
-            Confidence.fit([item for item in held_out if item.is_whole], rankers),
+            Confidence.fit(held_out, rankers),
             check,
         )
 

@@ -36,7 +36,7 @@ _LEAST_SPANS = 5
 """Spans of a tool below which it is not learned."""
 _LITTLE = 1e-3
 _PENALTY = 1.0
-_ITERATIONS = 20
+_ITERATIONS = 40
 
 _CAPITAL = "[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]"
 # Long repetitions are bounded, so that matching stays linear.

@@ -24,7 +24,14 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, Trainin
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader, read_context
+from dtdr.rankers.dtdr_f.observations import (
+    NO_CONTEXT,
+    NO_OUTCOME,
+    Context,
+    Outcome,
+    RunReader,
+    read_context,
+)
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.text import Hashes, QueryText
@@ -227,7 +234,7 @@ class FactoredModel:
             **{block.name: block.arrays() for block in self.blocks},
         }
         arrays = {f"{part}.{name}": own[name] for part, own in parts.items() for name in own}
-        return {**arrays, "checksum": _checksum(arrays)}
+        return {**arrays, "checksum": checksum(arrays)}
 
     @classmethod
     def restore(
@@ -239,7 +246,7 @@ class FactoredModel:
             KeyError: an array is missing.
             ModelError: the arrays are damaged, or of other tools.
         """
-        if not np.array_equal(_checksum(arrays), arrays["checksum"]):
+        if not np.array_equal(checksum(arrays), arrays["checksum"]):
             raise ModelError("the arrays of the model are damaged; fit it again")
         parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
         for name, array in arrays.items():
@@ -248,6 +255,7 @@ class FactoredModel:
         model, network, new_tools = parts["model"], parts["ranker"], parts["new_tools"]
         if model["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
+        _check_shapes(arrays)
         offered = model["offered"].astype(np.bool_)
         encoded = EncodedDemonstrations.restore(parts["data"], len(tools))
         words, stems = Vocabulary(**parts["words"]), Vocabulary(**parts["stems"])
@@ -260,7 +268,7 @@ class FactoredModel:
             WordWeights(**parts["asked"]),
             float(model["reference"][0]),
         )
-        return cls(
+        restored = cls(
             training,
             tuple(block.restore(parts[block.name], training) for block in BLOCKS),
             offered,
@@ -269,6 +277,35 @@ class FactoredModel:
             NewToolScorer(**new_tools) if new_tools else None,
             replace(Calibration.restore(parts["calibration"], token_costs(tools)), added=~offered),
         )
+        # What the first query computes of the demonstrations shows now whether they are whole.
+        restored.prepare_features(featurizer.read(QueryText.of("")), NO_CONTEXT)
+        return restored
+
+
+def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Raise a ModelError unless the sizes of all that queries are read by agree."""
+    seen, words = len(arrays["model.seen"]), len(arrays["words.terms"])
+    surface = len(arrays["data.surface"]) // max(len(arrays["data.surface.sizes"]), 1)
+    hidden = len(arrays.get("ranker.output", ()))
+    features, described = len(LAYOUT.names), len(LAYOUT.text_rows) - 1
+    shapes = {
+        "words.idf": (words,),
+        "stems.idf": arrays["stems.terms"].shape,
+        "asked.weights": (words, 2, seen),
+        "asked.mean": (2, seen),
+        "next_tool.query": (words + surface, seen),
+        "next_tool.history": (len(arrays["next_tool.history"]), seen),
+        "last_output.weights": (len(arrays["last_output.keys"]) + 1, seen),
+        **dict.fromkeys(("ranker.low", "ranker.high"), (features + 1, 1)),
+        "ranker.mean": (features,),
+        "ranker.weights": (hidden + 1, features + 1),
+        **dict.fromkeys(("new_tools.mean", "new_tools.scale"), (described,)),
+        "new_tools.weights": (described + 1,),
+        "new_tools.gate": (described + 2,),
+    }
+    for name, shape in shapes.items():
+        if name in arrays and arrays[name].shape != shape:
+            raise ModelError(f"the array {name} of the model does not fit the others; fit it again")
 
 
 class FactoredStepState:
@@ -348,7 +385,7 @@ class FactoredStepState:
         return state
 
 
-def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:
+def checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:
     """CRC-32 of the features and of all other arrays with their names, types and shapes."""
     total = crc32(" ".join(LAYOUT.names).encode())
     for name in sorted(arrays.keys() - {"checksum"}):

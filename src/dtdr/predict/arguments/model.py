@@ -24,7 +24,7 @@ from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
 from dtdr.predict.arguments.values import convert
 
-EPOCHS = 3
+EPOCHS = 4
 _MOST_RUNS = 20_000
 """Runs whose decisions are learned, drawn where there are more; values are counted in all."""
 _MOST_DECISIONS = 20_000

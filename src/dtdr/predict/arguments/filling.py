@@ -179,7 +179,7 @@ def iter_examples(
         found = candidates.find(name, number)
         value = written if written == OMITTED else resolve_references(written, state.by_id)
         form, forms = _wanted_forms(found, written, value)
-        yield Example.of(found.keys, len(found), found.blocks, found.targets(forms))
+        yield Example(found.keys, len(found), found.blocks, found.targets(forms))
         form = next((one for one in (LIST, OBJECT) if one in forms), form)
         span = None if form.startswith("\x00") else state.locate(form, candidates.spans)
         candidates.decide(found, form, number, span)

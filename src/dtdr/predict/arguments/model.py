@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,8 +103,7 @@ class ArgumentModel:
             model._train(demonstrations, seed)
         else:
             model._train(learned, seed)
-            model._calibrate(held)
-            model._train(held, seed + 1)
+            model._train(held, seed + 1, is_held=True)
         model.ranker.finish()
         return model
 
@@ -147,35 +146,31 @@ class ArgumentModel:
         ]
         return replace(item, plan=replace(item.plan, calls=tuple(calls)), before=tuple(before))
 
-    def _train(self, demonstrations: Sequence[Demonstration], seed: int) -> None:
-        """Learn from every decision of every call."""
+    def _train(
+        self, demonstrations: Sequence[Demonstration], seed: int, *, is_held: bool = False
+    ) -> None:
+        """Learn from every decision of every call; if held out, first how often calls are right."""
         examples: list[Example] = []
-        for _, call, candidates in self._iter_candidates(demonstrations):
-            parameters = self._parameters(call.tool, call.arguments)
-            examples += iter_examples(candidates, call, parameters)
+        products, exact = list[float](), list[bool]()
+        for item in demonstrations:
+            # Candidates are as if the group of the call had not been counted.
+            group = group_hash(item)
+            for state, call in iter_calls([item]):
+                if is_held:
+                    candidates = CallCandidates(state, call.tool, self.constants, group)
+                    prediction, product = self._fill(candidates)
+                    products.append(product)
+                    exact.append(is_exact(prediction, call, state))
+                candidates = CallCandidates(state, call.tool, self.constants, group)
+                parameters = self._parameters(call.tool, call.arguments)
+                examples += iter_examples(candidates, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
                 self.ranker.train(examples, EPOCHS, seed)
                 examples.clear()
+                is_held = False  # The ranker has learned some of them, perhaps of the same group.
+        if products:
+            self.confidence = Confidence.fit(products, exact)
         self.ranker.train(examples, EPOCHS, seed)
-
-    def _iter_candidates(
-        self, demonstrations: Sequence[Demonstration]
-    ) -> Iterator[tuple[RunState, ToolCall, CallCandidates]]:
-        """Every call, the state before it, and candidates as if its group had not been counted."""
-        for item in demonstrations:
-            group = group_hash(item)
-            for state, call in iter_calls([item]):
-                yield state, call, CallCandidates(state, call.tool, self.constants, group)
-
-    def _calibrate(self, held: Sequence[Demonstration]) -> None:
-        """Learn from held-out demonstrations how often calls are right."""
-        products: list[float] = []
-        exact: list[bool] = []
-        for state, call, candidates in self._iter_candidates(held):
-            prediction, product = self._fill(candidates)
-            products.append(product)
-            exact.append(is_exact(prediction, call, state))
-        self.confidence = Confidence.fit(products, exact)
 
     def fill(self, tool: str, run: Run | RunState) -> CallPrediction:
         """The most probable call of a tool.

@@ -186,40 +186,45 @@ def _shape(token: str) -> str:
 
 
 def _token_features(
-    lower: tuple[str, ...], shapes: tuple[str, ...], quotation: list[int]
+    lower: tuple[str, ...], shapes: tuple[str, ...], quotation: Sequence[int]
 ) -> tuple[Hashes, Hashes]:
     """Features of each token as the first of a span, and as the last of one."""
-    count = len(lower)
-    words = [*"^^^^", *lower, *"$$$$"]
-    kinds = [*"----", *shapes, *"----"]
+    count, index = len(lower), np.arange(len(lower))
+    words = features([*"^^^^", *lower, *"$$$$"])
+    kinds = features(["-", *shapes, "-"])
+    # Whether the token is in no quotation (0), inside one (1), or its edge (2).
+    within = np.array([-1, *quotation, -1])
+    at, until = ((2 - (within[1:-1] == other)) for other in (within[:-2], within[2:]))
+    at, until = (np.where(within[1:-1] < 0, 0, edge).astype(np.uint32) for edge in (at, until))
+    own, shape, here = words[4:-4], kinds[1:-1], index + 4
+    left = here - (at == 2)  # the words before the quotation mark
+    three, two, one = words[left - 3], words[left - 2], words[left - 1]
+    starts = [
+        *((at,), (shape, at), (one, at), (two, one), (two,), (three,), (own,)),
+        *((kinds[:-2], shape), (one, shape), (np.minimum(index, 3),), (three, two, one)),
+        *((10 * index // max(count, 1),), (words[here + 1],)),
+    ]
+    right = here + (until == 2)
+    after, then, endings = words[right + 1], words[right + 2], features([x[-4:] for x in lower])
+    ends = [
+        *((until,), (shape, until), (after, until), (after, then), (then,), (own,)),
+        *((shape, kinds[2:]), (after, shape), (np.minimum(count - index, 3),)),
+        *((words[here - 1],), (endings,)),
+    ]
+    return _join("start", starts, count), _join("end", ends, count)
 
-    def edge(index: int, neighbour: int) -> str:
-        """Whether the token is the edge of a quotation, inside one, or in none."""
-        if quotation[index] < 0:
-            return "none"
-        inside = 0 <= neighbour < count and quotation[neighbour] == quotation[index]
-        return "inside" if inside else "edge"
 
-    starts, ends = [], []
-    for index, (own, shape) in enumerate(zip(lower, shapes, strict=True)):
-        here = index + 4
-        at, until = edge(index, index - 1), edge(index, index + 1)
-        left = here - (at == "edge")  # the words before the quotation mark
-        three, two, one = words[left - 3 : left]
-        starts += [
-            *(f"s0 {at}", f"s1 {shape} {at}", f"s2 {one} {at}", f"s3 {two} {one}", f"s4 {two}"),
-            *(f"s5 {three}", f"s6 {own}", f"s8 {kinds[here - 1]} {shape}", f"s9 {one} {shape}"),
-            *(f"s10 {min(index, 3)}", f"s11 {three} {two} {one}", f"s12 {10 * index // count}"),
-            f"s13 {words[here + 1]}",
-        ]
-        right = here + (until == "edge")
-        after, then = words[right + 1 : right + 3]
-        ends += [
-            *(f"e0 {until}", f"e1 {shape} {until}", f"e2 {after} {until}", f"e3 {after} {then}"),
-            *(f"e4 {then}", f"e6 {own}", f"e8 {shape} {kinds[here + 1]}", f"e9 {after} {shape}"),
-            *(f"e10 {min(count - index, 3)}", f"e11 {words[here - 1]}", f"e12 {own[-4:]}"),
-        ]
-    return features(starts).reshape(count, 13), features(ends).reshape(count, 11)
+def _join(name: str, columns: Sequence[Sequence[npt.NDArray[Any]]], count: int) -> Hashes:
+    """Hashes of features, each of which joins at most three columns; shape (count, features)."""
+    table = np.zeros((3, len(columns), count), np.uint32)
+    for place, joined in enumerate(columns):
+        table[: len(joined), place] = joined
+    names = features([f"{name} {place}" for place in range(len(columns))])
+    result = names[:, None] * np.uint32(0x85EBCA6B)  # CRCs of similar names differ in few ways
+    for column in table:
+        result = (result ^ column) * np.uint32(0x9E3779B1)
+        result ^= result >> np.uint32(15)
+    return result.T
 
 
 def _iter_spans(

@@ -31,6 +31,9 @@ def canonical(value: Any, depth: int = 0) -> str:
     Case, runs of spaces and the format of numbers do not count: ``"3"``, ``3`` and ``3.0`` agree.
     What is nested more than 100 deep counts as the same.
     """
+    if isinstance(value, str):
+        text = " ".join(value.split()).casefold()
+        return _number(text) if text[:1].isdigit() or text[:1] in ("+", "-", ".") else text
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -39,9 +42,6 @@ def canonical(value: Any, depth: int = 0) -> str:
         return repr(float(value)) if abs(value) < 10**15 else hex(value)
     if isinstance(value, float):
         return repr(value)
-    if isinstance(value, str):
-        text = " ".join(value.split()).casefold()
-        return _number(text) if text[:1].isdigit() or text[:1] in ("+", "-", ".") else text
     if depth >= _MAX_DEPTH:
         return "..."
     if isinstance(value, Mapping):

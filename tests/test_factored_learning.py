@@ -245,6 +245,19 @@ def test_changed_arrays_are_refused_by_a_load_or_rank(half):
     assert {"words.idf", "ranker.low", "asked.weights", "data.flags", "next_tool.query"} <= refused
 
 
+@pytest.mark.parametrize("size", [-1, 10**12, 2**62])
+def test_sizes_that_would_take_all_memory_are_refused(half, size):
+    arrays, tools = inner(half).arrays(), half.tools_
+    names = [name for name in arrays if name.endswith(".sizes")]
+    assert names
+    for name in names:
+        crafted = {**arrays, name: arrays[name].astype(np.int64)}
+        crafted[name][0] = size
+        crafted["checksum"] = checksum(crafted)
+        with pytest.raises(ModelError, match="fit it again"):
+            FactoredModel.restore(tools, crafted, None)
+
+
 def test_a_renamed_tool_keeps_what_was_learned_of_it(half):
     names = {"play_song": "zz_play", "send_mail": "aa_mail"}
     expected = [

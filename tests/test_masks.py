@@ -517,6 +517,7 @@ def test_a_hint_changes_the_end_of_the_conversation_alone(api, transcript, mask)
 
     assert found["tools"] is body["tools"]
     assert found[key][: len(body[key])] == body[key]
+    assert transcript_of(found[key]) == transcript_of(body[key])
     text = json.dumps(found[key][-1], ensure_ascii=False)
     for name in SMALL:
         assert (f'\\"{name}\\"' in text) == (name in selection.preferred)

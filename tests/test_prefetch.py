@@ -10,6 +10,7 @@ from dtdr.agents import Prefetch, prefetch
 from dtdr.agents.prefetch import EarlyCalls
 from dtdr.data.calls import ToolCall
 from dtdr.errors import InputError
+from dtdr.net.http_requests import wait_for
 from dtdr.predict import create
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.model import Model
@@ -269,6 +270,29 @@ def test_errors_reach_the_agent_and_the_session_and_a_model_without_arguments_st
     first, second = session.run.calls
     assert (first.status, first.output) == ("error", "no disk")
     assert (second.tool, second.output) == ("get_contact", None)
+
+
+def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(retriever):
+    """These threads look up the names of hosts."""
+    gate, waiting = threading.Event(), threading.Semaphore(0)
+
+    def execute(tool, arguments):
+        waiting.release()
+        gate.wait(60)
+
+    runs = [
+        Prefetch(retriever.session(QUERY), execute, ["get_contact"], min_probability=0.5)
+        for _ in range(40)
+    ]
+    try:
+        for run in runs:
+            run.start()
+        assert all(waiting.acquire(timeout=20) for _ in runs)
+        assert wait_for(asyncio.wait_for(asyncio.to_thread(lambda: True), 20))
+    finally:
+        gate.set()
+        for run in runs:
+            run.close()
 
 
 def test_a_text_is_not_a_list_of_tools_and_a_probability_is_from_0_to_1(retriever):

@@ -1,9 +1,11 @@
 """What programs write into the user's messages is no part of what the user asked for."""
 
+from typing import Any
+
 import pytest
 from examples.hotel.log_formats import write_lines
 
-from dtdr.agents import ToolMask, openai
+from dtdr.agents import ToolMask, anthropic, openai
 from dtdr.data.demonstrations import Message
 from dtdr.logs import CutOptions, open_demonstrations
 from dtdr.logs.injected import remove_blocks
@@ -77,6 +79,24 @@ def test_the_rule_can_be_changed(tmp_path):
     ]
     other = CutOptions(leave_out=("environment_details",))
     assert [*open_demonstrations([log], None, other)][-1].query == "Now run it"
+
+
+def test_logged_requests_with_hints_are_one_run(tmp_path):
+    use = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "fine"}
+    asked = {"role": "assistant", "content": [use]}
+    start = [{"role": "user", "content": "Fix the test"}]
+    tools = [{"name": "read_file", "input_schema": {}}]
+    records: list[dict[str, Any]] = []
+    for messages in (start, [*start, asked, {"role": "user", "content": [result]}]):
+        body = {"max_tokens": 9, "tools": tools, "messages": messages}
+        request = anthropic.mask_request(body, ToolMask(NotingRetriever()), "hint")
+        assert len(request["messages"]) == len(messages) + 1
+        again = {**asked, "content": [{**use, "id": f"c{len(records) + 1}"}]}
+        records.append({"request": request, "response": {"type": "message", **again}})
+    log = write_lines(tmp_path / "log.jsonl", records)
+    (run,) = open_demonstrations([log], "anthropic")
+    assert (run.query, run.plan.tools) == ("Fix the test", ("read_file", "read_file"))
 
 
 def test_a_mask_reads_the_conversation_as_the_import_does(tmp_path):

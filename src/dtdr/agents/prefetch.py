@@ -10,7 +10,8 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -250,6 +251,8 @@ class Prefetch:
         self._early = EarlyCalls(self._call_early, is_safe, least)
         self.counts = self._early.counts
         self._predicting: Future[None] | None = None
+        # The event loop's own threads look up the names of hosts, also for the tools.
+        self._threads = ThreadPoolExecutor(BUDGET, "dtdr-prefetch")
 
     def start(self) -> None:
         """Begin a step: predict its calls in a thread, and make those that are probable.
@@ -281,6 +284,7 @@ class Prefetch:
         """Cancel what is in progress; what runs in a thread runs to its end."""
         self._stop_predicting()
         wait_for(self._cancel())
+        self._threads.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -295,7 +299,7 @@ class Prefetch:
 
     async def _predict(self) -> None:
         try:
-            calls = await asyncio.to_thread(self.session.next_calls, CANDIDATES)
+            calls = await self._in_thread(self.session.next_calls, CANDIDATES)
             self._early.prepare(calls, self.session.run.calls)
         except Exception as error:  # noqa: BLE001  # an agent must never be stopped by this
             logger.warning("nothing is called early: %s: %s", type(error).__name__, error)
@@ -305,4 +309,8 @@ class Prefetch:
         await asyncio.sleep(0)  # in which the calls see it
 
     async def _call_early(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        return await asyncio.to_thread(self._execute, tool, arguments)
+        return await self._in_thread(self._execute, tool, arguments)
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        loop, run = asyncio.get_running_loop(), copy_context().run
+        return await loop.run_in_executor(self._threads, run, work, *arguments)

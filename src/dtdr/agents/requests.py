@@ -258,11 +258,13 @@ def check_list(value: object, name: str) -> Sequence[Any]:
 def hint_text(selection: ToolSelection) -> str:
     """A soft mask in words (paper, "ICL Methods"): all tools stay, the retrieved are preferred.
 
-    Empty if no tool is preferred.
+    Empty if no tool is preferred. Its tag is one of ``INJECTED_TAGS``, so that who reads the
+    conversation, or a log of it, does not take the hint for what the user wrote.
     """
     if not selection.preferred:
         return ""
     return (
-        "In similar runs these tools came next; prefer them unless the request clearly needs "
-        f"another: {', '.join(map(quote_json, selection.preferred))}"
+        "<system-reminder>In similar runs these tools came next; prefer them unless the request "
+        f"clearly needs another: {', '.join(map(quote_json, selection.preferred))}"
+        "</system-reminder>"
     )

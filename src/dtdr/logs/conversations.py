@@ -13,11 +13,13 @@ from typing import Any, ClassVar
 
 from dtdr.data import json_codec
 from dtdr.errors import InputError
+from dtdr.logs.injected import remove_blocks
 from dtdr.logs.log_format import (
     AssistantMessage,
     Trace,
     TracedCall,
     TraceFormat,
+    UserMessage,
     Window,
     as_list,
     as_mapping,
@@ -62,7 +64,8 @@ class ConversationFormat(TraceFormat):
 
     A request belongs to an open conversation if its messages begin with that conversation's.
     Messages are compared by hashes of texts, calls and results, so other fields do not matter.
-    Nor do instructions, since many agents write the time into them.
+    Nor do instructions, since many agents write the time into them, nor injected messages, such as
+    hints, which no later request has.
     """
 
     request_key: ClassVar[str]
@@ -158,7 +161,8 @@ class ConversationFormat(TraceFormat):
     def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[bool]]:
         """Hashes of every beginning of the conversation, how many are the request's, and replies.
 
-        The last says which messages the model wrote. Instructions and reasoning are passed over.
+        The last says which messages the model wrote. Instructions, reasoning and messages of
+        injected blocks alone are passed over.
         """
         marks: list[int] = []
         replies: list[bool] = []
@@ -174,7 +178,7 @@ class ConversationFormat(TraceFormat):
                     marks.append(current)
                     replies.append(False)
                     continue
-                items = [i for i in self.items(message) if not isinstance(i, SystemMessage)]
+                items = [item for item in self.items(message) if not _is_by_program(item)]
                 if items:
                     current = hash((current, *map(_mark, items)))
                     marks.append(current)
@@ -268,6 +272,13 @@ class Anthropic(ConversationFormat):
         if exchange.messages and first_of(exchange.messages[0], "tool_calls"):
             raise InputError("this is a chat-completions record; import it as openai-chat")
         return exchange
+
+
+def _is_by_program(item: Item) -> bool:
+    """Whether it is an instruction, or a user's message that a program wrote, such as a hint."""
+    if isinstance(item, UserMessage):
+        return bool(item.text) and not remove_blocks(item.text)
+    return isinstance(item, SystemMessage)
 
 
 def _mark(item: Item) -> object:

@@ -176,7 +176,7 @@ class Transport:
         return answer
 
     async def _try(self, request: Request) -> Answer:
-        """One try."""
+        """One try; it raises no error of httpx2's, which would contain the request's headers."""
         import httpx2
 
         seconds = min(request.seconds, _remaining_seconds())

@@ -304,6 +304,7 @@ class EncodedDemonstrations:
 
         Raises:
             KeyError: an array is missing.
+            ModelError: rows do not fit their values.
         """
         return cls({name: Ragged.restore(arrays, name) for name in _TEXT | _PLAN | _RUN}, tools)
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.errors import ModelError
 from dtdr.rankers.nn import Indices
 
 
@@ -66,8 +67,17 @@ class Ragged:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        return cls(arrays[name], arrays[f"{name}.sizes"].astype(np.int64))
+        """Rebuild from the output of ``arrays``.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the sizes do not add up to the number of values.
+        """
+        values, sizes = arrays[name], arrays[f"{name}.sizes"].astype(np.int64)
+        longest = int(sizes.max(initial=0))
+        if sizes.min(initial=0) < 0 or longest > len(values) or sizes.sum() != len(values):
+            raise ModelError(f"the rows of the array {name} do not have its values; fit it again")
+        return cls(values, sizes)
 
 
 def count_rows(

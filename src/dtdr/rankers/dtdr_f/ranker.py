@@ -108,7 +108,8 @@ class Steps:
         penalty: shape (steps, k): added to scores; ``RULED_OUT`` where the run was not offered a
             candidate, else 0.
         standard: each of shape (features,): the ``mean`` that was subtracted, the ``scale`` that
-            they were divided by, and the ``low``est and ``high``est value as the blocks gave it.
+            they were divided by, and ``low`` and ``high``, the least and the greatest value as the
+            blocks gave it.
     """
 
     features: Matrix

@@ -16,13 +16,13 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
     "data": (1, 3000),
-    "net": (1, 1150),
+    "net": (1, 1000),
     "text": (2, 1400),
     "logs": (3, 4400),
-    "rankers": (3, 8300),
+    "rankers": (3, 8050),
     "predict": (4, 5950),
     "llm": (5, 2900),
-    "agents": (5, 5550),
+    "agents": (5, 5450),
     "evaluate": (6, 7850),
     "serve": (7, 5700),
     "cli": (8, 3500),

@@ -252,7 +252,8 @@ class GatewayServer(Server[Any]):
             for item in items:
                 if item[identity] not in first:
                     first[item[identity]] = item
-                    self._uri_owners[item[identity]] = upstream
+                    if key == "resources":
+                        self._uri_owners[item[identity]] = upstream
         return {key: list(first.values())}
 
     async def _read_resource(

@@ -39,15 +39,22 @@ _TEXT = {
 }
 """What ``QueryText`` has of each query."""
 _PLAN = {
-    **dict.fromkeys(("calls", "edges"), np.int32),
-    **dict.fromkeys(("parallel", "absent"), np.uint8),
+    "calls": np.int32,
+    "parallel": np.uint8,
+    "edges": np.int32,
     "group": np.uint32,
+    "absent": np.uint8,
 }
 _RUN = {
-    **dict.fromkeys(("before", "said", "output_words", "facts"), np.int32),
+    "before": np.int32,
+    "said": np.int32,
     "said_weights": np.float16,
-    **dict.fromkeys(("status", "left"), np.uint8),
-    **dict.fromkeys(("word_counts", "fact_counts"), np.uint16),
+    "status": np.uint8,
+    "left": np.uint8,
+    "word_counts": np.uint16,
+    "output_words": np.int32,
+    "fact_counts": np.uint16,
+    "facts": np.int32,
 }
 """What is known in addition to names."""
 

@@ -129,7 +129,10 @@ async def endpoints(
                 stack.enter_context(http_process(command, port))
             urls = [f"http://127.0.0.1:{port}/mcp" for port in ports]
             port = find_free_port()
-            stack.enter_context(http_process([*gateway, "--http", str(port), "--", *urls], port))
+            gateway += ["--http", str(port)]
+            for url in urls:
+                gateway += ["--", url]
+            stack.enter_context(http_process(gateway, port))
             direct, through = urls[0], f"http://127.0.0.1:{port}/mcp"
         # Its own session, so that the gateway's and the client's connection differ in nothing else.
         one = await stack.enter_async_context(Client(direct, mode=mode))

@@ -16,7 +16,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
     "data": (1, 3000),
-    "net": (1, 1000),
+    "net": (1, 1050),
     "text": (2, 1400),
     "logs": (3, 4400),
     "rankers": (3, 8050),

@@ -9,6 +9,7 @@ import time
 import httpx2
 import pytest
 
+from dtdr.net.servers import listen
 from tests.server import serving
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -195,3 +196,10 @@ def test_what_is_not_http_is_refused_and_counted(fitted):
             assert "not an HTTP request" in reason(answer)
         refused = served.metric('dtdr_refused_connections_total{reason="malformed"}')
     assert refused == 3
+
+
+def test_a_connection_sends_each_part_of_an_answer_at_once():
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

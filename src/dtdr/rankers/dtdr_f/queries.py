@@ -265,9 +265,8 @@ class QueryFeaturizer:
         lengths = np.sqrt(np.bincount(rows.owner, values * values, len(rows)))
         values = (values / np.maximum(lengths, 1e-9)[rows.owner]).astype(np.float32)
         shape = (len(rows), self.words.dimension)
-        return csr_array((values, rows.values, rows.starts), shape=shape), np.array(
-            [*map(len, parts)]
-        )
+        sizes = np.array(list(map(len, parts)))
+        return csr_array((values, rows.values, rows.starts), shape=shape), sizes
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""

@@ -47,7 +47,7 @@ _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0,
 
 @dataclass(frozen=True, eq=False)
 class CandidateRanker:
-    """A linear model and a hidden layer beside it.
+    """``score = linear + output relu(hidden)``, where one product gives ``hidden`` and ``linear``.
 
     A feature outside of its range in training counts as the nearest end of it: a query with two
     requests has values that are a hundred standard deviations away. Scores are computed in double

@@ -14,7 +14,7 @@ import pytest
 
 import dtdr
 from dtdr.data.demonstration_files import read_demonstrations
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, Parent
 from dtdr.errors import InputError, OutputError
 from dtdr.serve.feedback import DuplicateError, FileLog
 from dtdr.serve.server import create_app
@@ -72,8 +72,21 @@ SECRETS = {"place": "sk-proj-abcDEF123456", "password": "hunter2"}
 SECRET_FEEDBACK = {
     "id": "ann.lee@mail.example.org",
     "query": "Mail ann.lee@mail.example.org the weather",
-    "calls": [{"id": "1", "tool": "weather", "arguments": SECRETS, "output": "token ab12cd34ef"}],
-    "before": [{"role": "user", "content": "my key is ghp_0123456789abcdefghij"}],
+    "calls": [
+        {
+            "id": "a.lee@x.org",
+            "tool": "weather",
+            "arguments": SECRETS,
+            "output": "token ab12cd34ef",
+        },
+        {"id": "2", "tool": "send_mail", "arguments": {"body": {"$ref": "a.lee@x.org"}}},
+    ],
+    "links": [["a.lee@x.org", "2"]],
+    "before": [
+        {"role": "user", "content": "my key is ghp_0123456789abcdefghij"},
+        {"role": "call", "id": "a.lee@y.org", "tool": "read_file"},
+    ],
+    "parent": {"id": "run-0", "call": "a.lee@y.org"},
 }
 
 
@@ -81,11 +94,15 @@ def test_secrets_of_feedback_do_not_reach_the_file(logging, tmp_path):
     answer = logging.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
     assert answer.status_code == 200, answer.text
     text = (tmp_path / "feedback.jsonl").read_text()
-    for secret in ("ann.lee", "sk-proj", "hunter2", "ab12cd34ef", "ghp_"):
+    for secret in (".lee@", "sk-proj", "hunter2", "ab12cd34ef", "ghp_"):
         assert secret not in text
     (found,) = read_demonstrations(tmp_path / "feedback.jsonl")
     assert found.query == "Mail [email] the weather"
-    assert found.plan.calls[0].arguments == {"place": "[api-key]", "password": "[secret]"}
+    first, second = found.plan.calls
+    assert first.arguments == {"place": "[api-key]", "password": "[secret]"}
+    assert second.references() == (first.id,)
+    assert found.plan.links == ((first.id, "2"),)
+    assert found.parent == Parent("run-0", found.plan.earlier[0].id)
     again = logging.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
     assert again.status_code == 409  # by an id that is not written as it was sent
     other = {**SECRET_FEEDBACK, "id": "bob.lee@mail.example.org"}

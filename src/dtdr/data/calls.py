@@ -194,16 +194,17 @@ def in_sequence(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 def renumber_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """The calls of a plan with ids from 1, as in runs, and references by these."""
     ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
+    return [rename_call(call, ids) for call in calls]
+
+
+def rename_call(call: ToolCall, ids: Mapping[str, str]) -> ToolCall:
+    """The call with its new id, and with references by the new ids of other calls."""
 
     def rename(reference: Mapping[str, Any]) -> dict[str, Any]:
         return {**reference, "$ref": ids.get(str(reference["$ref"]), reference["$ref"])}
 
-    return [
-        msgspec.structs.replace(
-            call, id=ids[call.id], arguments=_map_references(call.arguments, rename)
-        )
-        for call in calls
-    ]
+    arguments = _map_references(call.arguments, rename)
+    return msgspec.structs.replace(call, id=ids[call.id], arguments=arguments)
 
 
 def check_pointers(calls: Iterable[ToolCall], earlier: Iterable[ToolCall] = ()) -> None:

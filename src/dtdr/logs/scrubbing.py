@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dtdr.data.calls import ToolCall, is_text
-from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.calls import ToolCall, is_text, rename_call
+from dtdr.data.demonstrations import Demonstration, Message, Parent
 from dtdr.data.outputs import OUTPUT_LENGTH, bound_output
 from dtdr.data.plan import Plan
 from dtdr.logs.log_format import digest
@@ -36,20 +36,22 @@ class Scrubber:
 
     def demonstration(self, demonstration: Demonstration) -> Demonstration:
         """A whole demonstration."""
+        plan, parent = demonstration.plan, demonstration.parent
+        ids = {call.id: self.identifier(call.id) for call in (*plan.earlier, *plan.calls)}
         before = tuple(
-            self._call(item) if isinstance(item, ToolCall) else self.message(item)
+            self._call(item, ids) if isinstance(item, ToolCall) else self.message(item)
             for item in demonstration.before
         )
         earlier = tuple(item for item in before if isinstance(item, ToolCall))
-        parent = demonstration.parent
         if parent is not None:
-            parent = replace(parent, id=self.identifier(parent.id))
-        calls = tuple(map(self._call, demonstration.plan.calls))
+            parent = Parent(self.identifier(parent.id), self.identifier(parent.call))
+        calls = tuple(self._call(call, ids) for call in plan.calls)
+        links = tuple((ids[first], ids[second]) for first, second in plan.links)
         return replace(
             demonstration,
             id=self.identifier(demonstration.id),
             query=self.text(demonstration.query),
-            plan=Plan(calls, demonstration.plan.links, earlier),
+            plan=Plan(calls, links, earlier),
             source=self.text(demonstration.source),
             group=self.identifier(demonstration.group),
             before=before,
@@ -70,7 +72,8 @@ class Scrubber:
             return mark or digest([name])
         return f"{name}-{number}" if number else name
 
-    def _call(self, call: ToolCall) -> ToolCall:
+    def _call(self, call: ToolCall, ids: Mapping[str, str]) -> ToolCall:
+        call = rename_call(call, ids)
         output, length = self.output(call.output)
         if output is not None and call.output_length is not None:
             length = call.output_length

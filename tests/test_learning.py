@@ -248,6 +248,8 @@ def test_what_cannot_go_on_is_said_in_a_sentence(model, tmp_path, capsys):
     path.write_text("")
     with pytest.raises(InputError, match="shorter than what was read"):
         Trainer(model, log, OPTIONS).step()
+    with pytest.raises(InputError, match="1700000000000-0 is not a position of"):
+        log.read("1700000000000-0", 1)
 
 
 @pytest.mark.slow

@@ -109,8 +109,14 @@ class FileLog(FeedbackLog):
         """The next whole lines; a position is the number of bytes before it.
 
         Raises:
-            InputError: the file is shorter than it was, missing, or cannot be read.
+            InputError: the position is of another log; or the file is shorter than it was, missing,
+                or cannot be read.
         """
+        if not (position or "0").isdecimal():
+            raise InputError(
+                f"{position} is not a position of {self.path}; name the log in Redis that was read "
+                "before, or delete MODEL.versions to begin again"
+            )
         start = int(position or 0)
         entries: list[Entry] = []
         try:

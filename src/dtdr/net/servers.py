@@ -57,7 +57,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value <= 0:
+            if not value > 0:  # nor NaN
                 raise InputError(f"the limit {name} is {value}; it must be more than 0")
 
 

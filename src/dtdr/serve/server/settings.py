@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_at_least
 from dtdr.net.servers import Limits, is_loopback
 
 DEFAULT_HOST = "127.0.0.1"
@@ -52,8 +52,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise InputError(f"the port is {self.port}; it must be between 0 and 65535")
-        if self.watch_seconds < 0:
-            raise InputError("seconds between looks must not be negative")
+        check_at_least(0, watch_seconds=self.watch_seconds)
         if self.keys is None and not is_loopback(self.host):
             raise InputError(
                 f"{self.host} can be reached from other machines; pass --keys FILE "

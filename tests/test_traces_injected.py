@@ -47,6 +47,10 @@ MESSAGES = [
         ("a < b and <b>bold</b>", "a < b and <b>bold</b>"),
         ("<system-reminder>a</system-reminder-2> b", "<system-reminder>a</system-reminder-2> b"),
         ("<user_info>a <user_info>b</user_info> c", "c"),
+        ("# AGENTS.md instructions for /a b\n\n<INSTRUCTIONS>\na\n</INSTRUCTIONS>\nDo it", "Do it"),
+        ("# AGENTS.md instructions: write them", "# AGENTS.md instructions: write them"),
+        ("[Request interrupted by user for tool use]\nNo, undo it", "No, undo it"),
+        ("[Request interrupted by user]", ""),
         ("", ""),
     ],
 )
@@ -55,8 +59,9 @@ def test_closed_blocks_of_known_tags_are_removed(text, left):
     assert remove_blocks(text, ()) == text
 
 
-def test_many_open_tags_are_read_in_one_pass():
-    text = "<system-reminder>" * 200_000
+@pytest.mark.parametrize("start", ["<system-reminder>", "# AGENTS.md instructions "])
+def test_many_starts_of_blocks_are_read_in_one_pass(start):
+    text = start * 200_000 + "<"
     assert remove_blocks(text) == text  # one search to the end for each would take minutes
 
 

@@ -13,8 +13,11 @@ INJECTED_TAGS = (
     "system-reminder",  # Claude Code
     "local-command-caveat",
     "local-command-stdout",
+    "task-notification",
     "environment_context",  # Codex
     "user_instructions",
+    "INSTRUCTIONS",
+    "turn_aborted",
     "environment_details",  # Cline, Roo Code
     "environment_info",  # Copilot
     "workspace_info",
@@ -24,6 +27,11 @@ INJECTED_TAGS = (
     "user_info",
 )
 """Blocks ``<tag>…</tag>`` that coding agents write into the user's messages."""
+
+_TITLE = r"(?:# AGENTS\.md instructions[^\n<]{0,500}\n\s{0,9})?"
+"""What Codex writes before ``<INSTRUCTIONS>``; bounded, so that the time is linear."""
+_INTERRUPTED = re.compile(r"\[Request interrupted by user(?: for tool use)?\]")
+"""What Claude Code writes when the user stops it."""
 
 HIDDEN = "The tool {name} cannot be used at this step."
 """Beginning of dtdr's own refusal."""
@@ -41,11 +49,16 @@ _END = "; the call was not made"  # the gateway, to a name of two tools or a cha
 
 @lru_cache(maxsize=8)
 def _compile_opening(tags: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"<({'|'.join(map(re.escape, tags))})(?:\s[^<>]*)?>")
+    return re.compile(rf"{_TITLE}<({'|'.join(map(re.escape, tags))})(?:\s[^<>]*)?>")
 
 
 def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
-    """A text without the blocks ``<tag>…</tag>`` of some tags; an unclosed block stays."""
+    """A text without the blocks ``<tag>…</tag>`` of some tags; an unclosed block stays.
+
+    Without tags, the text stays as it is. Otherwise, notes of interruptions are removed, too.
+    """
+    if tags and "[Request interrupted" in text:
+        text = _INTERRUPTED.sub("", text).strip()
     if not tags or "<" not in text:
         return text
     kept: list[str] = []

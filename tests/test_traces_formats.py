@@ -171,7 +171,7 @@ def test_a_second_answer_to_a_response_does_not_repeat_the_first_turn(tmp_path):
     branch[1]["request"]["previous_response_id"] = branch[0]["response"]["id"]
     found, importer = read(tmp_path, "openai-responses", records + branch)
     assert sorted(shape(found)) == sorted([*expected(one), ("Call a taxi", ["call_taxi"])])
-    assert importer.summary()["dropped"]["held by another record"] == 1
+    assert importer.summary()["dropped"]["a record with this id was read before"] == 1
 
 
 def test_legacy_function_calls_are_read(tmp_path):

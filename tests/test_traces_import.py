@@ -255,7 +255,7 @@ def test_a_conversation_that_leaves_the_window_is_told_again_but_not_kept_twice(
     found = queries(importer.demonstrations())
     assert found.count("first") == 1
     assert found.count("second") == 1
-    assert importer.summary()["dropped"]["held by another record"] >= 1
+    assert importer.summary()["dropped"]["a record with this id was read before"] >= 1
 
 
 def test_the_window_holds_no_more_than_its_budget(tmp_path):

@@ -80,7 +80,7 @@ class Importer:
                         self._count(demonstration)
                         yield demonstration
                     else:
-                        self.cutter.dropped["held by another record"] += 1
+                        self.cutter.dropped["a record with this id was read before"] += 1
 
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""

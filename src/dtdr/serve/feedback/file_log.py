@@ -32,7 +32,7 @@ class FileLog(FeedbackLog):
 
     def __init__(self, path: Path, *, redact: bool = True) -> None:
         super().__init__(redact=redact)
-        self.path: Path = path
+        self.path = path
         self._ids: set[str] | None = None
         self._lock = threading.Lock()
         self._lock_file: IO[bytes] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -43,12 +42,7 @@ class FeedbackLog(ABC):
 
     Args:
         redact: remove secrets and personal data.
-
-    Attributes:
-        path: of the file; None in Redis.
     """
-
-    path: Path | None = None
 
     def __init__(self, *, redact: bool = True) -> None:
         self._scrubber = Scrubber(OUTPUT_LENGTH, Redactor()) if redact else None

@@ -113,7 +113,6 @@ class Trainer:
     ) -> None:
         self.versions = Versions(model)
         self._log = log
-        self._log_file = "" if log.path is None else str(log.path.resolve())
         self._options = options or LearnOptions()
         self._given = [item for item in held_out if item.outcome != "failure"]
         self._clock = clock
@@ -212,7 +211,7 @@ class Trainer:
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
         copy_folder(folder, self.versions.folder / name)
-        self.versions.add(Change(name, "begun", checksum, position, now(), log=self._log_file))
+        self.versions.add(Change(name, "begun", checksum, position, now()))
         return _State(checksum, name, position, retriever)
 
     def _learn(self) -> Change | None:
@@ -239,7 +238,6 @@ class Trainer:
             len(test),
             round(before, 6),
             round(after, 6),
-            self._log_file,
         )
         self.versions.add(change)
         self._waiting = []

@@ -35,7 +35,6 @@ class Change:
         held_out: demonstrations that both versions were measured on.
         before: MRR on these of the served version.
         after: MRR of the new version.
-        log: the file of feedback; empty for Redis.
     """
 
     version: str
@@ -47,7 +46,6 @@ class Change:
     held_out: int = 0
     before: float | None = None
     after: float | None = None
-    log: str = ""
 
 
 def now() -> str:
@@ -155,9 +153,8 @@ class Versions:
             kept = ", ".join(self.list_names()) or "none"
             raise InputError(f"{self.folder} has no version {name!r}; those kept are: {kept}")
         history = self.history()
-        position, log = (history[-1].position, history[-1].log) if history else ("", "")
-        checksum = checksum_of(self.folder / name)
-        change = Change(name, "rolled back", checksum, position, now(), log=log)
+        position = history[-1].position if history else ""
+        change = Change(name, "rolled back", checksum_of(self.folder / name), position, now())
         self.add(change)
         self.publish(name)
         return change

@@ -116,7 +116,7 @@ MISUSE = {
         "model --run none.json": "cannot read none.json",
     },
     "evaluate": {
-        "DATA --show other": "other",
+        "DATA --show other": "invalid value for '--show': 'other' is not one of",
         "DATA --metric ndcg": "unknown metric 'ndcg'; choose one of",
         "DATA --dataset tinyagent": "give the data once",
         "--dataset moon": "unknown dataset 'moon'; choose one of bundled",

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dtdr.cli import import_
 from dtdr.cli.signature import CommandGroup
-from dtdr.errors import DtdrError
+from dtdr.errors import DtdrError, InputError
 
 app = CommandGroup()
 app.command("import")(import_.import_traces)
@@ -101,7 +101,7 @@ def test_bad_lines_are_counted_and_named(log, tmp_path):
 def test_a_log_is_never_replaced(log):
     before = log.read_bytes()
     refused = call("openai-chat", log, "-o", log, "--force")
-    assert isinstance(refused.exception, DtdrError)
+    assert isinstance(refused.exception, InputError)
     assert "is one of the logs" in str(refused.exception)
     assert log.read_bytes() == before
 

@@ -82,6 +82,7 @@ def test_a_name_that_would_make_full_tool_names_ambiguous_is_an_error(name):
         ({}, "must have"),
         ({"mcpServers": []}, "must have"),
         ({"mcpServers": {"a": {}}}, "needs either a command or a URL"),
+        ({"mcpServers": {"a": {"url": "ftp://x/mcp"}}}, "'ftp://x/mcp' is not an address"),
         ({"mcpServers": {"a": {"command": "x", "url": "https://y"}}}, "needs either"),
         ({"mcpServers": {"a": {"command": "x", "args": "y"}}}, r"server 'a' .*\$\.args"),
         ({"mcpServers": {"a": {"command": "x", "env": {"Y": 1}}}}, r"\$\.env"),

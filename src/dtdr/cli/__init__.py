@@ -195,6 +195,7 @@ def _usage(error: BaseException) -> str:
     message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "dtdr")
-    sentence = " ".join(message.split()).replace(". Did you mean", "; did you mean").rstrip(".")
+    message = message.replace("Value error, ", "").replace(". Did you mean", "; did you mean")
+    sentence = " ".join(message.split()).rstrip(".")
     see = f" See: {path} --help" if sentence.endswith("?") else f"; see: {path} --help"
     return sentence[:1].lower() + sentence[1:] + see

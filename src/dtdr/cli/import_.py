@@ -16,7 +16,7 @@ from dtdr.cli.inputs import report_bad, save_tools_next_to
 from dtdr.cli.output import note, plural, print_json, print_table, quote
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.logs.importer import explain_dropped, explain_failures
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.log_format import TraceFormat
@@ -73,7 +73,7 @@ def import_traces(
     choices = logs.CutOptions(**own)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
-        raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")
+        raise InputError(f"{output} is one of the logs; write the demonstrations to another file")
     redactor = None
     if redact or redact_rules is not None:
         more = logs.read_rules(redact_rules) if redact_rules is not None else ()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dtdr.errors import InputError, cannot_read
+from dtdr.net.http_requests import parse_address
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -39,7 +40,7 @@ class UpstreamSpec:
         prefetch: the server's names of tools that may be called early.
 
     Raises:
-        InputError: the name cannot be used, or there is not exactly one of command and URL.
+        InputError: the name cannot be used, or there is not exactly one of command and http URL.
     """
 
     name: str
@@ -58,6 +59,10 @@ class UpstreamSpec:
             )
         if bool(self.command) == bool(self.url):
             raise InputError(f"upstream {self.name!r} needs either a command or a URL")
+        if self.url and parse_address(self.url) is None:
+            raise InputError(
+                f"upstream {self.name!r}: {self.url!r} is not an address; write https://HOST/mcp"
+            )
 
 
 def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:

@@ -138,6 +138,7 @@ class QueryFeatures:
         parts: the first word of each part of the query, sorted.
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
+        familiarity: the same, or with an encoder how much it is like the nearest demonstration too.
         nearest: cosine with the nearest demonstration.
         covered: share of its words that demonstrations or descriptions contain.
     """
@@ -149,6 +150,7 @@ class QueryFeatures:
     parts: list[int]
     known: float
     familiar: float
+    familiarity: float
     nearest: float
     covered: float
 
@@ -218,6 +220,7 @@ class QueryFeaturizer:
         terms, count = self._terms(text.words), len(text.words)
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
+        familiar = known_share(self.phrases, text.words)
         return QueryFeatures(
             text,
             terms,
@@ -225,7 +228,8 @@ class QueryFeaturizer:
             row,
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
-            known_share(self.phrases, text.words),
+            familiar,
+            familiar,
             self._nearest(row),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )

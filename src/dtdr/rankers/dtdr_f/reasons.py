@@ -37,9 +37,11 @@ def add_reasons(
     whole = _log_odds(model.probabilities(step), tool, rival)
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
-    means = 0.0 if model.ranker is None else model.ranker.mean
+    means = np.zeros(len(LAYOUT.names)) if model.ranker is None else model.ranker.mean
     for block, rows in zip(model.blocks, LAYOUT.rows, strict=True):
-        rest = model.probabilities(step.without(rows, np.broadcast_to(means, len(step.table) - 1)))
+        table = step.write().copy()
+        table[rows] = means[rows, None]
+        rest = model.probabilities(step, table)
         contributions.append(
             Contribution(
                 block=block.name,
@@ -89,6 +91,7 @@ def similar_demonstrations(
     own = np.zeros(vectors.shape[1], np.float32)
     own[columns] = values
     similarity = vectors @ own
+    plans = model.training.data
     # The model keeps hashes; the words are those of the query.
     words = words_of(text[:MAX_CHARACTERS])
     terms = dict(
@@ -106,7 +109,7 @@ def similar_demonstrations(
             SimilarDemonstration(
                 position=place,
                 similarity=round(min(float(similarity[place]), 1.0), 4),
-                tools=tuple(model.names[tool] for tool in model.data.plan(place) if tool >= 0),
+                tools=tuple(model.names[tool] for tool in plans.plan(place) if tool >= 0),
                 terms=_longest(best)[:_TERMS],
             )
         )

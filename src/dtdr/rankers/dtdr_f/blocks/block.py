@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
@@ -123,14 +122,12 @@ class Query:
         features: what its text says.
         context: what came before it.
         table: shape (features + 1, tools): before any call; the last row is ones.
-        familiarity: how much it is like the queries of the demonstrations.
         begins: how the state of each block that changes with calls begins, and its rows.
     """
 
     features: QueryFeatures
     context: Context
     table: Matrix
-    familiarity: float
     begins: list[tuple[Begin, slice]] = field(default_factory=list)
 
 
@@ -220,16 +217,3 @@ class StepFeatures:
         for write in self._writes:
             write()
         return self.table
-
-    def without(self, rows: slice, means: Matrix) -> StepFeatures:
-        """The features of this step with a block's at their means; to be ranked, not called on.
-
-        Args:
-            rows: of the block.
-            means: shape (features,).
-        """
-        other = copy(self)
-        other.table = self.write().copy()
-        other.table[rows] = means[rows, None]
-        other._writes = []  # they would write into the table of this step
-        return other

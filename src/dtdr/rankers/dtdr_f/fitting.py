@@ -84,12 +84,8 @@ def fit(
         whole = fit_blocks(encoded)
     # A tool without calls counts as half a call.
     model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
-    threshold = fit_threshold(
-        encoded.columns["words"],
-        encoded.groups,
-        encoder,
-        None if encoder is None else model.training.featurizer.further_vectors,
-    )
+    vectors = model.training.featurizer.further_vectors
+    threshold = fit_threshold(encoded.columns["words"], encoded.groups, vectors, encoder)
     calibration = replace(
         model.calibration, tokens=token_costs(tools), familiarity_threshold=threshold
     )
@@ -212,13 +208,8 @@ class _HeldOut:
             mix = ranker.choose_mix(fits, [steps.part(usable & (half != n)) for n in (0, 1)])
             checks = [fit.mix(*mix) for fit in fits]
             unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
-            calibration = _calibrate(
-                [
-                    fit.chances(steps.part(part), *mix)
-                    for fit, part in zip(fits, unseen, strict=True)
-                ],
-                [right[part] for part in unseen],
-            )
+            chances = [fits[n].chances(steps.part(unseen[n]), *mix) for n in (0, 1)]
+            calibration = _calibrate(np.concatenate(chances), right[np.concatenate(unseen)])
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
 
@@ -236,9 +227,9 @@ class _HeldOut:
         return scorer.with_share(self._wanted, share)
 
 
-def _calibrate(chances: Sequence[Matrix], right: Sequence[Matrix]) -> Calibration:
-    """By rankings of steps, each shape (steps, k), and which candidates were acceptable."""
-    every, is_right = np.concatenate(chances).astype(np.float64), np.concatenate(right) > 0
+def _calibrate(chances: Matrix, right: Matrix) -> Calibration:
+    """By rankings of steps, and which candidates were acceptable, each of shape (steps, k)."""
+    every, is_right = chances.astype(np.float64), right > 0
     acceptable = (every * is_right).max(axis=1)
     best = every.argmax(axis=1)
     rows = np.arange(len(best))

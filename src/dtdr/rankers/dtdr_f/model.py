@@ -32,7 +32,7 @@ from dtdr.rankers.dtdr_f.observations import (
     RunReader,
     read_context,
 )
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary, stems_of
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
@@ -189,11 +189,11 @@ class FactoredModel:
             position: for each old tool its index among the new ones.
         """
         before = self.training
-        featurizer = before.featurizer.with_documents(documents_of(tools))
+        stems = before.featurizer.stems.extend(stems_of(documents_of(tools)).values)
         training = replace(
             before,
-            tools=ToolTexts(tools, featurizer.stems),
-            featurizer=featurizer,
+            tools=ToolTexts(tools, stems),
+            featurizer=replace(before.featurizer, stems=stems),
             data=before.data.renumber(position, len(tools)),
             seen=np.array(position, np.intp)[before.seen],
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Self
@@ -196,10 +196,6 @@ class QueryFeaturizer:
             ),
         )
 
-    def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
-        """With the stems of other descriptions too."""
-        return replace(self, stems=self.stems.extend(stems_of(documents).values))
-
     @cached_property
     def phrases(self) -> Hashes:
         """Hashes of pairs and triples of words of all queries, by which others are familiar."""
@@ -221,6 +217,8 @@ class QueryFeaturizer:
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         familiar = known_share(self.phrases, text.words)
+        vector = np.zeros(self.words.dimension, np.float32)
+        vector[row[0]] = row[1]
         return QueryFeatures(
             text,
             terms,
@@ -230,7 +228,7 @@ class QueryFeaturizer:
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
             familiar,
             familiar,
-            self._nearest(row),
+            float((self._compared @ vector).max(initial=0)),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
 
@@ -238,16 +236,10 @@ class QueryFeaturizer:
         """Columns of words and then of the pairs of neighbours."""
         return self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
 
-    def _nearest(self, row: Row) -> float:
-        vector = np.zeros(self.words.dimension, np.float32)
-        vector[row[0]] = row[1]
-        return float((self._compared @ vector).max(initial=0))
-
     @cached_property
     def _compared(self) -> csr_array:
-        rows = self.vectors
-        step = -(-rows.shape[0] // _MOST_COMPARED) or 1
-        return csr_array(rows[::step])
+        step = -(-self.vectors.shape[0] // _MOST_COMPARED) or 1
+        return csr_array(self.vectors[::step])
 
     @cached_property
     def vectors(self) -> csr_array:

@@ -32,9 +32,9 @@ from dtdr.rankers.dtdr_f.observations import (
     RunReader,
     read_context,
 )
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary, stems_of
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
-from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
@@ -327,7 +327,7 @@ class FactoredStepState:
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; what it returned is read once."""
         outcome = NO_OUTCOME if call is None else self._reader.read(call)
-        parallel = is_parallel(call, self._last)
+        parallel = is_parallel(self._last, call)
         self._last = call
         self._calls.append((tool, outcome, parallel))
         if not parallel or tool >= self._calls[-2][0]:

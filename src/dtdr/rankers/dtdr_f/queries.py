@@ -22,7 +22,7 @@ from dtdr.rankers.dtdr_f.text import (
     SURFACE_FEATURES,
     Hashes,
     QueryText,
-    text_stems,
+    stems_of,
 )
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import unit
@@ -119,11 +119,6 @@ class Vocabulary:
             (values, columns.astype(np.int32), starts.astype(np.int32)),
             shape=(texts, self.dimension),
         )
-
-
-def stems_of(texts: Sequence[str]) -> Ragged:
-    """Hashes of the stems of the words of each text."""
-    return Ragged.of([text_stems(text) for text in texts], np.uint32)
 
 
 @dataclass(frozen=True, slots=True)

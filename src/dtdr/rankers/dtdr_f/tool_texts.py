@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary, stems_of
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary
+from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.nn import Indices, Matrix
 
 _DENSE_VALUES = 2_000_000

@@ -167,13 +167,6 @@ class EncodedDemonstrations:
         return calls
 
     @cached_property
-    def edges(self) -> npt.NDArray[np.int64]:
-        """Shape (edges, 2): a call and a call that it depends on, as positions in ``calls``."""
-        pairs = self.columns["edges"]
-        edges: npt.NDArray[np.int64] = pairs.values + self.starts[pairs.owner]
-        return edges.reshape(-1, 2)
-
-    @cached_property
     def frequency(self) -> npt.NDArray[np.float64]:
         """Number of calls of each tool; shape (tools,)."""
         known = self.calls[self.calls != REMOVED]

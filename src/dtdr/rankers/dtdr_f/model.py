@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -85,7 +85,6 @@ class FactoredModel:
         reference: float,
         seed: int,
         seen: Indices | None = None,
-        advance: Callable[[], None],
     ) -> Self:
         """Learn from queries and their plans all but how to weigh the blocks.
 
@@ -95,7 +94,6 @@ class FactoredModel:
             reference: see ``TrainingSet``.
             seed: see ``DTDRFactored``.
             seen: the tools that networks have outputs for; None: those that plans call.
-            advance: called once a block.
         """
         featurizer = QueryFeaturizer.fit(encoded.columns, documents_of(tools))
         seen = encoded.seen if seen is None else seen
@@ -108,11 +106,8 @@ class FactoredModel:
             reference,
             seed,
         )
-        blocks: list[Block] = []
-        for block in BLOCKS:
-            blocks.append(block.fit(training))
-            advance()
-        return cls(training, tuple(blocks), np.ones(len(tools), np.bool_))
+        blocks = tuple(block.fit(training) for block in BLOCKS)
+        return cls(training, blocks, np.ones(len(tools), np.bool_))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

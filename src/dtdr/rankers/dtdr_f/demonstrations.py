@@ -79,9 +79,7 @@ def encode_texts(texts: Sequence[str], encoder: Encoder | None = None) -> dict[s
     rows: dict[str, list[Any]] = {name: [getattr(text, name) for text in read] for name in _TEXT}
     if encoder is not None:
         vectors = dense(encoder.encode(list(texts)))
-        rows["surface"] = [
-            np.concatenate(pair) for pair in zip(rows["surface"], vectors, strict=True)
-        ]
+        rows["surface"] = list(map(np.concatenate, zip(rows["surface"], vectors, strict=True)))
     return {name: Ragged.of(values, _TEXT[name]) for name, values in rows.items()}
 
 

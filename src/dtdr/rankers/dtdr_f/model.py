@@ -26,7 +26,6 @@ from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_paralle
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
-    NO_OUTCOME,
     Context,
     Outcome,
     RunReader,
@@ -321,7 +320,7 @@ class FactoredStepState:
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; what it returned is read once."""
-        outcome = NO_OUTCOME if call is None else self._reader.read(call)
+        outcome = self._reader.read(call)
         parallel = is_parallel(self._last, call)
         self._last = call
         self._calls.append((tool, outcome, parallel))

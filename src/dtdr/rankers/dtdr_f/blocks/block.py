@@ -204,9 +204,7 @@ class StepFeatures:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.table = table = query.table.copy()
-        states: list[BlockState] = [begin(table[rows]) for begin, rows in query.begins]
-        self._calls = [state.call for state in states]
-        self._writes = [state.write for state in states]
+        self._states = [begin(table[rows]) for begin, rows in query.begins]
         self._called: dict[int, int] = {}
         self.calls = 0
 
@@ -218,11 +216,11 @@ class StepFeatures:
             event = CallEvent(tool, count, outcome, is_parallel)
         else:
             event = CallEvent(-1, 0, outcome, is_parallel)
-        for add in self._calls:
-            add(event)
+        for state in self._states:
+            state.call(event)
 
     def write(self) -> Matrix:
         """Bring the table up to date; it is this object's own, to be read before the next call."""
-        for write in self._writes:
-            write()
+        for state in self._states:
+            state.write()
         return self.table

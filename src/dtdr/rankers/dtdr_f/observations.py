@@ -240,12 +240,7 @@ def _status(call: ToolCall, bounded: Any) -> int:
 
 
 def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int]) -> Context:
-    """What came before a query.
-
-    Args:
-        before: oldest first.
-        index: positions of the known tools.
-    """
+    """What came before a query, oldest first; ``index`` has the positions of the known tools."""
     calls = [item for item in before if isinstance(item, ToolCall)][-_MOST_CALLS:]
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")

@@ -204,7 +204,7 @@ class _HeldOut:
             return None
         rows, right, weights = map(np.concatenate, zip(*self._examples, strict=True))
         varies = np.max([part.std(axis=0) for part, _, _ in self._examples], axis=0) > 0
-        names = [LAYOUT.names[row] for row in LAYOUT.text_rows[:-1]]
+        names = [LAYOUT.names[row] for row in LAYOUT.text_rows]
         scorer = NewToolScorer.fit(rows, right, weights, varies, np.isin(names, _SIMILAR))
         return scorer.with_share(self._wanted, share)
 

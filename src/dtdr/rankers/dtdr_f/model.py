@@ -271,7 +271,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     seen, words = len(arrays["model.seen"]), len(arrays["words.terms"])
     surface = len(arrays["data.surface"]) // max(len(arrays["data.surface.sizes"]), 1)
     hidden = len(arrays.get("ranker.output", ()))
-    features, described = len(LAYOUT.names), len(LAYOUT.text_rows) - 1
+    features, described = len(LAYOUT.names), len(LAYOUT.text_rows)
     shapes = {
         "words.idf": (words,),
         "stems.idf": arrays["stems.terms"].shape,

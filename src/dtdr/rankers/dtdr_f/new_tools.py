@@ -78,15 +78,15 @@ class NewToolScorer:
         return cls(mean, scale, learned.astype(np.float32), gate)
 
     def logits(self, table: Matrix) -> Matrix:
-        """Logits of the chances; shape (tools,) for a table of (text features + 1, tools)."""
-        inputs = ((table[:-1].T - self.mean) / self.scale).clip(-_FARTHEST, _FARTHEST)
+        """Logits of the chances; shape (tools,) for a table of (text features, tools)."""
+        inputs = ((table.T - self.mean) / self.scale).clip(-_FARTHEST, _FARTHEST)
         logits: Matrix = inputs @ self.weights[:-1] + self.weights[-1]
         return np.clip(logits, _SMALLEST_LOGIT, _LARGEST_LOGIT, out=logits)
 
     def _inputs(self, table: Matrix) -> Floats:
         """What ``gate`` weighs."""
         total = float(np.log(np.exp(self.logits(table)).sum()))
-        means = (table[:-1].mean(axis=1) - self.mean) / self.scale
+        means = (table.mean(axis=1) - self.mean) / self.scale
         return np.array([1.0, total, *means.clip(-_FARTHEST, _FARTHEST)])
 
     def with_share(self, steps: Sequence[tuple[Matrix, float]], share: float) -> NewToolScorer:
@@ -122,7 +122,7 @@ class NewToolScorer:
 
         Args:
             probabilities: of all tools, summing to 1; overwritten.
-            table: shape (text features + 1, new).
+            table: shape (text features, new).
             new: shape (new,): the columns of these tools.
             offered: shape (new,): whether the demonstrations could have called them.
         """
@@ -173,7 +173,7 @@ def draw_example(
 
     Args:
         rng: draws the tools.
-        table: shape (text features + 1, tools).
+        table: shape (text features, tools).
         right: columns of the acceptable tools, the end of plan left out.
     """
     drawn = others = np.setdiff1d(np.arange(table.shape[1] - 1), right)
@@ -183,5 +183,5 @@ def draw_example(
     each = len(others) / max(len(drawn), 1)
     weights = np.concatenate([np.ones(len(right)), np.full(len(drawn), each)])
     acceptable = np.concatenate([np.ones(len(right)), np.zeros(len(drawn))])
-    rows = table[:-1, np.concatenate([right, drawn])].T.copy()
+    rows = table[:, np.concatenate([right, drawn])].T.copy()
     return rows, acceptable.astype(np.float32), weights.astype(np.float32)

@@ -62,7 +62,10 @@ class Position(Block):
 
     def __init__(self, training: TrainingSet) -> None:
         weights, self._seen = training.asked.weights[:, 0], training.seen
-        self._lengths = _regress_length(training)
+        surface = _with_constant(surface_of(training.data.columns))
+        kernel = surface.T @ surface + _RIDGE * np.eye(surface.shape[1])
+        self._lengths = np.linalg.solve(kernel, surface.T @ training.data.lengths)
+        """Weights of the surface features, and of a constant, for the number of calls of a plan."""
         # A last row of zeros, for words that are not known.
         scale = training.featurizer.words.idf
         self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
@@ -75,11 +78,18 @@ class Position(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin | None:
         """Before the first call the plan is at the beginning of the query."""
-        features, seen = query.features, self._seen
-        words = min(len(features.stems), MAX_WORDS)
+        features, seen, length = query.features, self._seen, len(query.features.stems)
+        words = min(length, MAX_WORDS)
         if not words:
             return None
-        learned = _spread(self._read_learned(features.terms, len(features.stems)))
+        # The weights of each word, alone and with its neighbours. An unknown term is -1: the last
+        # row, which is zero.
+        learned = self._by_word[features.terms[:words]]
+        pairs = self._by_word[features.terms[length : length + words - 1]]
+        pairs *= np.float32(0.5)
+        learned[:-1] += pairs
+        learned[1:] += pairs
+        learned = _spread(learned)
         stems = features.stems[:MAX_WORDS]
         by_text = _spread(self._tools.rows(stems) * self._rarity[stems])
         by_text *= by_text
@@ -116,18 +126,6 @@ class Position(Block):
         expected = float(_with_constant(features.text.surface[None])[0] @ self._lengths)
         first, moves = _moves(round(min(max(expected, _FEWEST), _MOST) * _STEPS_PER_CALL))
         return partial(_PositionState, parts, likely, seen, first, moves)
-
-    def _read_learned(self, terms: Indices, length: int) -> Matrix:
-        """The weights of each word, alone and with its neighbours; shape (words, seen)."""
-        cut = min(length, MAX_WORDS)
-        # An unknown term is -1: the last row, which is zero.
-        rows: Matrix = self._by_word[terms[:cut]]
-        if cut > 1:
-            pairs = self._by_word[terms[length : length + cut - 1]]
-            pairs *= np.float32(0.5)
-            rows[:-1] += pairs
-            rows[1:] += pairs
-        return rows
 
 
 class _PositionState:
@@ -202,13 +200,6 @@ def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
     """Surface features, without the vector of a further encoder, and ones."""
     own = surface[:, :SURFACE_FEATURES].astype(np.float64)
     return np.concatenate([own, np.ones((len(own), 1))], axis=1)
-
-
-def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
-    """Weights of the surface features, and of a constant, for the number of calls of a plan."""
-    plans, rows = training.data, _with_constant(surface_of(training.data.columns))
-    kernel = rows.T @ rows + _RIDGE * np.eye(rows.shape[1])
-    return np.linalg.solve(kernel, rows.T @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:

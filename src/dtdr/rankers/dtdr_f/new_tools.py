@@ -47,25 +47,19 @@ class NewToolScorer:
 
     @classmethod
     def fit(
-        cls,
-        rows: Matrix,
-        right: Matrix,
-        weights: Matrix,
-        varies: npt.NDArray[np.bool_],
-        similar: npt.NDArray[np.bool_],
+        cls, examples: Sequence[tuple[Matrix, Matrix, Matrix]], similar: npt.NDArray[np.bool_]
     ) -> NewToolScorer:
         """Weighted logistic loss.
 
         Args:
-            rows: shape (pairs, features).
-            right: shape (pairs,): 1 where the tool was acceptable.
-            weights: shape (pairs,).
-            varies: shape (features,): which differ between the tools of a step; what is the same
-                for all of them is left to the gate.
+            examples: what ``draw_example`` gives of each step.
             similar: shape (features,): which say how similar the text of a tool is to the query; a
                 tool is never less likely for that. On the trials of ``ADDED`` the bound costs
                 nothing.
         """
+        rows, right, weights = map(np.concatenate, zip(*examples, strict=True))
+        # What is the same for all tools of a step is left to the gate.
+        varies = np.max([part.std(axis=0) for part, _, _ in examples], axis=0) > 0
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
         away = ((rows - mean) / scale).clip(-_FARTHEST, _FARTHEST)
         inputs = np.append(away, np.ones((len(rows), 1)), axis=1)
@@ -170,6 +164,8 @@ def draw_example(
     rng: np.random.Generator, table: Matrix, right: Indices
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Features of some tools of a training step, whether each is acceptable, and its weight.
+
+    Shapes (drawn, features), (drawn,) and (drawn,).
 
     Args:
         rng: draws the tools.

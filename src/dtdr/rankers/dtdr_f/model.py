@@ -24,13 +24,7 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, Trainin
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import (
-    NO_CONTEXT,
-    Context,
-    Outcome,
-    RunReader,
-    read_context,
-)
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.text import QueryText, stems_of

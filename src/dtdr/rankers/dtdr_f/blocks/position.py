@@ -61,15 +61,13 @@ class Position(Block):
     shortlist: ClassVar = {"named_ahead": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        weights, self._seen = training.asked.weights[:, 0], training.seen
+        self._weights, self._seen = training.asked.weights[:, 0], training.seen
         surface = _with_constant(surface_of(training.data.columns))
         kernel = surface.T @ surface + _RIDGE * np.eye(surface.shape[1])
         self._lengths = np.linalg.solve(kernel, surface.T @ training.data.lengths)
         """Weights of the surface features, and of a constant, for the number of calls of a plan."""
         # A last row of zeros, for words that are not known.
-        scale = training.featurizer.words.idf
-        self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
-        np.multiply(weights.astype(np.float32), scale[:, None], out=self._by_word[:-1])
+        self._idf = np.append(training.featurizer.words.idf, np.float32(0))[:, None]
         self._tools = tools = training.tools
         self._rarity = (np.float32(0.2) * tools.stems.idf)[:, None]
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
@@ -82,10 +80,9 @@ class Position(Block):
         words = min(length, MAX_WORDS)
         if not words:
             return None
-        # The weights of each word, alone and with its neighbours. An unknown term is -1: the last
-        # row, which is zero.
-        learned = self._by_word[features.terms[:words]]
-        pairs = self._by_word[features.terms[length : length + words - 1]]
+        # The weights of each word, alone and with its neighbours.
+        both = features.terms[:words], features.terms[length : length + words - 1]
+        learned, pairs = (self._weights[terms] * self._idf[terms] for terms in both)
         pairs *= np.float32(0.5)
         learned[:-1] += pairs
         learned[1:] += pairs

@@ -68,7 +68,7 @@ class PlanStep:
     acceptable: tuple[int, ...]
 
 
-def is_parallel(call: ToolCall | None, before: ToolCall | None) -> bool:
+def is_parallel(before: ToolCall | None, call: ToolCall | None) -> bool:
     """Whether a call is of the same message of the agent as the call before it."""
     return call is not None and before is not None and None is not call.step == before.step
 
@@ -79,9 +79,7 @@ def encode_texts(texts: Sequence[str], encoder: Encoder | None = None) -> dict[s
     rows: dict[str, list[Any]] = {name: [getattr(text, name) for text in read] for name in _TEXT}
     if encoder is not None:
         vectors = dense(encoder.encode(list(texts)))
-        rows["surface"] = [
-            np.concatenate(pair) for pair in zip(rows["surface"], vectors, strict=True)
-        ]
+        rows["surface"] = list(map(np.concatenate, zip(rows["surface"], vectors, strict=True)))
     return {name: Ragged.of(values, _TEXT[name]) for name, values in rows.items()}
 
 
@@ -165,13 +163,6 @@ class EncodedDemonstrations:
         """The calls of one plan."""
         calls: list[int] = self.columns["calls"][row].tolist()
         return calls
-
-    @cached_property
-    def edges(self) -> npt.NDArray[np.int64]:
-        """Shape (edges, 2): a call and a call that it depends on, as positions in ``calls``."""
-        pairs = self.columns["edges"]
-        edges: npt.NDArray[np.int64] = pairs.values + self.starts[pairs.owner]
-        return edges.reshape(-1, 2)
 
     @cached_property
     def frequency(self) -> npt.NDArray[np.float64]:
@@ -331,7 +322,9 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
 def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     """What ``_PLAN`` and ``_RUN`` name, of one demonstration."""
     made = item.plan.calls
-    order = _canonical_order(made, index)
+    step = list(accumulate(not is_parallel(*pair) for pair in pairwise([None, *made])))
+    # Parallel calls by their tools: the order that they were made in must not change a ranking.
+    order = sorted(range(len(made)), key=lambda at: (step[at], index[made[at].tool]))
     place = {at: number for number, at in enumerate(order)}
     calls = [made[at] for at in order]
     edges = sorted(
@@ -343,7 +336,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     outcomes = [reader.read(call) for call in calls]
     return {
         "calls": [index[call.tool] for call in calls],
-        "parallel": [is_parallel(call, before) for before, call in pairwise([None, *calls])],
+        "parallel": [is_parallel(*pair) for pair in pairwise([None, *calls])],
         "edges": [place for edge in edges for place in edge],
         "group": [hash_word(item.group) if item.group else 0],
         "absent": _pack_absent(item.offered, index),
@@ -363,15 +356,6 @@ def _pack_absent(
     offered: frozenset[str] | None, index: Mapping[str, int]
 ) -> npt.NDArray[np.uint8] | tuple[()]:
     """One bit per tool; empty if every tool was offered, or if the log has no list of tools."""
-    if offered is None:
-        return ()
-    *tools, _ = index  # the end of plan can always follow
-    absent = [name not in offered for name in tools]
-    return np.packbits([*absent, False]) if any(absent) else ()
-
-
-def _canonical_order(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[int]:
-    """Positions of calls, parallel ones by their tools: their order must not change a ranking."""
-    new_steps = (not is_parallel(call, before) for before, call in pairwise([None, *calls]))
-    steps = list(accumulate(new_steps))
-    return sorted(range(len(calls)), key=lambda at: (steps[at], index.get(calls[at].tool, REMOVED)))
+    absent = [offered is not None and name not in offered for name in index]
+    absent[-1] = False  # the end of plan can always follow
+    return np.packbits(absent) if any(absent) else ()

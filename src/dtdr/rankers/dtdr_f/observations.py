@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dtdr.data import json_codec
 from dtdr.data.calls import Status, ToolCall, is_reference
 from dtdr.data.demonstrations import Message
-from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, resolve_pointer
+from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, iter_leaves, resolve_pointer, status_of
 
 Hashes = npt.NDArray[np.int32]
 
@@ -27,7 +27,7 @@ REMOVED = -1
 """Index of a call of a tool that was removed from the vocabulary."""
 STATUSES: tuple[Status, ...] = ("unknown", "ok", "empty", "error")
 """The status of a call, by number."""
-OK, EMPTY, ERROR = range(1, 4)
+EMPTY, ERROR = 2, 3
 
 _BITS = 0xFFFFF
 _MOST_WORDS = 256
@@ -152,15 +152,22 @@ class RunReader:
 
     def _count_left(self, call: ToolCall) -> int:
         """See ``Outcome.left``; of several lists, the one with most left."""
-        if not call.arguments:
-            return 0
         used = self._used.setdefault(call.tool, set())
-        values = set(argument_values(call, self._outputs))
+        values = set(self._values(call))
         used |= values
         lists = [self._lists[value] for value in values if value in self._lists]
         if not lists:
             return 0
         return min(1 + max(sum(value not in used for value in each) for each in lists), MOST_LEFT)
+
+    def _values(self, call: ToolCall) -> Iterator[str]:
+        """Numbers, names and identifiers that a call was given, as texts; references resolved."""
+        for _, value in iter_leaves(list(call.arguments.values()), is_reference):
+            if is_reference(value):
+                with suppress(LookupError):
+                    value = resolve_pointer(self._outputs[value["$ref"]], value.get("path", ""))
+            if (text := _to_text(value)) is not None:
+                yield text
 
     def _read_lists(self, name: str, output: Any) -> None:
         """Values of one key in the objects of a list, or of a list itself, belong together."""
@@ -205,29 +212,6 @@ def _read_facts(output: Any) -> Hashes:
     return np.array(sorted(facts), np.int32)
 
 
-def argument_values(call: ToolCall, outputs: Mapping[str, Any]) -> Iterator[str]:
-    """The values that a call was given, as texts; references with what they refer to.
-
-    Args:
-        call: numbers, names and identifiers among its arguments count.
-        outputs: of earlier calls, by id.
-    """
-    pending: list[Any] = list(call.arguments.values())
-    while pending:
-        value = pending.pop()
-        if is_reference(value):
-            with suppress(LookupError):
-                value = resolve_pointer(outputs[value["$ref"]], value.get("path", ""))
-                if (text := _to_text(value)) is not None:
-                    yield text
-        elif isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-        elif (text := _to_text(value)) is not None:
-            yield text
-
-
 def _to_text(value: Any) -> str | None:
     """A text or a number that is worth comparing; None for all else."""
     if isinstance(value, (str, int)) and not isinstance(value, bool):
@@ -252,11 +236,8 @@ def _read(output: Any) -> tuple[Any, str, list[str]]:
 
 def _status(call: ToolCall, bounded: Any) -> int:
     """The place in ``STATUSES``; an output alone is ok or empty."""
-    if call.status == "unknown" and call.output is not None:
-        with suppress(RecursionError):
-            return EMPTY if is_empty(bounded) else OK
-        return OK
-    return STATUSES.index(call.status)
+    guess = call.status == "unknown" and call.output is not None
+    return STATUSES.index(status_of(bounded, failed=False) if guess else call.status)
 
 
 def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int]) -> Context:

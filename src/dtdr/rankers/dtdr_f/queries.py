@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Self
@@ -22,7 +22,7 @@ from dtdr.rankers.dtdr_f.text import (
     SURFACE_FEATURES,
     Hashes,
     QueryText,
-    text_stems,
+    stems_of,
 )
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import unit
@@ -121,11 +121,6 @@ class Vocabulary:
         )
 
 
-def stems_of(texts: Sequence[str]) -> Ragged:
-    """Hashes of the stems of the words of each text."""
-    return Ragged.of([text_stems(text) for text in texts], np.uint32)
-
-
 @dataclass(frozen=True, slots=True)
 class QueryFeatures:
     """A query as the blocks read it.
@@ -138,6 +133,7 @@ class QueryFeatures:
         parts: the first word of each part of the query, sorted.
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
+        familiarity: the same, or with an encoder how much it is like the nearest demonstration too.
         nearest: cosine with the nearest demonstration.
         covered: share of its words that demonstrations or descriptions contain.
     """
@@ -149,6 +145,7 @@ class QueryFeatures:
     parts: list[int]
     known: float
     familiar: float
+    familiarity: float
     nearest: float
     covered: float
 
@@ -194,10 +191,6 @@ class QueryFeaturizer:
             ),
         )
 
-    def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
-        """With the stems of other descriptions too."""
-        return replace(self, stems=self.stems.extend(stems_of(documents).values))
-
     @cached_property
     def phrases(self) -> Hashes:
         """Hashes of pairs and triples of words of all queries, by which others are familiar."""
@@ -218,6 +211,9 @@ class QueryFeaturizer:
         terms, count = self._terms(text.words), len(text.words)
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
+        familiar = known_share(self.phrases, text.words)
+        vector = np.zeros(self.words.dimension, np.float32)
+        vector[row[0]] = row[1]
         return QueryFeatures(
             text,
             terms,
@@ -225,8 +221,9 @@ class QueryFeaturizer:
             row,
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
-            known_share(self.phrases, text.words),
-            self._nearest(row),
+            familiar,
+            familiar,
+            float((self._compared @ vector).max(initial=0)),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
 
@@ -234,16 +231,10 @@ class QueryFeaturizer:
         """Columns of words and then of the pairs of neighbours."""
         return self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
 
-    def _nearest(self, row: Row) -> float:
-        vector = np.zeros(self.words.dimension, np.float32)
-        vector[row[0]] = row[1]
-        return float((self._compared @ vector).max(initial=0))
-
     @cached_property
     def _compared(self) -> csr_array:
-        rows = self.vectors
-        step = -(-rows.shape[0] // _MOST_COMPARED) or 1
-        return csr_array(rows[::step])
+        step = -(-self.vectors.shape[0] // _MOST_COMPARED) or 1
+        return csr_array(self.vectors[::step])
 
     @cached_property
     def vectors(self) -> csr_array:

@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary, stems_of
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary
+from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.nn import Indices, Matrix
 
 _DENSE_VALUES = 2_000_000
@@ -53,13 +54,7 @@ class ToolTexts:
         """Cosine of a query and each tool's text; shape (tools,), 0 for the end of plan."""
         others = self.stems.columns(query.text.others)
         columns, values = self.stems.row(np.concatenate([query.stems, others]))
-        if isinstance(self._by_stem, np.ndarray):
-            known = values @ self._by_stem[columns][:, :-1]
-        else:
-            dense = np.zeros(self.documents.shape[1], np.float32)
-            dense[columns] = values
-            known = self.documents @ dense
-        return np.append(known, np.float32(0))
+        return np.append(values @ self.rows(columns)[:, :-1], np.float32(0))
 
     def rows(self, stems: Indices) -> Matrix:
         """The column of ``documents`` of each stem, 0 for the end of plan; shape (stems, tools).

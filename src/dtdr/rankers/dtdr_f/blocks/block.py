@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
@@ -17,14 +16,13 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
-
-Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 Key = TypeVar("Key", bound=Hashable)
 Rows = TypeVar("Rows")
@@ -123,14 +121,12 @@ class Query:
         features: what its text says.
         context: what came before it.
         table: shape (features + 1, tools): before any call; the last row is ones.
-        familiarity: how much it is like the queries of the demonstrations.
         begins: how the state of each block that changes with calls begins, and its rows.
     """
 
     features: QueryFeatures
     context: Context
     table: Matrix
-    familiarity: float
     begins: list[tuple[Begin, slice]] = field(default_factory=list)
 
 
@@ -145,6 +141,7 @@ class Block(ABC):
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
         shortlist: weights of features in the choice of candidates among many tools.
+        learned: attributes, and arguments, that ``fit`` does not count from the plans alone.
     """
 
     name: ClassVar[str]
@@ -153,6 +150,7 @@ class Block(ABC):
     text_features: ClassVar[tuple[str, ...]] = ()
     prior: ClassVar[Mapping[str, float]] = {}
     shortlist: ClassVar[Mapping[str, float]] = {}
+    learned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, training: TrainingSet) -> None:  # noqa: B027 - some count nothing
         """Count what the plans say; blocks that learn more have their own ``fit``."""
@@ -174,14 +172,22 @@ class Block(ABC):
             What begins a state; None where calls change nothing.
         """
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What is saved; what ``fit`` computes from the plans alone need not be."""
-        return {}
+    def arrays(self) -> Arrays:
+        """What is saved, numbers in half precision, to which ``fit`` rounds them."""
+        arrays = {name: getattr(self, name) for name in self.learned}
+        return {name: _as_float(array, np.float16) for name, array in arrays.items()}
 
     @classmethod
     def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
         """The block whose ``arrays`` these are, for a vocabulary that may be another."""
-        return cls.fit(training)
+        if not cls.learned:
+            return cls.fit(training)
+        learned = {name: _as_float(arrays[name], np.float32) for name in cls.learned}
+        return cls(training=training, **learned)
+
+
+def _as_float(array: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
+    return array.astype(dtype) if array.dtype.kind == "f" else array
 
 
 class StepFeatures:
@@ -220,16 +226,3 @@ class StepFeatures:
         for write in self._writes:
             write()
         return self.table
-
-    def without(self, rows: slice, means: Matrix) -> StepFeatures:
-        """The features of this step with a block's at their means; to be ranked, not called on.
-
-        Args:
-            rows: of the block.
-            means: shape (features,).
-        """
-        other = copy(self)
-        other.table = self.write().copy()
-        other.table[rows] = means[rows, None]
-        other._writes = []  # they would write into the table of this step
-        return other

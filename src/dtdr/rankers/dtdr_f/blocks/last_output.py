@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
+from dtdr.rankers.vectors import rows as rows_of
 
 _LEAST_RUNS = 2
 """A word, a fact or a pair of tools counts if this many demonstrations contain it."""
@@ -118,6 +119,7 @@ class LastOutput(Block):
     names = ("last_output", *("failed", "returned_nothing", "any_failed", "called_earlier"))
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
+    learned = ("keys", "weights")
 
     def __init__(self, keys: npt.NDArray[np.int64], weights: Matrix, training: TrainingSet) -> None:
         self.keys, self.weights = keys, weights
@@ -131,7 +133,7 @@ class LastOutput(Block):
         if data.has_names_only:
             return block
         rows, wanted, owner = [], [], []
-        vectors = training.featurizer.vectors
+        queries = rows_of(training.featurizer.vectors)
         for step in data.steps():
             if step.history:
                 calls = [slots[tool] for tool in step.history]
@@ -140,9 +142,7 @@ class LastOutput(Block):
                 first_calls = np.flatnonzero(~data.parallel[start : start + len(calls)])
                 rows.append(_later_entries(known, int(first_calls[-1])))
             else:
-                part = slice(vectors.indptr[step.plan], vectors.indptr[step.plan + 1])
-                query = (vectors.indices[part], vectors.data[part])
-                rows.append(_first_entries(query, data.contexts[step.plan], slots))
+                rows.append(_first_entries(queries[step.plan], data.contexts[step.plan], slots))
             wanted.append([slots[tool] for tool in step.acceptable])
             owner.append(step.plan)
         block.keys = _frequent(Ragged.of([keys for keys, _ in rows], np.int64), np.array(owner))
@@ -187,15 +187,6 @@ class LastOutput(Block):
             if tool >= 0:
                 out[4, tool] = 1
         return partial(_LastOutputState, self, query.features.words, query.context)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The keys, and the weights."""
-        return {"keys": self.keys, "weights": self.weights.astype(np.float16)}
-
-    @classmethod
-    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
-        """The regression that was saved."""
-        return cls(arrays["keys"], arrays["weights"].astype(np.float32), training)
 
 
 class _LastOutputState:

@@ -6,13 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
 
@@ -55,6 +54,7 @@ class NextTool(Block):
     names = ("log_probability",)
     prior: ClassVar = {"log_probability": 0.6}
     shortlist: ClassVar = {"log_probability": 1.0}
+    learned = ("query", "history")
 
     def __init__(self, query: Matrix, history: Matrix, training: TrainingSet) -> None:
         self.query, self.history = query, history
@@ -108,16 +108,6 @@ class NextTool(Block):
         logits = values @ self.query[columns]
         logits += surface @ self.query[-len(surface) :]
         return partial(_NextToolState, self, logits)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The weights."""
-        return {"query": self.query.astype(np.float16), "history": self.history.astype(np.float16)}
-
-    @classmethod
-    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
-        """The regression that was saved."""
-        query, history = (arrays[name].astype(np.float32) for name in ("query", "history"))
-        return cls(query, history, training)
 
 
 class _NextToolState:

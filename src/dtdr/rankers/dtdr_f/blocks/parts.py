@@ -57,10 +57,8 @@ class Parts(Block):
         columns = np.concatenate(parts)
         values = self._scale[columns]
         rows = np.zeros((len(parts), len(columns)), np.float32)
-        end = 0
-        for row, part in zip(rows, parts, strict=True):
-            begin, end = end, end + len(part)
-            row[begin:end] = values[begin:end]
+        owner = np.repeat(np.arange(len(parts)), list(map(len, parts)))
+        rows[owner, np.arange(len(columns))] = values
         asked: Matrix = rows @ self._weights[columns]
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         asked /= np.maximum(lengths, np.float32(1e-9))[:, None]

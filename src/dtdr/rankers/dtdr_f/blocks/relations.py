@@ -9,7 +9,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, BlockState, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
@@ -32,12 +31,20 @@ class Relations(Block):
     names = ("log_frequency", "producers_missing", "together", "uses_last")
 
     def __init__(self, training: TrainingSet) -> None:
-        plans, scale = training.data, training.scale
+        plans, scale, tools = training.data, training.scale, training.data.tools
         present = csr_array(plans.called > 0, dtype=np.float64)
         self._both = csr_array(present.T @ present) * scale
         self._share = self._both.diagonal()
         self._total = len(plans) * scale
-        self._used = _uses(plans) * scale
+        edges = plans.columns["edges"]
+        later, source = (edges.values + plans.starts[edges.owner]).reshape(-1, 2).T
+        producer = plans.calls[source].astype(np.int64)
+        known = (plans.calls[later] != REMOVED) & (producer != REMOVED)
+        # A call that uses several outputs of one tool counts once.
+        distinct = np.unique(later[known] * tools + producer[known])
+        places = (distinct % tools, plans.calls[distinct // tools])
+        self._used = csr_array((np.ones(len(distinct)), places), shape=(tools, tools)) * scale
+        """How often a call of the column's tool uses an output of the row's."""
         self.frequency = training.frequency
         used = np.asarray(self._used.sum(axis=0)).ravel()
         self.producers = (used / (self.frequency + 1)).astype(np.float32)
@@ -79,17 +86,3 @@ class _RelationsState(BlockState):
             self._missing -= used_by
             self._sum += together
         np.multiply(self._sum, 1 / self._called, out=self._together)
-
-
-def _uses(plans: EncodedDemonstrations) -> csr_array:
-    """Shape (tools, tools): how often a call of the column's tool uses an output of the row's.
-
-    A call that uses several outputs of one tool counts once.
-    """
-    later, source = plans.edges.T
-    producer = plans.calls[source].astype(np.int64)
-    known = (plans.calls[later] != REMOVED) & (producer != REMOVED)
-    distinct = np.unique(later[known] * plans.tools + producer[known])
-    call, producer = distinct // plans.tools, distinct % plans.tools
-    places = (producer, plans.calls[call])
-    return csr_array((np.ones(len(call)), places), shape=(plans.tools, plans.tools))

@@ -109,13 +109,7 @@ class EncodedDemonstrations:
         index: Mapping[str, int],
         encoder: Encoder | None = None,
     ) -> Self:
-        """Read demonstrations.
-
-        Args:
-            demonstrations: to learn from.
-            index: positions of the tools in the vocabulary.
-            encoder: whose vectors are read in addition to words; or None.
-        """
+        """Read demonstrations; ``index`` has the positions of the tools in the vocabulary."""
         read = [_encode(item, index) for item in demonstrations]
         columns = {
             name: Ragged.of([row[name] for row in read], dtype)

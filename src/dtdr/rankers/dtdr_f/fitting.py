@@ -50,12 +50,6 @@ def fit(
 ) -> tuple[FactoredModel, list[FittedFold]]:
     """Fit the blocks without each fold and with all demonstrations, and weigh them.
 
-    Args:
-        tools: the vocabulary.
-        encoded: the demonstrations.
-        encoder: whose vectors are read in addition to words; or None.
-        seed: see ``DTDRFactored``.
-
     Returns:
         The model, and models of parts of the demonstrations.
     """
@@ -119,12 +113,7 @@ class _HeldOut:
         """The steps of some plans, with blocks that were fitted without them.
 
         If the runs have outputs, every other plan is also ranked by names alone, because a model
-        does not receive the outputs of every run that it ranks.
-
-        Args:
-            fitted: has not seen the plans.
-            encoded: the plans.
-            halves: shape (plans,): 0 or 1, the half of each.
+        does not receive the outputs of every run that it ranks. ``halves`` has shape (plans,).
         """
         self._add(fitted, encoded, halves)
         if not encoded.has_names_only:
@@ -180,10 +169,6 @@ class _HeldOut:
         self, model: FactoredModel, new_tool_share: float
     ) -> tuple[FactoredModel, list[CandidateRanker | None]]:
         """A model with a ranker, and how far its probabilities can be trusted.
-
-        Args:
-            model: fitted to all demonstrations.
-            new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
 
         Returns:
             The model, and rankers that learned from either half of the plans; None where too

@@ -26,7 +26,6 @@ from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_paralle
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
-    NO_OUTCOME,
     Context,
     Outcome,
     RunReader,
@@ -88,12 +87,7 @@ class FactoredModel:
     ) -> Self:
         """Learn from queries and their plans all but how to weigh the blocks.
 
-        Args:
-            tools: the vocabulary.
-            encoded: the demonstrations.
-            reference: see ``TrainingSet``.
-            seed: see ``DTDRFactored``.
-            seen: the tools that networks have outputs for; None: those that plans call.
+        For ``reference`` and ``seen`` see ``TrainingSet``; by default, plans call all seen tools.
         """
         featurizer = QueryFeaturizer.fit(encoded.columns, documents_of(tools))
         seen = encoded.seen if seen is None else seen
@@ -299,12 +293,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 class FactoredStepState:
-    """What a session keeps: the features along its calls, and the model of its start.
-
-    Args:
-        query: prepared by the model.
-        before: what came before it, oldest first.
-        model: ranks every step.
+    """What a session keeps: the features along its calls, and the model that prepared its query.
 
     Attributes:
         features: of every tool, after the calls so far.
@@ -321,7 +310,7 @@ class FactoredStepState:
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; what it returned is read once."""
-        outcome = NO_OUTCOME if call is None else self._reader.read(call)
+        outcome = self._reader.read(call)
         parallel = is_parallel(self._last, call)
         self._last = call
         self._calls.append((tool, outcome, parallel))

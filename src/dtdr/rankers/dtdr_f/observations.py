@@ -124,18 +124,17 @@ class RunReader:
             return NO_OUTCOME
         left = self._count_left(call)
         self._remember(call)
-        if call.output is None and call.status == "unknown":
-            return NO_OUTCOME
+        if call.output is None:
+            status = STATUSES.index(call.status)
+            return Outcome(status, NO_WORDS, NO_WORDS, left) if status else NO_OUTCOME
         output, text, keys = _read(call.output)
-        status = _status(call, output)
-        if output is None:
-            return Outcome(status, NO_WORDS, NO_WORDS, left)
         words = {_hash(word, _OUTPUT) for word in _words(text, _MOST_WORDS)}
         words.update(_hash(key, _KEYS) for key in keys)
         size = min(len(output).bit_length(), 7) if isinstance(output, (list, dict)) else -1
         shape = f"{type(output).__name__} {size} {len(text).bit_length()}"
         words.add(_hash(shape, _SHAPE))
-        return Outcome(status, np.array(sorted(words), np.int32), _read_facts(output), left)
+        known = np.array(sorted(words), np.int32)
+        return Outcome(_status(call, output), known, _read_facts(output), left)
 
     def copy(self) -> RunReader:
         """The same reader, to go on from in another way."""
@@ -241,12 +240,7 @@ def _status(call: ToolCall, bounded: Any) -> int:
 
 
 def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int]) -> Context:
-    """What came before a query.
-
-    Args:
-        before: oldest first.
-        index: positions of the known tools.
-    """
+    """What came before a query, oldest first; ``index`` has the positions of the known tools."""
     calls = [item for item in before if isinstance(item, ToolCall)][-_MOST_CALLS:]
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")

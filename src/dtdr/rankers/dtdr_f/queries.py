@@ -61,26 +61,22 @@ class Vocabulary:
         return len(self.terms)
 
     @classmethod
-    def fit(
-        cls, owner: Indices, terms: Hashes, texts: int, least: int, further: Hashes = NO_HASHES
-    ) -> Self:
+    def fit(cls, texts: Ragged, least: int, further: Hashes = NO_HASHES) -> Self:
         """Learn which terms there are and how many texts contain each.
 
         Args:
-            owner: shape (terms of all texts,): the text of each.
-            terms: the same shape.
-            texts: how many there are.
+            texts: hashes of the terms of each.
             least: terms in fewer texts are left out.
             further: terms that count however few texts contain them, at least one.
         """
-        new = np.setdiff1d(further, terms)
-        owner = np.append(owner, texts + np.arange(len(new)))
-        known, counts = count_rows(np.append(terms, new), owner)
+        new = np.setdiff1d(further, texts.values)
+        owner = np.append(texts.owner, len(texts) + np.arange(len(new)))
+        known, counts = count_rows(np.append(texts.values, new), owner)
         kept = (counts >= least) | np.isin(known, further)
         known, counts = known[kept], counts[kept]
         if not len(known):  # matrices of no columns would be a case of their own everywhere
             known, counts = np.zeros(1, np.uint32), np.zeros(1, np.int64)
-        idf = np.log((1 + texts) / (1 + counts)) + 1
+        idf = np.log((1 + len(texts)) / (1 + counts)) + 1
         return cls(known, idf.astype(np.float32))
 
     def extend(self, terms: Hashes) -> Vocabulary:
@@ -105,20 +101,18 @@ class Vocabulary:
         values *= 1 / max(float(np.sqrt(values @ values)), 1e-9)
         return distinct, values.astype(np.float32)
 
-    def encode(self, owner: Indices, terms: Hashes, texts: int) -> csr_array:
-        """Rows of many texts; shape (texts, terms)."""
-        columns = self.columns(terms)
-        keys = owner[columns >= 0] * self.dimension + columns[columns >= 0]
+    def encode(self, texts: Ragged) -> csr_array:
+        """Rows of many texts, given by hashes of their terms; shape (texts, terms)."""
+        columns = self.columns(texts.values)
+        keys = texts.owner[columns >= 0] * self.dimension + columns[columns >= 0]
         distinct, counts = np.unique(keys, return_counts=True)
         rows, columns = distinct // self.dimension, distinct % self.dimension
         values = (1 + np.log(counts)) * self.idf[columns]
-        lengths = np.sqrt(np.bincount(rows, values * values, texts))
+        lengths = np.sqrt(np.bincount(rows, values * values, len(texts)))
         values = (values / np.maximum(lengths, 1e-9)[rows]).astype(np.float32)
-        starts = np.searchsorted(rows, np.arange(texts + 1))
-        return csr_array(
-            (values, columns.astype(np.int32), starts.astype(np.int32)),
-            shape=(texts, self.dimension),
-        )
+        starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int32)
+        shape = (len(texts), self.dimension)
+        return csr_array((values, columns.astype(np.int32), starts), shape=shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +172,11 @@ class QueryFeaturizer:
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
                 for rows in (queries, encode_texts(documents))
             ])  # fmt: skip
-        texts = stems_of(documents)
         letters = (flags.values & IS_LETTERS) > 0
-        return cls(
-            queries,
-            Vocabulary.fit(*_phrases(words), len(words), rare, further),
-            Vocabulary.fit(
-                np.concatenate([texts.owner, len(texts) + stems.owner[letters]]),
-                np.concatenate([texts.values, stems.values[letters]]),
-                len(texts) + len(words),
-                1,
-            ),
-        )
+        sizes = np.bincount(stems.owner[letters], minlength=len(stems))
+        texts = stems_of(documents).concatenate(Ragged(stems.values[letters], sizes))
+        known = Vocabulary.fit(_phrases(words), rare, further)
+        return cls(queries, known, Vocabulary.fit(texts, least=1))
 
     @cached_property
     def phrases(self) -> Hashes:
@@ -239,7 +226,7 @@ class QueryFeaturizer:
     @cached_property
     def vectors(self) -> csr_array:
         """Shape (training queries, words): their vectors."""
-        return self.words.encode(*_phrases(self.queries["words"]), len(self.queries["words"]))
+        return self.words.encode(_phrases(self.queries["words"]))
 
     @cached_property
     def further_vectors(self) -> Matrix:
@@ -261,7 +248,7 @@ class QueryFeaturizer:
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
-        return self.words.encode(*_phrases(encode_texts(texts)["words"]), len(texts))
+        return self.words.encode(_phrases(encode_texts(texts)["words"]))
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
@@ -280,9 +267,10 @@ def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
     return parts
 
 
-def _phrases(rows: Ragged) -> tuple[Indices, Hashes]:
-    """Words and pairs of neighbouring words of many texts, and the text of each."""
-    owner, words = rows.owner, rows.values
+def _phrases(texts: Ragged) -> Ragged:
+    """Words and pairs of neighbouring words of many texts."""
+    owner, words = texts.owner, texts.values
     alike = owner[:-1] == owner[1:]
     pairs = combine(words[:-1], words[1:])[alike]
-    return np.concatenate([owner, owner[:-1][alike]]), np.concatenate([words, pairs])
+    order = np.argsort(np.append(owner, owner[:-1][alike]), kind="stable")
+    return Ragged(np.append(words, pairs)[order], texts.sizes + np.maximum(texts.sizes - 1, 0))

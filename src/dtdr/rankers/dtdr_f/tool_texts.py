@@ -36,11 +36,9 @@ class ToolTexts:
 
     def __init__(self, tools: Sequence[Tool], stems: Vocabulary) -> None:
         self.tools, self.stems = tuple(tools), stems
-        documents = stems_of(documents_of(tools))
-        self.documents = stems.encode(documents.owner, documents.values, len(documents))
-        names = stems_of([name_words(tool.name) for tool in tools[:-1]])
-        own = Vocabulary.fit(names.owner, names.values, len(names), 1)
-        self._names = own.encode(names.owner, names.values, len(names))
+        self.documents = stems.encode(stems_of(documents_of(tools)))
+        names = stems_of(name_words(tool.name) for tool in tools[:-1])
+        self._names = Vocabulary.fit(names, least=1).encode(names)
         by_stem = csr_array(self.documents.T)
         by_stem.resize((len(stems.terms) + 1, len(tools)))
         is_small = by_stem.shape[0] * len(tools) <= _DENSE_VALUES

@@ -63,7 +63,7 @@ class WordWeights:
             featurizer: has the queries.
             plans: one a query.
             tools: the vocabulary.
-            seen: those to learn, the end of plan last.
+            seen: shape (seen,), the positions of the tools to learn, the end of plan last.
             seed: which queries are taken where there are too many.
         """
         parts, sizes = featurizer.parts

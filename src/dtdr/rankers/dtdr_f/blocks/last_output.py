@@ -239,6 +239,4 @@ def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64
     _, counts = count_rows(place.astype(np.uint32), owner[keys.owner])
     often = (counts >= _LEAST_RUNS) | (distinct >> 56 < _COUNTED_ONCE)
     distinct, counts = distinct[often], counts[often]
-    if len(distinct) > _MOST_KEYS:
-        distinct = np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])
-    return distinct
+    return np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])

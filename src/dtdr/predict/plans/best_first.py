@@ -129,7 +129,7 @@ class PlanSearch:
                 scores = scores * self._allowed
                 scores /= max(float(scores.sum()), 1e-300)
             logs = np.log(np.maximum(scores, 1e-7))
-            likely = np.flatnonzero(logs[:-1] > _LEAST)
+            likely = (logs[:-1] > _LEAST).nonzero()[0]
             branches = zip(logs[likely].tolist(), likely.tolist(), strict=True)
             best = sorted(branches, key=lambda branch: -branch[0])[:_BRANCHES]
             step = self._ranked[tools] = float(logs[-1]), best

@@ -173,11 +173,10 @@ class _PositionState(NamedTuple):
         np.minimum(relative, 1, out=relative)  # a new tool may be named above all
         relative[-1] = 0
         np.log(products, out=products)
-        end = (math.log(float(at[-1]) + _SHARE), math.log(best_ahead))
-        rows[9:13] = np.array(
-            [[float(at @ _PLACES)], [end[0]], [math.log(best)], [end[1]]], np.float32
-        )
-        rows[13:, -1] = end
+        rows[9] = at @ _PLACES
+        rows[10] = rows[13, -1] = math.log(float(at[-1]) + _SHARE)
+        rows[11] = math.log(best)
+        rows[12] = rows[14, -1] = math.log(best_ahead)
         np.subtract(rows[7], self.centre, out=rows[8])
         np.abs(rows[8], out=rows[8])
 

@@ -83,11 +83,10 @@ def hold_out(
         seed: of the choice among many, and of how many calls are made.
     """
     rng = np.random.default_rng(seed)
-    held = rng.permutation([position for fold in folds for position in fold.positions])
-    chosen = set(held[: min(_BASE + _PER_TOOL * len(index), _MOST)].tolist())
+    held = rng.permutation([position for fold in folds for position in fold.positions]).tolist()
+    chosen, under_way = {*held[: min(_BASE + _PER_TOOL * len(index), _MOST)]}, {*held[:_UNDER_WAY]}
     plans: list[HeldOutPlan] = []
     halves: dict[str, int] = {}
-    before_calls, every = 0, -(-len(chosen) // _UNDER_WAY)
     for fold in folds:
         inside = set(fold.positions)
         rest = [example for at, example in enumerate(examples) if at not in inside]
@@ -104,8 +103,7 @@ def hold_out(
             if found is None:
                 continue
             plans.append(HeldOutPlan(found, plan, half))
-            before_calls += 1
-            if before_calls % every or not tools:
+            if position not in under_way or not tools:
                 continue
             made = int(rng.integers(1, len(tools) + 1))
             for tool, call in zip(tools[:made], item.plan.calls[:made], strict=True):

@@ -38,25 +38,14 @@ _TEXT = {
     "surface": np.float16,
 }
 """What ``QueryText`` has of each query."""
-_PLAN = {
-    "calls": np.int32,
-    "parallel": np.uint8,
-    "edges": np.int32,
-    "group": np.uint32,
-    "absent": np.uint8,
-}
 _RUN = {
-    "before": np.int32,
-    "said": np.int32,
+    **dict.fromkeys(("calls", "edges", "before", "said", "output_words", "facts"), np.int32),
+    **dict.fromkeys(("word_counts", "fact_counts"), np.uint16),
+    **dict.fromkeys(("parallel", "absent", "status", "left"), np.uint8),
+    "group": np.uint32,
     "said_weights": np.float16,
-    "status": np.uint8,
-    "left": np.uint8,
-    "word_counts": np.uint16,
-    "output_words": np.int32,
-    "fact_counts": np.uint16,
-    "facts": np.int32,
 }
-"""What is known in addition to names."""
+"""What else a model keeps of each demonstration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +101,7 @@ class EncodedDemonstrations:
         """Read demonstrations; ``index`` has the positions of the tools in the vocabulary."""
         read = [_encode(item, index) for item in demonstrations]
         columns = {
-            name: Ragged.of([row[name] for row in read], dtype)
-            for name, dtype in (_PLAN | _RUN).items()
+            name: Ragged.of([row[name] for row in read], dtype) for name, dtype in _RUN.items()
         }
         texts = encode_texts([item.query for item in demonstrations], encoder)
         return cls({**texts, **columns}, len(index))
@@ -219,7 +207,8 @@ class EncodedDemonstrations:
     @cached_property
     def has_names_only(self) -> bool:
         """Whether nothing is known but queries and names of calls."""
-        return not any(self.columns[name].values.any() for name in _RUN)
+        known = ("before", "said_weights", "status")
+        return not any(self.columns[name].values.any() for name in known)
 
     @cached_property
     def contexts(self) -> list[Context]:
@@ -298,7 +287,7 @@ class EncodedDemonstrations:
             KeyError: an array is missing.
             ModelError: rows do not fit their values.
         """
-        return cls({name: Ragged.restore(arrays, name) for name in _TEXT | _PLAN | _RUN}, tools)
+        return cls({name: Ragged.restore(arrays, name) for name in _TEXT | _RUN}, tools)
 
 
 def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
@@ -314,7 +303,7 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
 
 
 def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
-    """What ``_PLAN`` and ``_RUN`` name, of one demonstration."""
+    """What ``_RUN`` names, of one demonstration."""
     made = item.plan.calls
     step = list(accumulate(not is_parallel(*pair) for pair in pairwise([None, *made])))
     # Parallel calls by their tools: the order that they were made in must not change a ranking.

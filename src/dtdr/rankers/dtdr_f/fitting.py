@@ -202,10 +202,8 @@ class _HeldOut:
         """What the steps say about tools as if they had no demonstrations; None without any."""
         if not any(right.any() for _, right, _ in self._examples):
             return None
-        rows, right, weights = map(np.concatenate, zip(*self._examples, strict=True))
-        varies = np.max([part.std(axis=0) for part, _, _ in self._examples], axis=0) > 0
-        names = [LAYOUT.names[row] for row in LAYOUT.text_rows[:-1]]
-        scorer = NewToolScorer.fit(rows, right, weights, varies, np.isin(names, _SIMILAR))
+        names = [LAYOUT.names[row] for row in LAYOUT.text_rows]
+        scorer = NewToolScorer.fit(self._examples, np.isin(names, _SIMILAR))
         return scorer.with_share(self._wanted, share)
 
 

@@ -24,13 +24,7 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, Trainin
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import (
-    NO_CONTEXT,
-    Context,
-    Outcome,
-    RunReader,
-    read_context,
-)
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.text import QueryText, stems_of
@@ -271,7 +265,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     seen, words = len(arrays["model.seen"]), len(arrays["words.terms"])
     surface = len(arrays["data.surface"]) // max(len(arrays["data.surface.sizes"]), 1)
     hidden = len(arrays.get("ranker.output", ()))
-    features, described = len(LAYOUT.names), len(LAYOUT.text_rows) - 1
+    features, described = len(LAYOUT.names), len(LAYOUT.text_rows)
     shapes = {
         "words.idf": (words,),
         "stems.idf": arrays["stems.terms"].shape,

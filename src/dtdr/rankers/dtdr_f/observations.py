@@ -115,15 +115,13 @@ class RunReader:
         self._lists: dict[str, dict[str, None]] = {}
         self._used: dict[str, set[str]] = {}
         for call in [item for item in before if isinstance(item, ToolCall)][-_MOST_LISTS:]:
-            self._count_left(call)
-            self._remember(call)
+            self._follow(call)
 
     def read(self, call: ToolCall | None) -> Outcome:
         """The outcome of the next call, read from the first 2,000 characters of its output."""
         if call is None:
             return NO_OUTCOME
-        left = self._count_left(call)
-        self._remember(call)
+        left = self._follow(call)
         if call.output is None:
             status = STATUSES.index(call.status)
             return Outcome(status, NO_WORDS, NO_WORDS, left) if status else NO_OUTCOME
@@ -143,21 +141,17 @@ class RunReader:
         reader._used = {tool: values.copy() for tool, values in self._used.items()}
         return reader
 
-    def _remember(self, call: ToolCall) -> None:
-        if call.output is not None:
-            self._outputs[call.id] = call.output
-            if isinstance(call.output, (list, dict)):
-                self._read_lists(call.id, call.output)
-
-    def _count_left(self, call: ToolCall) -> int:
-        """See ``Outcome.left``; of several lists, the one with most left."""
+    def _follow(self, call: ToolCall) -> int:
+        """Remember a call; see ``Outcome.left``: of several lists, the one with most left."""
         used = self._used.setdefault(call.tool, set())
         values = set(self._values(call))
         used |= values
         lists = [self._lists[value] for value in values if value in self._lists]
-        if not lists:
-            return 0
-        return min(1 + max(sum(value not in used for value in each) for each in lists), MOST_LEFT)
+        left = [1 + sum(value not in used for value in each) for each in lists]
+        if call.output is not None:
+            self._outputs[call.id] = call.output
+            self._read_lists(call.id, call.output)
+        return min(max(left, default=0), MOST_LEFT)
 
     def _values(self, call: ToolCall) -> Iterator[str]:
         """Numbers, names and identifiers that a call was given, as texts; references resolved."""

@@ -36,9 +36,8 @@ class Parts(Block):
     )
 
     def __init__(self, training: TrainingSet) -> None:
-        asked = training.asked
-        self._shape, self._seen = asked.mean.shape, training.seen
-        self._weights = asked.weights.astype(np.float32).reshape(len(asked.weights), -1)
+        asked, self._seen = training.asked, training.seen
+        self._weights = asked.weights.reshape(len(asked.weights), -1)
         self._means = asked.mean.ravel()
         self._scale = training.featurizer.words.idf
 
@@ -63,12 +62,12 @@ class Parts(Block):
         rows = np.zeros((len(parts), len(columns)), np.float32)
         owner = np.repeat(np.arange(len(parts)), list(map(len, parts)))
         rows[owner, np.arange(len(columns))] = values
-        asked: Matrix = rows @ self._weights[columns]
+        asked: Matrix = rows @ self._weights[columns].astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         asked /= np.maximum(lengths, np.float32(1e-9))[:, None]
         asked += self._means
         np.maximum(asked, 0, out=asked)
-        return asked.reshape(len(parts), *self._shape).swapaxes(0, 1)
+        return asked.reshape(len(parts), 2, -1).swapaxes(0, 1)
 
 
 class _PartsState(NamedTuple):

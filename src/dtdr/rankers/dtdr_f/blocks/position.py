@@ -61,12 +61,13 @@ class Position(Block):
     shortlist: ClassVar = {"named_ahead": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        weights, self._seen = training.asked.weights[:, 0], training.seen
-        self._lengths = _regress_length(training)
+        self._weights, self._seen = training.asked.weights[:, 0], training.seen
+        surface = _with_constant(surface_of(training.data.columns))
+        kernel = surface.T @ surface + _RIDGE * np.eye(surface.shape[1])
+        self._lengths = np.linalg.solve(kernel, surface.T @ training.data.lengths)
+        """Weights of the surface features, and of a constant, for the number of calls of a plan."""
         # A last row of zeros, for words that are not known.
-        scale = training.featurizer.words.idf
-        self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
-        np.multiply(weights.astype(np.float32), scale[:, None], out=self._by_word[:-1])
+        self._idf = np.append(training.featurizer.words.idf, np.float32(0))[:, None]
         self._tools = tools = training.tools
         self._rarity = (np.float32(0.2) * tools.stems.idf)[:, None]
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
@@ -75,11 +76,17 @@ class Position(Block):
 
     def start(self, query: Query, out: Matrix) -> BlockState | None:
         """Before the first call the plan is at the beginning of the query."""
-        features, seen = query.features, self._seen
-        words = min(len(features.stems), MAX_WORDS)
+        features, seen, length = query.features, self._seen, len(query.features.stems)
+        words = min(length, MAX_WORDS)
         if not words:
             return None
-        learned = _spread(self._read_learned(features.terms, len(features.stems)))
+        # The weights of each word, alone and with its neighbours.
+        both = features.terms[:words], features.terms[length : length + words - 1]
+        learned, pairs = (self._weights[terms] * self._idf[terms] for terms in both)
+        pairs *= np.float32(0.5)
+        learned[:-1] += pairs
+        learned[1:] += pairs
+        learned = _spread(learned)
         stems = features.stems[:MAX_WORDS]
         by_text = _spread(self._tools.rows(stems) * self._rarity[stems])
         by_text *= by_text
@@ -117,18 +124,6 @@ class Position(Block):
         first, moves = _moves(round(min(max(expected, _FEWEST), _MOST) * _STEPS_PER_CALL))
         products = parts.reshape(PARTS + 1, -1)
         return _PositionState(products, likely, seen[:-1], moves, first)
-
-    def _read_learned(self, terms: Indices, length: int) -> Matrix:
-        """The weights of each word, alone and with its neighbours; shape (words, seen)."""
-        cut = min(length, MAX_WORDS)
-        # An unknown term is -1: the last row, which is zero.
-        rows: Matrix = self._by_word[terms[:cut]]
-        if cut > 1:
-            pairs = self._by_word[terms[length : length + cut - 1]]
-            pairs *= np.float32(0.5)
-            rows[:-1] += pairs
-            rows[1:] += pairs
-        return rows
 
 
 class _PositionState(NamedTuple):
@@ -191,13 +186,6 @@ def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
     """Surface features, without the vector of a further encoder, and ones."""
     own = surface[:, :SURFACE_FEATURES].astype(np.float64)
     return np.concatenate([own, np.ones((len(own), 1))], axis=1)
-
-
-def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
-    """Weights of the surface features, and of a constant, for the number of calls of a plan."""
-    plans, rows = training.data, _with_constant(surface_of(training.data.columns))
-    kernel = rows.T @ rows + _RIDGE * np.eye(rows.shape[1])
-    return np.linalg.solve(kernel, rows.T @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:

@@ -1,8 +1,8 @@
 """The contract of a block: one family of features of every tool, learned from demonstrations.
 
 A fitted ``Block`` is shared and never changed. For each query it writes the features before any
-call and returns how a ``BlockState`` begins; a state belongs to one plan, takes its calls, and
-brings its features up to date before each ranking. The ranker sees a block through this alone.
+call and returns its first ``BlockState``; a state is never changed, makes the one after a call, and
+brings features up to date before each ranking. The ranker sees a block through this alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -99,18 +99,18 @@ class CallEvent:
 
 
 class BlockState(Protocol):
-    """The rows of a block along the calls of one plan."""
+    """What a block knows of the calls of a plan; never changed, so that copies of a plan share it.
 
-    def call(self, event: CallEvent) -> None:
-        """One more call was made."""
+    ``rows`` are the block's features: those that ``Block.start`` wrote, along the same calls.
+    """
 
-    def write(self) -> None:
+    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
+        """The state after one more call."""
+        return self
+
+    def write(self, rows: Matrix) -> None:
         """Bring the rows up to date, if the calls did not."""
         return
-
-
-Begin: TypeAlias = Callable[[Matrix], BlockState]
-"""Makes a state that keeps the given rows, a copy of those that ``Block.start`` wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ class Query:
         features: what its text says.
         context: what came before it.
         table: shape (features + 1, tools): before any call; the last row is ones.
-        begins: how the state of each block that changes with calls begins, and its rows.
+        states: of each block that changes with calls, before any, and its rows.
     """
 
     features: QueryFeatures
     context: Context
     table: Matrix
-    begins: list[tuple[Begin, slice]] = field(default_factory=list)
+    states: list[tuple[BlockState, slice]] = field(default_factory=list)
 
 
 class Block(ABC):
@@ -161,7 +161,7 @@ class Block(ABC):
         return cls(training)
 
     @abstractmethod
-    def start(self, query: Query, out: Matrix) -> Begin | None:
+    def start(self, query: Query, out: Matrix) -> BlockState | None:
         """Write the features before any call.
 
         Args:
@@ -169,7 +169,7 @@ class Block(ABC):
             out: shape (features, tools), zeros.
 
         Returns:
-            What begins a state; None where calls change nothing.
+            The state of no call; None where calls change nothing.
         """
 
     def arrays(self) -> Arrays:
@@ -203,10 +203,19 @@ class StepFeatures:
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        self.table = table = query.table.copy()
-        self._states = [begin(table[rows]) for begin, rows in query.begins]
+        self.table = query.table.copy()
+        self._rows = [self.table[rows] for _, rows in query.states]
+        self._states = [state for state, _ in query.states]
         self._called: dict[int, int] = {}
         self.calls = 0
+
+    def copy(self) -> StepFeatures:
+        """The same features, to go on from in another way."""
+        other = StepFeatures(self.query)
+        other.table[:] = self.table
+        other._states, other._called = self._states, self._called.copy()
+        other.calls = self.calls
+        return other
 
     def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:
         """One more call; an index outside the tools is an unknown one, and so is the end."""
@@ -216,11 +225,11 @@ class StepFeatures:
             event = CallEvent(tool, count, outcome, is_parallel)
         else:
             event = CallEvent(-1, 0, outcome, is_parallel)
-        for state in self._states:
-            state.call(event)
+        both = zip(self._states, self._rows, strict=True)
+        self._states = [state.call(event, rows) for state, rows in both]
 
     def write(self) -> Matrix:
         """Bring the table up to date; it is this object's own, to be read before the next call."""
-        for state in self._states:
-            state.write()
+        for state, rows in zip(self._states, self._rows, strict=True):
+            state.write(rows)
         return self.table

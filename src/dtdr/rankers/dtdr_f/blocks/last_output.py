@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
@@ -181,49 +180,52 @@ class LastOutput(Block):
                 values[of_kind] /= count**0.5
         return places, values.astype(np.float32)
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """What is known before the first call."""
         for tool, _ in query.context.calls:
             if tool >= 0:
                 out[4, tool] = 1
-        return partial(_LastOutputState, self, query.features.words, query.context)
+        known = query.context is not NO_CONTEXT
+        return _LastOutputState(self, query.features.words, query.context, known)
 
 
-class _LastOutputState:
-    def __init__(self, block: LastOutput, query: Row, context: Context, rows: Matrix) -> None:
-        self._block, self._query, self._context, self._rows = block, query, context, rows
-        self._calls: list[tuple[int, Outcome]] = []
-        self._last_step = 0
-        self._is_known = context is not NO_CONTEXT
+class _LastOutputState(NamedTuple):
+    block: LastOutput
+    query: Row
+    context: Context
+    is_known: bool
+    calls: tuple[tuple[int, Outcome], ...] = ()
+    last_step: int = 0
 
-    def call(self, event: CallEvent) -> None:
-        rows, outcome = self._rows, event.outcome
+    def call(self, event: CallEvent, rows: Matrix) -> _LastOutputState:
+        block, query, context, is_known, calls, last_step = self
+        outcome = event.outcome
         if not event.is_parallel:
-            self._last_step = len(self._calls)
-            if self._is_known:
+            last_step = len(calls)
+            if is_known:
                 rows[1:4] = 0
-        self._calls.append((self._block.slots[event.tool], outcome))
-        if outcome is NO_OUTCOME:
-            return
-        self._is_known = True
-        failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
-        if event.tool >= 0:
-            rows[1, event.tool], rows[2, event.tool] = failed, nothing
-        if failed:
-            rows[3] = 1
+        calls = (*calls, (block.slots[event.tool], outcome))
+        if outcome is not NO_OUTCOME:
+            is_known = True
+            failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
+            if event.tool >= 0:
+                rows[1, event.tool], rows[2, event.tool] = failed, nothing
+            if failed:
+                rows[3] = 1
+        return _LastOutputState(block, query, context, is_known, calls, last_step)
 
-    def write(self) -> None:
-        block = self._block
-        if not self._is_known or len(block.weights) == 1:
+    def write(self, rows: Matrix) -> None:
+        block = self.block
+        if not self.is_known or len(block.weights) == 1:
             return
-        if self._calls:
-            entries = _later_entries(self._calls, self._last_step)
+        if self.calls:
+            entries = _later_entries(self.calls, self.last_step)
         else:
-            entries = _first_entries(self._query, self._context, block.slots)
-        self._rows[0] = _UNSEEN
+            entries = _first_entries(self.query, self.context, block.slots)
+        rows[0] = _UNSEEN
         places, values = block.columns(entries)
         logits = values @ block.weights[places] + block.weights[-1]
-        self._rows[0, block.seen] = log_softmax(logits)
+        rows[0, block.seen] = log_softmax(logits)
 
 
 def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:

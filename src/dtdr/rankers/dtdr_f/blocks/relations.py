@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, BlockState, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
@@ -60,29 +60,29 @@ class Relations(Block):
         used_by = self._used[[tool]].toarray()[0] / (self.frequency + 1)
         return np.array([together, used_by], np.float32)
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """No call yet: every output that a call uses is missing."""
         out[0] = self._log_frequency
         out[1] = self.producers
-        return partial(_RelationsState, self.rows)
+        return _RelationsState(self.rows)
 
 
-class _RelationsState(BlockState):
-    def __init__(self, relations: Callable[[int], Matrix], rows: Matrix) -> None:
-        self._relations = relations
-        _, self._missing, self._together, self._uses_last = rows
-        self._sum = np.zeros_like(self._together)
-        self._called = 0
+class _RelationsState(NamedTuple):
+    relations: Callable[[int], Matrix]
+    sum: Matrix | float = 0.0
+    called: int = 0
 
-    def call(self, event: CallEvent) -> None:
+    def call(self, event: CallEvent, rows: Matrix) -> _RelationsState:
         if event.tool < 0:  # after a call of an unknown tool, both are 0
-            self._together.fill(0)
-            self._uses_last.fill(0)
-            return
-        together, used_by = self._relations(event.tool)
-        self._uses_last[:] = used_by
+            rows[2:] = 0
+            return self
+        together, rows[3] = self.relations(event.tool)
+        state = self
         if event.count == 1:
-            self._called += 1
-            self._missing -= used_by
-            self._sum += together
-        np.multiply(self._sum, 1 / self._called, out=self._together)
+            rows[1] -= rows[3]
+            state = _RelationsState(self.relations, self.sum + together, self.called + 1)
+        np.multiply(state.sum, 1 / state.called, out=rows[2])
+        return state
+
+    def write(self, rows: Matrix) -> None:
+        """Every call wrote already."""

@@ -112,15 +112,15 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     first, moves = _moves(12)
     rng = np.random.default_rng(3)
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
-    named = rng.random((PARTS + 1, 6, 2)).astype(np.float32)
-    state = _PositionState(named, likely, np.arange(2), first, moves, np.zeros((15, 2), np.float32))
-    state.call(CallEvent(1, 1))
-    state.call(CallEvent(0, 1))
+    rows = np.zeros((15, 2), np.float32)
+    state = _PositionState(rows, likely, np.arange(2), moves, first)
+    for tool in (1, 0):
+        state = state.call(CallEvent(tool, 1), rows)
     ways = np.zeros(PARTS + 1)
     for one, two in itertools.product(range(PARTS + 1), repeat=2):
         chance = first[one] * likely[one, 1] * moves[one, two] * likely[two, 0]
         ways += chance * moves[two]
-    np.testing.assert_allclose(state._at, ways / ways.sum(), rtol=1e-4)
+    np.testing.assert_allclose(state.at, ways / ways.sum(), rtol=1e-4)
     np.testing.assert_allclose([first.sum(), *moves.sum(axis=1)], 1, rtol=1e-5)
 
 

@@ -26,9 +26,9 @@ class Familiarity:
     def __init__(self, texts, groups=None, encoder=None):
         queries = encode_texts(texts, encoder)
         self.featurizer = QueryFeaturizer.fit(queries, [])
-        vectors = None if encoder is None else self.featurizer.further_vectors
         hashes = [hash_word(group) for group in groups or []] or [0] * len(texts)
-        self.threshold = fit_threshold(queries["words"], np.array(hashes), encoder, vectors)
+        vectors = self.featurizer.further_vectors
+        self.threshold = fit_threshold(queries["words"], np.array(hashes), vectors, encoder)
 
     def score(self, query):
         return self.featurizer.read(QueryText.of(query)).familiar

@@ -66,11 +66,10 @@ class PlanSearch:
         may_be_empty: bool,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> None:
-        self._state, self._longest = state, min(longest, MOST_CALLS)
+        self._longest = min(longest, MOST_CALLS)
         self._may_be_empty, self._allowed = may_be_empty, allowed
         self._ranked: dict[tuple[int, ...], _Step] = {}
-        # Of rankings from which the search did not go on yet; the first call goes on in place.
-        self._states: dict[tuple[int, ...], StepState] = {}
+        self._states: dict[tuple[int, ...], StepState] = {(): state}
 
     def follow_best(self) -> Candidate | None:
         """The best tool of each step until the end; None if it does not end."""
@@ -122,20 +121,15 @@ class PlanSearch:
         """The step after some calls."""
         step = self._ranked.get(tools)
         if step is None:
-            state = self._states.pop(tools[:-1], None) if tools else None
-            if state is None:
-                state = self._state.copy()
-                for tool in tools[:-1]:
-                    state.call(tool)
-            for tool in tools[-1:]:
-                state.call(tool)
-            self._states[tools] = state
-            scores = state.rank().scores
+            if tools:
+                self._states[tools] = self._states[tools[:-1]].copy()
+                self._states[tools].call(tools[-1])
+            scores = self._states[tools].rank().scores
             if self._allowed is not None:
                 scores = scores * self._allowed
                 scores /= max(float(scores.sum()), 1e-300)
             logs = np.log(np.maximum(scores, 1e-7))
-            likely = np.flatnonzero(logs[:-1] > _LEAST)
+            likely = (logs[:-1] > _LEAST).nonzero()[0]
             branches = zip(logs[likely].tolist(), likely.tolist(), strict=True)
             best = sorted(branches, key=lambda branch: -branch[0])[:_BRANCHES]
             step = self._ranked[tools] = float(logs[-1]), best

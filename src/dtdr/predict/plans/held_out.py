@@ -19,10 +19,11 @@ _FEW = 20
 """Held-out plans below which probabilities are not calibrated."""
 _CALIBRATED = 5
 """Plans of each query that probabilities are calibrated on."""
-_MOST = 1_200
-"""Plans that the ranker learns from, of more: each takes a search."""
-_UNDER_WAY = 200
-"""Of these, plans that are also looked at after some of their calls."""
+_BASE, _PER_TOOL, _MOST = 150, 20, 1_200
+"""Plans that the ranker learns from, of more: for each tool it learns weights. Each takes a search.
+"""
+_UNDER_WAY = 100
+"""Of these, plans that are also looked at after some of their calls: one weight is for them."""
 
 
 class HeldOutPlan(NamedTuple):
@@ -81,14 +82,11 @@ def hold_out(
         may_be_empty: whether a plan may have no call.
         seed: of the choice among many, and of how many calls are made.
     """
-    held = np.array([position for fold in folds for position in fold.positions], np.intp)
-    if len(held) > _MOST:
-        held = np.random.default_rng(seed).choice(held, _MOST, replace=False)
-    chosen = set(held.tolist())
     rng = np.random.default_rng(seed)
+    held = rng.permutation([position for fold in folds for position in fold.positions]).tolist()
+    chosen, under_way = {*held[: min(_BASE + _PER_TOOL * len(index), _MOST)]}, {*held[:_UNDER_WAY]}
     plans: list[HeldOutPlan] = []
     halves: dict[str, int] = {}
-    before_calls, every = 0, max(1, len(held) // _UNDER_WAY)
     for fold in folds:
         inside = set(fold.positions)
         rest = [example for at, example in enumerate(examples) if at not in inside]
@@ -105,8 +103,7 @@ def hold_out(
             if found is None:
                 continue
             plans.append(HeldOutPlan(found, plan, half))
-            before_calls += 1
-            if before_calls % every or not tools:
+            if position not in under_way or not tools:
                 continue
             made = int(rng.integers(1, len(tools) + 1))
             for tool, call in zip(tools[:made], item.plan.calls[:made], strict=True):

@@ -147,6 +147,7 @@ class SpanTagger:
         if not len(known):
             return cls(known, np.zeros((BUCKETS, 0)))
         targets = targets[:, known]
+        others = 1 - targets
         starts = np.cumsum([0, *map(len, features)])
         # The weights of all other buckets stay 0.
         used, columns = np.unique(
@@ -157,9 +158,9 @@ class SpanTagger:
 
         def loss(flat: Floats) -> tuple[float, Floats]:
             weights = flat.reshape(len(used), -1)
-            scores = rows @ weights
-            value = np.logaddexp(0, scores).sum() - (scores * targets).sum()
-            gradient = transposed @ (_sigmoid(scores) - targets) + _PENALTY * weights
+            shares = _sigmoid(rows @ weights)
+            value = -np.log(np.abs(shares - others)).sum()
+            gradient = transposed @ (shares - targets) + _PENALTY * weights
             return float(value + 0.5 * _PENALTY * flat @ flat), gradient.ravel()
 
         start = np.zeros(len(used) * len(known))

@@ -38,25 +38,14 @@ _TEXT = {
     "surface": np.float16,
 }
 """What ``QueryText`` has of each query."""
-_PLAN = {
-    "calls": np.int32,
-    "parallel": np.uint8,
-    "edges": np.int32,
-    "group": np.uint32,
-    "absent": np.uint8,
-}
 _RUN = {
-    "before": np.int32,
-    "said": np.int32,
+    **dict.fromkeys(("calls", "edges", "before", "said", "output_words", "facts"), np.int32),
+    **dict.fromkeys(("word_counts", "fact_counts"), np.uint16),
+    **dict.fromkeys(("parallel", "absent", "status", "left"), np.uint8),
+    "group": np.uint32,
     "said_weights": np.float16,
-    "status": np.uint8,
-    "left": np.uint8,
-    "word_counts": np.uint16,
-    "output_words": np.int32,
-    "fact_counts": np.uint16,
-    "facts": np.int32,
 }
-"""What is known in addition to names."""
+"""What else a model keeps of each demonstration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +57,7 @@ class PlanStep:
     acceptable: tuple[int, ...]
 
 
-def is_parallel(call: ToolCall | None, before: ToolCall | None) -> bool:
+def is_parallel(before: ToolCall | None, call: ToolCall | None) -> bool:
     """Whether a call is of the same message of the agent as the call before it."""
     return call is not None and before is not None and None is not call.step == before.step
 
@@ -79,9 +68,7 @@ def encode_texts(texts: Sequence[str], encoder: Encoder | None = None) -> dict[s
     rows: dict[str, list[Any]] = {name: [getattr(text, name) for text in read] for name in _TEXT}
     if encoder is not None:
         vectors = dense(encoder.encode(list(texts)))
-        rows["surface"] = [
-            np.concatenate(pair) for pair in zip(rows["surface"], vectors, strict=True)
-        ]
+        rows["surface"] = list(map(np.concatenate, zip(rows["surface"], vectors, strict=True)))
     return {name: Ragged.of(values, _TEXT[name]) for name, values in rows.items()}
 
 
@@ -111,17 +98,10 @@ class EncodedDemonstrations:
         index: Mapping[str, int],
         encoder: Encoder | None = None,
     ) -> Self:
-        """Read demonstrations.
-
-        Args:
-            demonstrations: to learn from.
-            index: positions of the tools in the vocabulary.
-            encoder: whose vectors are read in addition to words; or None.
-        """
+        """Read demonstrations; ``index`` has the positions of the tools in the vocabulary."""
         read = [_encode(item, index) for item in demonstrations]
         columns = {
-            name: Ragged.of([row[name] for row in read], dtype)
-            for name, dtype in (_PLAN | _RUN).items()
+            name: Ragged.of([row[name] for row in read], dtype) for name, dtype in _RUN.items()
         }
         texts = encode_texts([item.query for item in demonstrations], encoder)
         return cls({**texts, **columns}, len(index))
@@ -165,13 +145,6 @@ class EncodedDemonstrations:
         """The calls of one plan."""
         calls: list[int] = self.columns["calls"][row].tolist()
         return calls
-
-    @cached_property
-    def edges(self) -> npt.NDArray[np.int64]:
-        """Shape (edges, 2): a call and a call that it depends on, as positions in ``calls``."""
-        pairs = self.columns["edges"]
-        edges: npt.NDArray[np.int64] = pairs.values + self.starts[pairs.owner]
-        return edges.reshape(-1, 2)
 
     @cached_property
     def frequency(self) -> npt.NDArray[np.float64]:
@@ -234,7 +207,8 @@ class EncodedDemonstrations:
     @cached_property
     def has_names_only(self) -> bool:
         """Whether nothing is known but queries and names of calls."""
-        return not any(self.columns[name].values.any() for name in _RUN)
+        known = ("before", "said_weights", "status")
+        return not any(self.columns[name].values.any() for name in known)
 
     @cached_property
     def contexts(self) -> list[Context]:
@@ -313,7 +287,7 @@ class EncodedDemonstrations:
             KeyError: an array is missing.
             ModelError: rows do not fit their values.
         """
-        return cls({name: Ragged.restore(arrays, name) for name in _TEXT | _PLAN | _RUN}, tools)
+        return cls({name: Ragged.restore(arrays, name) for name in _TEXT | _RUN}, tools)
 
 
 def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
@@ -329,9 +303,11 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
 
 
 def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
-    """What ``_PLAN`` and ``_RUN`` name, of one demonstration."""
+    """What ``_RUN`` names, of one demonstration."""
     made = item.plan.calls
-    order = _canonical_order(made, index)
+    step = list(accumulate(not is_parallel(*pair) for pair in pairwise([None, *made])))
+    # Parallel calls by their tools: the order that they were made in must not change a ranking.
+    order = sorted(range(len(made)), key=lambda at: (step[at], index[made[at].tool]))
     place = {at: number for number, at in enumerate(order)}
     calls = [made[at] for at in order]
     edges = sorted(
@@ -343,7 +319,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     outcomes = [reader.read(call) for call in calls]
     return {
         "calls": [index[call.tool] for call in calls],
-        "parallel": [is_parallel(call, before) for before, call in pairwise([None, *calls])],
+        "parallel": [is_parallel(*pair) for pair in pairwise([None, *calls])],
         "edges": [place for edge in edges for place in edge],
         "group": [hash_word(item.group) if item.group else 0],
         "absent": _pack_absent(item.offered, index),
@@ -363,15 +339,6 @@ def _pack_absent(
     offered: frozenset[str] | None, index: Mapping[str, int]
 ) -> npt.NDArray[np.uint8] | tuple[()]:
     """One bit per tool; empty if every tool was offered, or if the log has no list of tools."""
-    if offered is None:
-        return ()
-    *tools, _ = index  # the end of plan can always follow
-    absent = [name not in offered for name in tools]
-    return np.packbits([*absent, False]) if any(absent) else ()
-
-
-def _canonical_order(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[int]:
-    """Positions of calls, parallel ones by their tools: their order must not change a ranking."""
-    new_steps = (not is_parallel(call, before) for before, call in pairwise([None, *calls]))
-    steps = list(accumulate(new_steps))
-    return sorted(range(len(calls)), key=lambda at: (steps[at], index.get(calls[at].tool, REMOVED)))
+    absent = [offered is not None and name not in offered for name in index]
+    absent[-1] = False  # the end of plan can always follow
+    return np.packbits(absent) if any(absent) else ()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import Hashes, hash_word
-from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.nn import Matrix
 from dtdr.rankers.out_of_distribution import threshold_of
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders.base import Encoder
@@ -66,8 +66,8 @@ def known_share(known: Hashes, words: Hashes) -> float:
 def fit_threshold(
     words: Ragged,
     groups: npt.NDArray[np.uint32],
+    vectors: Matrix,
     encoder: Encoder | None = None,
-    vectors: Matrix | None = None,
 ) -> float:
     """The score below which a query is unlike the training queries.
 
@@ -78,8 +78,8 @@ def fit_threshold(
     Args:
         words: hashes of the words of each query.
         groups: hash of the group of each query; 0 counts as a separate group.
+        vectors: shape (queries, n): what the encoder gives of the queries, of length 1.
         encoder: trained already, whose vectors half of the score is read from; or None.
-        vectors: shape (queries, n): what it gives of the queries, of length 1.
     """
     distinct = {words[row].tobytes(): row for row in range(len(words))}  # equal ones count once
     rows = np.array(list(distinct.values()))
@@ -91,21 +91,21 @@ def fit_threshold(
     shared = known[counts > 1]
     step = -(-len(runs) // (_LEFT_OUT if encoder is None else _MOST_VECTORS))
     scores = np.array([_share(shared, run) for run in runs[::step]])
-    # A query without any known run is unlike the demonstrations, however few they are.
-    lowest = float(np.finfo(np.float32).tiny)
     reference = [np.array(list(map(hash_word, words_of(text))), np.uint32) for text in _reference()]
     made_up = np.array([_share(known, _frame(query)) for query in reference])
-    if encoder is not None and vectors is not None:
-        kept = vectors[rows][::step]
-        scores = (scores + _nearest_others(kept, owner[::step])) / 2
+    if encoder is not None:
+        kept, own = vectors[rows][::step], owner[::step]
+        similar = kept @ kept.T
+        similar[own[:, None] == own] = 0
+        scores = (scores + similar.max(axis=1).clip(0)) / 2
         said = unit(dense(encoder.encode(list(_reference()))))
         made_up = (made_up + (said @ kept.T).max(axis=1)) / 2
     threshold = threshold_of(scores) if owner.max() > 0 else None
     highest = HIGHEST_THRESHOLD
     if np.isin(np.concatenate(reference), words.values).mean() >= _SAME_LANGUAGE:
         highest = min(highest, float(made_up.max()))
-    usual = min(max(threshold or 0.0, lowest), HIGHEST_THRESHOLD)
-    return min(usual, max(highest, lowest))
+    # A query without any known run is unlike the demonstrations, however few they are.
+    return max(min(threshold or 0.0, highest), float(np.finfo(np.float32).tiny))
 
 
 @lru_cache(maxsize=1)
@@ -125,14 +125,6 @@ def _frame(words: Hashes) -> tuple[Hashes, Hashes]:
     framed = np.empty(len(words) + 2, np.uint32)
     framed[0], framed[1:-1], framed[-1] = _START, words, _END
     return _runs(framed)
-
-
-def _nearest_others(vectors: Matrix, owner: Indices) -> npt.NDArray[np.float64]:
-    """Cosine of each row with the nearest of another group."""
-    similar = vectors @ vectors.T
-    similar[owner[:, None] == owner] = 0
-    nearest: npt.NDArray[np.float64] = similar.max(axis=1).clip(0).astype(np.float64)
-    return nearest
 
 
 def _share(known: Hashes, runs: tuple[Hashes, Hashes]) -> float:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.data.progress import progress_bar
+from dtdr.data.progress import track
 from dtdr.data.tools import Tool
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import ranker
-from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
+from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
@@ -51,12 +50,6 @@ def fit(
 ) -> tuple[FactoredModel, list[FittedFold]]:
     """Fit the blocks without each fold and with all demonstrations, and weigh them.
 
-    Args:
-        tools: the vocabulary.
-        encoded: the demonstrations.
-        encoder: whose vectors are read in addition to words; or None.
-        seed: see ``DTDRFactored``.
-
     Returns:
         The model, and models of parts of the demonstrations.
     """
@@ -68,28 +61,21 @@ def fit(
         inside, rest = [], []
     # The ranker learns what the blocks of a fold say, so all counts are scaled to its size.
     reference = float(np.mean([len(part) for part in rest])) if rest else 0.0
-    steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
+    steps = int((encoded.lengths[fold >= 0] + 1).sum())
     share, seen = encoded.new_tool_share, None
     if not ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
         seen = np.arange(encoded.tools)
     held = _HeldOut(len(tools), steps, seed)
-    with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
-        fit_blocks = partial(
-            FactoredModel.fit, tools, reference=reference, seed=seed, seen=seen, advance=advance
-        )
-        fitted = []
-        for part, others in zip(inside, rest, strict=True):
-            fitted.append(fit_blocks(encoded.subset(others)))
-            held.add(fitted[-1], encoded.subset(part), halves[part])
-        whole = fit_blocks(encoded)
+    *fitted, whole = (
+        FactoredModel.fit(tools, part, reference=reference, seed=seed, seen=seen)
+        for part in track([*map(encoded.subset, rest), encoded], "learning", len(rest) + 1)
+    )
+    for model, part in zip(fitted, inside, strict=True):
+        held.add(model, encoded.subset(part), halves[part])
     # A tool without calls counts as half a call.
     model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
-    threshold = fit_threshold(
-        encoded.columns["words"],
-        encoded.groups,
-        encoder,
-        None if encoder is None else model.training.featurizer.further_vectors,
-    )
+    vectors = model.training.featurizer.further_vectors
+    threshold = fit_threshold(encoded.columns["words"], encoded.groups, vectors, encoder)
     calibration = replace(
         model.calibration, tokens=token_costs(tools), familiarity_threshold=threshold
     )
@@ -127,12 +113,7 @@ class _HeldOut:
         """The steps of some plans, with blocks that were fitted without them.
 
         If the runs have outputs, every other plan is also ranked by names alone, because a model
-        does not receive the outputs of every run that it ranks.
-
-        Args:
-            fitted: has not seen the plans.
-            encoded: the plans.
-            halves: shape (plans,): 0 or 1, the half of each.
+        does not receive the outputs of every run that it ranks. ``halves`` has shape (plans,).
         """
         self._add(fitted, encoded, halves)
         if not encoded.has_names_only:
@@ -189,10 +170,6 @@ class _HeldOut:
     ) -> tuple[FactoredModel, list[CandidateRanker | None]]:
         """A model with a ranker, and how far its probabilities can be trusted.
 
-        Args:
-            model: fitted to all demonstrations.
-            new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
-
         Returns:
             The model, and rankers that learned from either half of the plans; None where too
             little was demonstrated.
@@ -208,17 +185,13 @@ class _HeldOut:
         mix = (1.0, 1.0)
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
-            fits = [self._fit(steps.part(usable & (half == number))) for number in (0, 1)]
-            mix = ranker.choose_mix(fits, [steps.part(usable & (half != n)) for n in (0, 1)])
+            parts = [steps.part(usable & (half == number)) for number in (0, 1)]
+            fits = list(map(self._fit, parts))
+            mix = ranker.choose_mix(fits, parts[::-1])
             checks = [fit.mix(*mix) for fit in fits]
             unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
-            calibration = _calibrate(
-                [
-                    fit.chances(steps.part(part), *mix)
-                    for fit, part in zip(fits, unseen, strict=True)
-                ],
-                [right[part] for part in unseen],
-            )
+            chances = [fits[n].chances(steps.part(unseen[n]), *mix) for n in (0, 1)]
+            calibration = _calibrate(np.concatenate(chances), right[np.concatenate(unseen)])
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
 
@@ -229,16 +202,14 @@ class _HeldOut:
         """What the steps say about tools as if they had no demonstrations; None without any."""
         if not any(right.any() for _, right, _ in self._examples):
             return None
-        rows, right, weights = map(np.concatenate, zip(*self._examples, strict=True))
-        varies = np.max([part.std(axis=0) for part, _, _ in self._examples], axis=0) > 0
-        names = [LAYOUT.names[row] for row in LAYOUT.text_rows[:-1]]
-        scorer = NewToolScorer.fit(rows, right, weights, varies, np.isin(names, _SIMILAR))
+        names = [LAYOUT.names[row] for row in LAYOUT.text_rows]
+        scorer = NewToolScorer.fit(self._examples, np.isin(names, _SIMILAR))
         return scorer.with_share(self._wanted, share)
 
 
-def _calibrate(chances: Sequence[Matrix], right: Sequence[Matrix]) -> Calibration:
-    """By rankings of steps, each shape (steps, k), and which candidates were acceptable."""
-    every, is_right = np.concatenate(chances).astype(np.float64), np.concatenate(right) > 0
+def _calibrate(chances: Matrix, right: Matrix) -> Calibration:
+    """By rankings of steps, and which candidates were acceptable, each of shape (steps, k)."""
+    every, is_right = chances.astype(np.float64), right > 0
     acceptable = (every * is_right).max(axis=1)
     best = every.argmax(axis=1)
     rows = np.arange(len(best))

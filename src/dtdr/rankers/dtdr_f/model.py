@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,24 +24,17 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, Trainin
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import (
-    NO_CONTEXT,
-    NO_OUTCOME,
-    Context,
-    Outcome,
-    RunReader,
-    read_context,
-)
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
-from dtdr.rankers.dtdr_f.text import Hashes, QueryText
+from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import token_costs
 from dtdr.rankers.vectors import dense, rule_out_end, unit
-from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.text.encoders.base import Encoder
 
 _ENOUGH = 0.25
 """Share of known words from which the query is trusted; below, counts of what comes next are mixed
@@ -85,17 +78,10 @@ class FactoredModel:
         reference: float,
         seed: int,
         seen: Indices | None = None,
-        advance: Callable[[], None],
     ) -> Self:
         """Learn from queries and their plans all but how to weigh the blocks.
 
-        Args:
-            tools: the vocabulary.
-            encoded: the demonstrations.
-            reference: see ``TrainingSet``.
-            seed: see ``DTDRFactored``.
-            seen: the tools that networks have outputs for; None: those that plans call.
-            advance: called once a block.
+        For ``reference`` and ``seen`` see ``TrainingSet``; by default, plans call all seen tools.
         """
         featurizer = QueryFeaturizer.fit(encoded.columns, documents_of(tools))
         seen = encoded.seen if seen is None else seen
@@ -108,16 +94,8 @@ class FactoredModel:
             reference,
             seed,
         )
-        blocks: list[Block] = []
-        for block in BLOCKS:
-            blocks.append(block.fit(training))
-            advance()
-        return cls(training, tuple(blocks), np.ones(len(tools), np.bool_))
-
-    @property
-    def data(self) -> EncodedDemonstrations:
-        """The demonstrations that the blocks were fitted on, to learn again from with others."""
-        return self.training.data
+        blocks = tuple(block.fit(training) for block in BLOCKS)
+        return cls(training, blocks, np.ones(len(tools), np.bool_))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -125,44 +103,49 @@ class FactoredModel:
         return tuple(tool.name for tool in self.training.tools.tools)
 
     @cached_property
-    def _index(self) -> dict[str, int]:
+    def index(self) -> dict[str, int]:
+        """The position of each tool in the vocabulary."""
         return {name: position for position, name in enumerate(self.names)}
 
     @cached_property
     def may_end_at_once(self) -> bool:
         """Whether some demonstration calls no tool."""
-        return bool((self.data.lengths == 0).any())
+        return bool((self.training.data.lengths == 0).any())
 
     def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> Query:
         """All that is computed once a query, after what came before it."""
         featurizer, text = self.training.featurizer, QueryText.of(query)
-        further: Matrix | None = None
-        if self.encoder is not None:
-            further = dense(self.encoder.encode([query[:MAX_CHARACTERS]]))[0]
-            text = replace(text, surface=np.concatenate([text.surface, further]))
         features = featurizer.read(text)
-        familiarity = features.familiar
-        if further is not None:  # other words with the same meaning are familiar
-            nearest = float((featurizer.further_vectors @ unit(further[None])[0]).max(initial=0))
-            familiarity = (familiarity + max(nearest, 0.0)) / 2
-            features = replace(features, covered=max(features.covered, nearest * nearest))
-        context = read_context(before, self._index)
-        return replace(self.prepare_features(features, context), familiarity=familiarity)
+        if self.encoder is not None:  # other words with the same meaning are familiar
+            further = dense(self.encoder.encode([query]))[0]
+            nearest = float((featurizer.further_vectors @ unit(further)).max(initial=0))
+            features = replace(
+                features,
+                text=replace(text, surface=np.concatenate([text.surface, further])),
+                familiarity=(features.familiar + nearest) / 2,
+                covered=max(features.covered, nearest * nearest),
+            )
+        return self.prepare_features(features, read_context(before, self.index))
 
     def prepare_features(self, features: QueryFeatures, context: Context) -> Query:
         """Everything that depends on the query and what came before it alone."""
         table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
         table[-1] = 1
-        query = Query(features, context, table, features.familiar)
+        query = Query(features, context, table)
         for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
-            begin = block.start(query, table[rows])
-            if begin is not None:
-                query.begins.append((begin, rows))
+            state = block.start(query, table[rows])
+            if state is not None:
+                query.states.append((state, rows))
         return query
 
-    def probabilities(self, step: StepFeatures) -> Floats:
-        """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
-        table, new = step.write(), self.training.new
+    def probabilities(self, step: StepFeatures, table: Matrix | None = None) -> Floats:
+        """Probabilities of every tool for the next step; shape (tools,), they sum to 1.
+
+        Args:
+            step: what is ranked.
+            table: its features if some of them are to be others.
+        """
+        table, new = step.write() if table is None else table, self.training.new
         if self.ranker is None:
             mixed = ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
@@ -189,11 +172,11 @@ class FactoredModel:
             position: for each old tool its index among the new ones.
         """
         before = self.training
-        featurizer = before.featurizer.with_documents(documents_of(tools))
+        stems = before.featurizer.stems.extend(stems_of(documents_of(tools)).values)
         training = replace(
             before,
-            tools=ToolTexts(tools, featurizer.stems),
-            featurizer=featurizer,
+            tools=ToolTexts(tools, stems),
+            featurizer=replace(before.featurizer, stems=stems),
             data=before.data.renumber(position, len(tools)),
             seen=np.array(position, np.intp)[before.seen],
         )
@@ -206,11 +189,6 @@ class FactoredModel:
             calibration=replace(self.calibration, tokens=token_costs(tools), added=~offered),
             offered=offered,
         )
-
-    def with_phrases(self, phrases: Hashes) -> FactoredModel:
-        """With pairs and triples of words of further queries, by which queries are familiar."""
-        featurizer = replace(self.training.featurizer, further=phrases)
-        return replace(self, training=replace(self.training, featurizer=featurizer))
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -287,7 +265,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     seen, words = len(arrays["model.seen"]), len(arrays["words.terms"])
     surface = len(arrays["data.surface"]) // max(len(arrays["data.surface.sizes"]), 1)
     hidden = len(arrays.get("ranker.output", ()))
-    features, described = len(LAYOUT.names), len(LAYOUT.text_rows) - 1
+    features, described = len(LAYOUT.names), len(LAYOUT.text_rows)
     shapes = {
         "words.idf": (words,),
         "stems.idf": arrays["stems.terms"].shape,
@@ -309,12 +287,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 class FactoredStepState:
-    """What a session keeps: the features along its calls, and the model of its start.
-
-    Args:
-        query: prepared by the model.
-        before: what came before it, oldest first.
-        model: ranks every step.
+    """What a session keeps: the features along its calls, and the model that prepared its query.
 
     Attributes:
         features: of every tool, after the calls so far.
@@ -331,8 +304,8 @@ class FactoredStepState:
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; what it returned is read once."""
-        outcome = NO_OUTCOME if call is None else self._reader.read(call)
-        parallel = is_parallel(call, self._last)
+        outcome = self._reader.read(call)
+        parallel = is_parallel(self._last, call)
         self._last = call
         self._calls.append((tool, outcome, parallel))
         if not parallel or tool >= self._calls[-2][0]:
@@ -346,9 +319,6 @@ class FactoredStepState:
         self._calls[first:] = [
             (tool, outcome, at > 0) for at, (tool, outcome, _) in enumerate(step)
         ]
-        self._replay()
-
-    def _replay(self) -> None:
         self.features = StepFeatures(self._query)
         for tool, outcome, parallel in self._calls:
             self.features.call(tool, outcome, is_parallel=parallel)
@@ -360,7 +330,7 @@ class FactoredStepState:
             model.names,
             model.probabilities(self.features),
             calibration=model.calibration,
-            familiarity=self._query.familiarity,
+            familiarity=self._query.features.familiarity,
         )
 
     def asked(self) -> Matrix:
@@ -377,11 +347,11 @@ class FactoredStepState:
         return every
 
     def copy(self) -> FactoredStepState:
-        """The same state, to go on from in another way; the calls are made again, 15 µs each."""
+        """The same state, to go on from in another way."""
         state = copy(self)
         state._reader = self._reader.copy()
         state._calls = self._calls.copy()
-        state._replay()
+        state.features = self.features.copy()
         return state
 
 

@@ -47,25 +47,19 @@ class NewToolScorer:
 
     @classmethod
     def fit(
-        cls,
-        rows: Matrix,
-        right: Matrix,
-        weights: Matrix,
-        varies: npt.NDArray[np.bool_],
-        similar: npt.NDArray[np.bool_],
+        cls, examples: Sequence[tuple[Matrix, Matrix, Matrix]], similar: npt.NDArray[np.bool_]
     ) -> NewToolScorer:
         """Weighted logistic loss.
 
         Args:
-            rows: shape (pairs, features).
-            right: shape (pairs,): 1 where the tool was acceptable.
-            weights: shape (pairs,).
-            varies: shape (features,): which differ between the tools of a step; what is the same
-                for all of them is left to the gate.
+            examples: what ``draw_example`` gives of each step.
             similar: shape (features,): which say how similar the text of a tool is to the query; a
                 tool is never less likely for that. On the trials of ``ADDED`` the bound costs
                 nothing.
         """
+        rows, right, weights = map(np.concatenate, zip(*examples, strict=True))
+        # What is the same for all tools of a step is left to the gate.
+        varies = np.max([part.std(axis=0) for part, _, _ in examples], axis=0) > 0
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
         away = ((rows - mean) / scale).clip(-_FARTHEST, _FARTHEST)
         inputs = np.append(away, np.ones((len(rows), 1)), axis=1)
@@ -78,15 +72,15 @@ class NewToolScorer:
         return cls(mean, scale, learned.astype(np.float32), gate)
 
     def logits(self, table: Matrix) -> Matrix:
-        """Logits of the chances; shape (tools,) for a table of (text features + 1, tools)."""
-        inputs = ((table[:-1].T - self.mean) / self.scale).clip(-_FARTHEST, _FARTHEST)
+        """Logits of the chances; shape (tools,) for a table of (text features, tools)."""
+        inputs = ((table.T - self.mean) / self.scale).clip(-_FARTHEST, _FARTHEST)
         logits: Matrix = inputs @ self.weights[:-1] + self.weights[-1]
         return np.clip(logits, _SMALLEST_LOGIT, _LARGEST_LOGIT, out=logits)
 
     def _inputs(self, table: Matrix) -> Floats:
         """What ``gate`` weighs."""
         total = float(np.log(np.exp(self.logits(table)).sum()))
-        means = (table[:-1].mean(axis=1) - self.mean) / self.scale
+        means = (table.mean(axis=1) - self.mean) / self.scale
         return np.array([1.0, total, *means.clip(-_FARTHEST, _FARTHEST)])
 
     def with_share(self, steps: Sequence[tuple[Matrix, float]], share: float) -> NewToolScorer:
@@ -122,7 +116,7 @@ class NewToolScorer:
 
         Args:
             probabilities: of all tools, summing to 1; overwritten.
-            table: shape (text features + 1, new).
+            table: shape (text features, new).
             new: shape (new,): the columns of these tools.
             offered: shape (new,): whether the demonstrations could have called them.
         """
@@ -171,9 +165,11 @@ def draw_example(
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Features of some tools of a training step, whether each is acceptable, and its weight.
 
+    Shapes (drawn, features), (drawn,) and (drawn,).
+
     Args:
         rng: draws the tools.
-        table: shape (text features + 1, tools).
+        table: shape (text features, tools).
         right: columns of the acceptable tools, the end of plan left out.
     """
     drawn = others = np.setdiff1d(np.arange(table.shape[1] - 1), right)
@@ -183,5 +179,5 @@ def draw_example(
     each = len(others) / max(len(drawn), 1)
     weights = np.concatenate([np.ones(len(right)), np.full(len(drawn), each)])
     acceptable = np.concatenate([np.ones(len(right)), np.zeros(len(drawn))])
-    rows = table[:-1, np.concatenate([right, drawn])].T.copy()
+    rows = table[:, np.concatenate([right, drawn])].T.copy()
     return rows, acceptable.astype(np.float32), weights.astype(np.float32)

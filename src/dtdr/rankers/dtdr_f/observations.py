@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dtdr.data import json_codec
 from dtdr.data.calls import Status, ToolCall, is_reference
 from dtdr.data.demonstrations import Message
-from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, resolve_pointer
+from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, iter_leaves, resolve_pointer, status_of
 
 Hashes = npt.NDArray[np.int32]
 
@@ -27,7 +27,7 @@ REMOVED = -1
 """Index of a call of a tool that was removed from the vocabulary."""
 STATUSES: tuple[Status, ...] = ("unknown", "ok", "empty", "error")
 """The status of a call, by number."""
-OK, EMPTY, ERROR = range(1, 4)
+EMPTY, ERROR = 2, 3
 
 _BITS = 0xFFFFF
 _MOST_WORDS = 256
@@ -115,27 +115,24 @@ class RunReader:
         self._lists: dict[str, dict[str, None]] = {}
         self._used: dict[str, set[str]] = {}
         for call in [item for item in before if isinstance(item, ToolCall)][-_MOST_LISTS:]:
-            self._count_left(call)
-            self._remember(call)
+            self._follow(call)
 
     def read(self, call: ToolCall | None) -> Outcome:
         """The outcome of the next call, read from the first 2,000 characters of its output."""
         if call is None:
             return NO_OUTCOME
-        left = self._count_left(call)
-        self._remember(call)
-        if call.output is None and call.status == "unknown":
-            return NO_OUTCOME
+        left = self._follow(call)
+        if call.output is None:
+            status = STATUSES.index(call.status)
+            return Outcome(status, NO_WORDS, NO_WORDS, left) if status else NO_OUTCOME
         output, text, keys = _read(call.output)
-        status = _status(call, output)
-        if output is None:
-            return Outcome(status, NO_WORDS, NO_WORDS, left)
         words = {_hash(word, _OUTPUT) for word in _words(text, _MOST_WORDS)}
         words.update(_hash(key, _KEYS) for key in keys)
         size = min(len(output).bit_length(), 7) if isinstance(output, (list, dict)) else -1
         shape = f"{type(output).__name__} {size} {len(text).bit_length()}"
         words.add(_hash(shape, _SHAPE))
-        return Outcome(status, np.array(sorted(words), np.int32), _read_facts(output), left)
+        known = np.array(sorted(words), np.int32)
+        return Outcome(_status(call, output), known, _read_facts(output), left)
 
     def copy(self) -> RunReader:
         """The same reader, to go on from in another way."""
@@ -144,23 +141,26 @@ class RunReader:
         reader._used = {tool: values.copy() for tool, values in self._used.items()}
         return reader
 
-    def _remember(self, call: ToolCall) -> None:
-        if call.output is not None:
-            self._outputs[call.id] = call.output
-            if isinstance(call.output, (list, dict)):
-                self._read_lists(call.id, call.output)
-
-    def _count_left(self, call: ToolCall) -> int:
-        """See ``Outcome.left``; of several lists, the one with most left."""
-        if not call.arguments:
-            return 0
+    def _follow(self, call: ToolCall) -> int:
+        """Remember a call; see ``Outcome.left``: of several lists, the one with most left."""
         used = self._used.setdefault(call.tool, set())
-        values = set(argument_values(call, self._outputs))
+        values = set(self._values(call))
         used |= values
         lists = [self._lists[value] for value in values if value in self._lists]
-        if not lists:
-            return 0
-        return min(1 + max(sum(value not in used for value in each) for each in lists), MOST_LEFT)
+        left = [1 + sum(value not in used for value in each) for each in lists]
+        if call.output is not None:
+            self._outputs[call.id] = call.output
+            self._read_lists(call.id, call.output)
+        return min(max(left, default=0), MOST_LEFT)
+
+    def _values(self, call: ToolCall) -> Iterator[str]:
+        """Numbers, names and identifiers that a call was given, as texts; references resolved."""
+        for _, value in iter_leaves(list(call.arguments.values()), is_reference):
+            if is_reference(value):
+                with suppress(LookupError):
+                    value = resolve_pointer(self._outputs[value["$ref"]], value.get("path", ""))
+            if (text := _to_text(value)) is not None:
+                yield text
 
     def _read_lists(self, name: str, output: Any) -> None:
         """Values of one key in the objects of a list, or of a list itself, belong together."""
@@ -205,29 +205,6 @@ def _read_facts(output: Any) -> Hashes:
     return np.array(sorted(facts), np.int32)
 
 
-def argument_values(call: ToolCall, outputs: Mapping[str, Any]) -> Iterator[str]:
-    """The values that a call was given, as texts; references with what they refer to.
-
-    Args:
-        call: numbers, names and identifiers among its arguments count.
-        outputs: of earlier calls, by id.
-    """
-    pending: list[Any] = list(call.arguments.values())
-    while pending:
-        value = pending.pop()
-        if is_reference(value):
-            with suppress(LookupError):
-                value = resolve_pointer(outputs[value["$ref"]], value.get("path", ""))
-                if (text := _to_text(value)) is not None:
-                    yield text
-        elif isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-        elif (text := _to_text(value)) is not None:
-            yield text
-
-
 def _to_text(value: Any) -> str | None:
     """A text or a number that is worth comparing; None for all else."""
     if isinstance(value, (str, int)) and not isinstance(value, bool):
@@ -252,20 +229,12 @@ def _read(output: Any) -> tuple[Any, str, list[str]]:
 
 def _status(call: ToolCall, bounded: Any) -> int:
     """The place in ``STATUSES``; an output alone is ok or empty."""
-    if call.status == "unknown" and call.output is not None:
-        with suppress(RecursionError):
-            return EMPTY if is_empty(bounded) else OK
-        return OK
-    return STATUSES.index(call.status)
+    guess = call.status == "unknown" and call.output is not None
+    return STATUSES.index(status_of(bounded, failed=False) if guess else call.status)
 
 
 def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int]) -> Context:
-    """What came before a query.
-
-    Args:
-        before: oldest first.
-        index: positions of the known tools.
-    """
+    """What came before a query, oldest first; ``index`` has the positions of the known tools."""
     calls = [item for item in before if isinstance(item, ToolCall)][-_MOST_CALLS:]
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")

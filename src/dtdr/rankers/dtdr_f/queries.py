@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Self
@@ -22,7 +22,7 @@ from dtdr.rankers.dtdr_f.text import (
     SURFACE_FEATURES,
     Hashes,
     QueryText,
-    text_stems,
+    stems_of,
 )
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import unit
@@ -55,32 +55,23 @@ class Vocabulary:
     terms: Hashes
     idf: Matrix
 
-    @property
-    def dimension(self) -> int:
-        """Number of columns."""
-        return len(self.terms)
-
     @classmethod
-    def fit(
-        cls, owner: Indices, terms: Hashes, texts: int, least: int, further: Hashes = NO_HASHES
-    ) -> Self:
+    def fit(cls, texts: Ragged, least: int, further: Hashes = NO_HASHES) -> Self:
         """Learn which terms there are and how many texts contain each.
 
         Args:
-            owner: shape (terms of all texts,): the text of each.
-            terms: the same shape.
-            texts: how many there are.
+            texts: hashes of the terms of each.
             least: terms in fewer texts are left out.
             further: terms that count however few texts contain them, at least one.
         """
-        new = np.setdiff1d(further, terms)
-        owner = np.append(owner, texts + np.arange(len(new)))
-        known, counts = count_rows(np.append(terms, new), owner)
+        new = np.setdiff1d(further, texts.values)
+        owner = np.append(texts.owner, len(texts) + np.arange(len(new)))
+        known, counts = count_rows(np.append(texts.values, new), owner)
         kept = (counts >= least) | np.isin(known, further)
         known, counts = known[kept], counts[kept]
         if not len(known):  # matrices of no columns would be a case of their own everywhere
             known, counts = np.zeros(1, np.uint32), np.zeros(1, np.int64)
-        idf = np.log((1 + texts) / (1 + counts)) + 1
+        idf = np.log((1 + len(texts)) / (1 + counts)) + 1
         return cls(known, idf.astype(np.float32))
 
     def extend(self, terms: Hashes) -> Vocabulary:
@@ -105,25 +96,17 @@ class Vocabulary:
         values *= 1 / max(float(np.sqrt(values @ values)), 1e-9)
         return distinct, values.astype(np.float32)
 
-    def encode(self, owner: Indices, terms: Hashes, texts: int) -> csr_array:
-        """Rows of many texts; shape (texts, terms)."""
-        columns = self.columns(terms)
-        keys = owner[columns >= 0] * self.dimension + columns[columns >= 0]
+    def encode(self, texts: Ragged) -> csr_array:
+        """Rows of many texts, given by hashes of their terms; shape (texts, terms)."""
+        columns, width = self.columns(texts.values), len(self.terms)
+        keys = texts.owner[columns >= 0] * width + columns[columns >= 0]
         distinct, counts = np.unique(keys, return_counts=True)
-        rows, columns = distinct // self.dimension, distinct % self.dimension
+        rows, columns = distinct // width, distinct % width
         values = (1 + np.log(counts)) * self.idf[columns]
-        lengths = np.sqrt(np.bincount(rows, values * values, texts))
+        lengths = np.sqrt(np.bincount(rows, values * values, len(texts)))
         values = (values / np.maximum(lengths, 1e-9)[rows]).astype(np.float32)
-        starts = np.searchsorted(rows, np.arange(texts + 1))
-        return csr_array(
-            (values, columns.astype(np.int32), starts.astype(np.int32)),
-            shape=(texts, self.dimension),
-        )
-
-
-def stems_of(texts: Sequence[str]) -> Ragged:
-    """Hashes of the stems of the words of each text."""
-    return Ragged.of([text_stems(text) for text in texts], np.uint32)
+        starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int32)
+        return csr_array((values, columns.astype(np.int32), starts), shape=(len(texts), width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +121,7 @@ class QueryFeatures:
         parts: the first word of each part of the query, sorted.
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
+        familiarity: the same, or with an encoder how much it is like the nearest demonstration too.
         nearest: cosine with the nearest demonstration.
         covered: share of its words that demonstrations or descriptions contain.
     """
@@ -149,6 +133,7 @@ class QueryFeatures:
     parts: list[int]
     known: float
     familiar: float
+    familiarity: float
     nearest: float
     covered: float
 
@@ -181,22 +166,11 @@ class QueryFeaturizer:
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
                 for rows in (queries, encode_texts(documents))
             ])  # fmt: skip
-        texts = stems_of(documents)
         letters = (flags.values & IS_LETTERS) > 0
-        return cls(
-            queries,
-            Vocabulary.fit(*_phrases(words), len(words), rare, further),
-            Vocabulary.fit(
-                np.concatenate([texts.owner, len(texts) + stems.owner[letters]]),
-                np.concatenate([texts.values, stems.values[letters]]),
-                len(texts) + len(words),
-                1,
-            ),
-        )
-
-    def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
-        """With the stems of other descriptions too."""
-        return replace(self, stems=self.stems.extend(stems_of(documents).values))
+        sizes = np.bincount(stems.owner[letters], minlength=len(stems))
+        texts = stems_of(documents).concatenate(Ragged(stems.values[letters], sizes))
+        known = Vocabulary.fit(_phrases(words), rare, further)
+        return cls(queries, known, Vocabulary.fit(texts, least=1))
 
     @cached_property
     def phrases(self) -> Hashes:
@@ -218,6 +192,9 @@ class QueryFeaturizer:
         terms, count = self._terms(text.words), len(text.words)
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
+        familiar = known_share(self.phrases, text.words)
+        vector = np.zeros(len(self.words.terms), np.float32)
+        vector[row[0]] = row[1]
         return QueryFeatures(
             text,
             terms,
@@ -225,8 +202,9 @@ class QueryFeaturizer:
             row,
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
-            known_share(self.phrases, text.words),
-            self._nearest(row),
+            familiar,
+            familiar,
+            float((self._compared @ vector).max(initial=0)),
             float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
 
@@ -234,21 +212,15 @@ class QueryFeaturizer:
         """Columns of words and then of the pairs of neighbours."""
         return self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
 
-    def _nearest(self, row: Row) -> float:
-        vector = np.zeros(self.words.dimension, np.float32)
-        vector[row[0]] = row[1]
-        return float((self._compared @ vector).max(initial=0))
-
     @cached_property
     def _compared(self) -> csr_array:
-        rows = self.vectors
-        step = -(-rows.shape[0] // _MOST_COMPARED) or 1
-        return csr_array(rows[::step])
+        step = -(-self.vectors.shape[0] // _MOST_COMPARED) or 1
+        return csr_array(self.vectors[::step])
 
     @cached_property
     def vectors(self) -> csr_array:
         """Shape (training queries, words): their vectors."""
-        return self.words.encode(*_phrases(self.queries["words"]), len(self.queries["words"]))
+        return self.words.encode(_phrases(self.queries["words"]))
 
     @cached_property
     def further_vectors(self) -> Matrix:
@@ -264,13 +236,13 @@ class QueryFeaturizer:
         values = self.words.idf[rows.values]
         lengths = np.sqrt(np.bincount(rows.owner, values * values, len(rows)))
         values = (values / np.maximum(lengths, 1e-9)[rows.owner]).astype(np.float32)
-        shape = (len(rows), self.words.dimension)
+        shape = (len(rows), len(self.words.terms))
         sizes = np.array(list(map(len, parts)))
         return csr_array((values, rows.values, rows.starts), shape=shape), sizes
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
-        return self.words.encode(*_phrases(encode_texts(texts)["words"]), len(texts))
+        return self.words.encode(_phrases(encode_texts(texts)["words"]))
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
@@ -289,9 +261,10 @@ def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
     return parts
 
 
-def _phrases(rows: Ragged) -> tuple[Indices, Hashes]:
-    """Words and pairs of neighbouring words of many texts, and the text of each."""
-    owner, words = rows.owner, rows.values
+def _phrases(texts: Ragged) -> Ragged:
+    """Words and pairs of neighbouring words of many texts."""
+    owner, words = texts.owner, texts.values
     alike = owner[:-1] == owner[1:]
     pairs = combine(words[:-1], words[1:])[alike]
-    return np.concatenate([owner, owner[:-1][alike]]), np.concatenate([words, pairs])
+    order = np.argsort(np.append(owner, owner[:-1][alike]), kind="stable")
+    return Ragged(np.append(words, pairs)[order], texts.sizes + np.maximum(texts.sizes - 1, 0))

@@ -14,6 +14,7 @@ from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.explanation import Contribution, Explanation, SimilarDemonstration
+from dtdr.rankers.vectors import rows
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.encoders.lexical import words as words_of
 
@@ -37,9 +38,11 @@ def add_reasons(
     whole = _log_odds(model.probabilities(step), tool, rival)
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
-    means = 0.0 if model.ranker is None else model.ranker.mean
-    for block, rows in zip(model.blocks, LAYOUT.rows, strict=True):
-        rest = model.probabilities(step.without(rows, np.broadcast_to(means, len(step.table) - 1)))
+    means = np.zeros(len(LAYOUT.names)) if model.ranker is None else model.ranker.mean
+    for block, part in zip(model.blocks, LAYOUT.rows, strict=True):
+        table = step.write().copy()
+        table[part] = means[part, None]
+        rest = model.probabilities(step, table)
         contributions.append(
             Contribution(
                 block=block.name,
@@ -89,6 +92,7 @@ def similar_demonstrations(
     own = np.zeros(vectors.shape[1], np.float32)
     own[columns] = values
     similarity = vectors @ own
+    plans = model.training.data
     # The model keeps hashes; the words are those of the query.
     words = words_of(text[:MAX_CHARACTERS])
     terms = dict(
@@ -98,22 +102,17 @@ def similar_demonstrations(
     for place in np.argsort(-similarity, kind="stable")[:_SIMILAR].tolist():
         if similarity[place] <= 0:
             break
-        part = slice(vectors.indptr[place], vectors.indptr[place + 1])
-        shared = vectors.indices[part]
-        weights = vectors.data[part] * own[shared]
+        ((shared, weights),) = rows(vectors[[place]])
+        weights = weights * own[shared]
         best = [terms[shared[at]] for at in np.argsort(-weights) if weights[at] > 0]
+        # A word that is in one of the pairs is not said again.
+        within = {word for term in best if " " in term for word in term.split()}
         similar.append(
             SimilarDemonstration(
                 position=place,
                 similarity=round(min(float(similarity[place]), 1.0), 4),
-                tools=tuple(model.names[tool] for tool in model.data.plan(place) if tool >= 0),
-                terms=_longest(best)[:_TERMS],
+                tools=tuple(model.names[tool] for tool in plans.plan(place) if tool >= 0),
+                terms=tuple(term for term in best if term not in within)[:_TERMS],
             )
         )
     return tuple(similar)
-
-
-def _longest(terms: list[str]) -> tuple[str, ...]:
-    """The terms without words that are in one of the pairs."""
-    within = {word for term in terms if " " in term for word in term.split()}
-    return tuple(term for term in terms if term not in within)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -58,28 +59,23 @@ class DTDRFactored(Ranker):
 
     def fit(self, demonstrations: Sequence[Demonstration], tools: Sequence[Tool]) -> None:
         """See ``Ranker.fit``."""
-        self._set_tools(tools)
-        self._learn(self._encode(demonstrations))
+        index = {tool.name: position for position, tool in enumerate(tools)}
+        self._learn(tools, EncodedDemonstrations.of(demonstrations, index, self.encoder))
 
-    def _set_tools(self, tools: Sequence[Tool]) -> None:
-        self.tools_ = tuple(tools)
-        self._index = {tool.name: position for position, tool in enumerate(tools)}
-
-    def _encode(self, demonstrations: Sequence[Demonstration]) -> EncodedDemonstrations:
-        return EncodedDemonstrations.of(demonstrations, self._index, self.encoder)
-
-    def _learn(self, encoded: EncodedDemonstrations) -> None:
+    def _learn(self, tools: Sequence[Tool], encoded: EncodedDemonstrations) -> None:
         from threadpoolctl import threadpool_limits
 
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            model, self._folds = fitting.fit(self.tools_, encoded, self.encoder, self.seed)
+            model, self._folds = fitting.fit(tools, encoded, self.encoder, self.seed)
         self._install(model)
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
         """See ``Ranker.add_phrases``."""
-        self._install(self.model_.with_phrases(phrases))
+        model = self.model_
+        featurizer = replace(model.training.featurizer, further=phrases)
+        self._install(replace(model, training=replace(model.training, featurizer=featurizer)))
 
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """See ``Ranker.held_out``."""
@@ -105,23 +101,24 @@ class DTDRFactored(Ranker):
         that it ranks as if it had been fitted to all of them. That takes as long as a fit; a
         server does it in the background.
         """
-        self._learn_again(self.model_.data.concatenate(self._encode(demonstrations)))
+        model = self.model_
+        new = EncodedDemonstrations.of(demonstrations, model.index, self.encoder)
+        self._learn_again(model.training.tools.tools, model.training.data.concatenate(new))
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """See ``Ranker.change_tools``; the model is fitted again where tools are gone."""
-        self._set_tools(tools)
-        position = [self._index.get(name, REMOVED) for name in names]
+        index = {tool.name: position for position, tool in enumerate(tools)}
+        position = [index.get(name, REMOVED) for name in names]
         if REMOVED in position:
-            self._learn_again(self.model_.data.renumber(position, len(tools)))
+            self._learn_again(tools, self.model_.training.data.renumber(position, len(tools)))
         else:
-            self._install(self.model_.with_tools(self.tools_, position))
+            self._install(self.model_.with_tools(tools, position))
 
-    def _learn_again(self, encoded: EncodedDemonstrations) -> None:
+    def _learn_again(self, tools: Sequence[Tool], encoded: EncodedDemonstrations) -> None:
         phrases = self.model_.training.featurizer.further
-        self._learn(encoded)
+        self._learn(tools, encoded)
         self._folds = []
-        if len(phrases):
-            self.add_phrases(phrases)
+        self.add_phrases(phrases)
 
     # -- ranking -------------------------------------------------------------------------------
 
@@ -137,15 +134,11 @@ class DTDRFactored(Ranker):
         """See ``Ranker.start``."""
         return FactoredStepState(prepared, run.before, self.model_)
 
-    def familiarity(self, prepared: Query) -> float:
-        """See ``Ranker.familiarity``."""
-        return prepared.familiarity
-
     def probabilities(self, prepared: Query, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
         state = self.start(prepared, run)
         for call in run.calls:
-            state.call(self._index.get(call.tool, UNKNOWN), call)
+            state.call(self.model_.index.get(call.tool, UNKNOWN), call)
         return self.model_.probabilities(state.features)
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
@@ -155,21 +148,15 @@ class DTDRFactored(Ranker):
 
     def demonstrated_plans(self) -> list[Plan]:
         """The plans that were learned from, by names; calls of removed tools are left out."""
-        data = self.model_.data
+        data, names = self.model_.training.data, self.model_.names
         demonstrated = []
         for number in range(len(data)):
-            tools = data.plan(number)
-            calls = [
-                ToolCall(str(at), self.model_.names[tool])
-                for at, tool in enumerate(tools)
-                if tool != REMOVED
-            ]
-            pairs = tuple(
-                (str(earlier), str(later))
-                for later, earlier in data.columns["edges"][number].reshape(-1, 2).tolist()
-                if REMOVED not in (tools[earlier], tools[later])
-            )
-            demonstrated.append(Plan(tuple(calls), pairs))
+            called = {at: tool for at, tool in enumerate(data.plan(number)) if tool != REMOVED}
+            calls = tuple(ToolCall(str(at), names[tool]) for at, tool in called.items())
+            pairs = data.columns["edges"][number].reshape(-1, 2).tolist()
+            kept = [pair for pair in pairs if called.keys() >= set(pair)]
+            links = tuple((str(earlier), str(later)) for later, earlier in kept)
+            demonstrated.append(Plan(calls, links))
         return demonstrated
 
     # -- saving --------------------------------------------------------------------------------
@@ -180,5 +167,4 @@ class DTDRFactored(Ranker):
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
-        self._set_tools(tools)
-        self._install(FactoredModel.restore(self.tools_, arrays, self.encoder))
+        self._install(FactoredModel.restore(tools, arrays, self.encoder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -12,6 +13,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.encoders.lexical import normalise
 from dtdr.text.encoders.lexical import words as words_of
@@ -109,12 +111,8 @@ class QueryText:
 def _read_word(word: str) -> tuple[int, int, int, tuple[int, ...]]:
     """Hashes of a word and of its stem, its flag, and hashes of stems within it."""
     is_letters = word.isalpha()
-    others = (
-        ()
-        if is_letters
-        else tuple(hash_stem(part) for part in _LETTERS.findall(word) if len(part) > 1)
-    )
-    return hash_word(word), hash_stem(word), IS_LETTERS * is_letters, others
+    within = [] if is_letters else [part for part in _LETTERS.findall(word) if len(part) > 1]
+    return hash_word(word), hash_stem(word), IS_LETTERS * is_letters, tuple(map(hash_stem, within))
 
 
 def hash_word(word: str) -> int:
@@ -130,10 +128,11 @@ def hash_stem(word: str) -> int:
     return hash_word(word)
 
 
-def text_stems(text: str) -> Hashes:
-    """Hashes of the stems of a text's words of letters."""
-    found = _LETTERS.findall(normalise(text[:MAX_CHARACTERS]))
-    return np.array([_read_word(word)[1] for word in found if len(word) > 1], np.uint32)
+def stems_of(texts: Iterable[str]) -> Ragged:
+    """Hashes of the stems of the words of letters of each text."""
+    found = (_LETTERS.findall(normalise(text[:MAX_CHARACTERS])) for text in texts)
+    stems = [[_read_word(word)[1] for word in words if len(word) > 1] for words in found]
+    return Ragged.of(stems, np.uint32)
 
 
 def _mark_parts(text: str, words: list[str], tokens: list[str], flags: list[int]) -> None:

@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary, stems_of
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary
+from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.nn import Indices, Matrix
 
 _DENSE_VALUES = 2_000_000
@@ -35,11 +36,9 @@ class ToolTexts:
 
     def __init__(self, tools: Sequence[Tool], stems: Vocabulary) -> None:
         self.tools, self.stems = tuple(tools), stems
-        documents = stems_of(documents_of(tools))
-        self.documents = stems.encode(documents.owner, documents.values, len(documents))
-        names = stems_of([name_words(tool.name) for tool in tools[:-1]])
-        own = Vocabulary.fit(names.owner, names.values, len(names), 1)
-        self._names = own.encode(names.owner, names.values, len(names))
+        self.documents = stems.encode(stems_of(documents_of(tools)))
+        names = stems_of(name_words(tool.name) for tool in tools[:-1])
+        self._names = Vocabulary.fit(names, least=1).encode(names)
         by_stem = csr_array(self.documents.T)
         by_stem.resize((len(stems.terms) + 1, len(tools)))
         is_small = by_stem.shape[0] * len(tools) <= _DENSE_VALUES
@@ -53,13 +52,7 @@ class ToolTexts:
         """Cosine of a query and each tool's text; shape (tools,), 0 for the end of plan."""
         others = self.stems.columns(query.text.others)
         columns, values = self.stems.row(np.concatenate([query.stems, others]))
-        if isinstance(self._by_stem, np.ndarray):
-            known = values @ self._by_stem[columns][:, :-1]
-        else:
-            dense = np.zeros(self.documents.shape[1], np.float32)
-            dense[columns] = values
-            known = self.documents @ dense
-        return np.append(known, np.float32(0))
+        return np.append(values @ self.rows(columns)[:, :-1], np.float32(0))
 
     def rows(self, stems: Indices) -> Matrix:
         """The column of ``documents`` of each stem, 0 for the end of plan; shape (stems, tools).

@@ -63,15 +63,15 @@ class WordWeights:
             featurizer: has the queries.
             plans: one a query.
             tools: the vocabulary.
-            seen: those to learn, the end of plan last.
+            seen: shape (seen,), the positions of the tools to learn, the end of plan last.
             seed: which queries are taken where there are too many.
         """
         parts, sizes = featurizer.parts
-        chosen = _draw(sizes, seed)
-        parts, sizes = (
-            csr_array(parts[np.isin(np.repeat(np.arange(len(sizes)), sizes), chosen)]),
-            sizes[chosen],
-        )
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        fitting = max(1, int((np.cumsum(sizes[order]) <= _MOST_PARTS).sum()))
+        chosen = np.sort(order[:fitting])
+        parts = csr_array(parts[np.isin(np.repeat(np.arange(len(sizes)), sizes), chosen)])
+        sizes = sizes[chosen]
         number = int(sizes.sum())
         named = seen[:-1] if len(seen) <= _MOST_DESCRIBED else seen[:0]
         described = [
@@ -94,7 +94,9 @@ class WordWeights:
             asked = np.zeros_like(presence)
             for out, known in folds:
                 asked[out] = rows[out] @ _regress(rows[known], above[known]) + mean
-            shares = _shares(asked, sizes)
+            likely = np.maximum(asked, _LEAST_SHARE)
+            of_query = np.add.reduceat(likely, np.cumsum(sizes) - sizes, axis=0)
+            shares = likely / np.repeat(of_query, sizes, axis=0)
         wanted[:number] = of_plan * shares[:, None]
         mean = _mean(wanted[:number])
         above = (wanted - mean).reshape(len(wanted), -1)
@@ -127,22 +129,8 @@ def _regress(rows: csr_array, wanted: Matrix) -> Matrix:
     return weights
 
 
-def _draw(sizes: npt.NDArray[np.int64], seed: int) -> Indices:
-    """Places of queries, sorted, that have ``_MOST_PARTS`` parts together at most."""
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    return np.sort(order[: max(1, int((np.cumsum(sizes[order]) <= _MOST_PARTS).sum()))])
-
-
 def _mean(wanted: Matrix) -> Matrix:
     """Over the parts, in double precision."""
     shares = np.full(len(wanted), 1 / len(wanted))
     mean: Matrix = np.tensordot(shares, wanted, axes=1).astype(np.float32)
     return mean
-
-
-def _shares(asked: Matrix, sizes: npt.NDArray[np.int64]) -> Matrix:
-    """How the calls of each tool are divided among the parts of queries; shape (parts, seen)."""
-    likely = np.maximum(asked, _LEAST_SHARE)
-    sums = np.add.reduceat(likely, np.cumsum(sizes) - sizes, axis=0)
-    shares: Matrix = likely / np.repeat(sums, sizes, axis=0)
-    return shares

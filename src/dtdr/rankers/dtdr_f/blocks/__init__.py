@@ -38,7 +38,7 @@ class Layout:
     Attributes:
         names: all features; a row of ones follows theirs in a table.
         rows: the rows of each block.
-        text_rows: the rows that are valid without demonstrations of the tool, and the row of ones.
+        text_rows: the rows that are valid without demonstrations of the tool.
         prior: shape (features,): the weights that the ranker starts from.
         shortlist: shape (features + 1,): weights that make the order of candidates.
         counts: the row that does not depend on the query.
@@ -54,7 +54,7 @@ class Layout:
         by_text = [at for at, (block, name) in enumerate(features) if name in block.text_features]
         self.prior = np.array(prior, np.float32)
         self.shortlist = np.array([*shortlist, 0], np.float32)
-        self.text_rows: Indices = np.array([*by_text, len(self.names)], np.intp)
+        self.text_rows: Indices = np.array(by_text, np.intp)
         self.counts = self.names.index(COUNTS)
 
 

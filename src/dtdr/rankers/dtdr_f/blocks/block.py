@@ -1,30 +1,28 @@
 """The contract of a block: one family of features of every tool, learned from demonstrations.
 
 A fitted ``Block`` is shared and never changed. For each query it writes the features before any
-call and returns how a ``BlockState`` begins; a state belongs to one plan, takes its calls, and
-brings its features up to date before each ranking. The ranker sees a block through this alone.
+call and returns its first ``BlockState``; a state is never changed, makes the one after a call, and
+brings features up to date before each ranking. The ranker sees a block through this alone.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
-
-Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 Key = TypeVar("Key", bound=Hashable)
 Rows = TypeVar("Rows")
@@ -101,18 +99,18 @@ class CallEvent:
 
 
 class BlockState(Protocol):
-    """The rows of a block along the calls of one plan."""
+    """What a block knows of the calls of a plan; never changed, so that copies of a plan share it.
 
-    def call(self, event: CallEvent) -> None:
-        """One more call was made."""
+    ``rows`` are the block's features: those that ``Block.start`` wrote, along the same calls.
+    """
 
-    def write(self) -> None:
+    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
+        """The state after one more call."""
+        return self
+
+    def write(self, rows: Matrix) -> None:
         """Bring the rows up to date, if the calls did not."""
         return
-
-
-Begin: TypeAlias = Callable[[Matrix], BlockState]
-"""Makes a state that keeps the given rows, a copy of those that ``Block.start`` wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +121,13 @@ class Query:
         features: what its text says.
         context: what came before it.
         table: shape (features + 1, tools): before any call; the last row is ones.
-        familiarity: how much it is like the queries of the demonstrations.
-        begins: how the state of each block that changes with calls begins, and its rows.
+        states: of each block that changes with calls, before any, and its rows.
     """
 
     features: QueryFeatures
     context: Context
     table: Matrix
-    familiarity: float
-    begins: list[tuple[Begin, slice]] = field(default_factory=list)
+    states: list[tuple[BlockState, slice]] = field(default_factory=list)
 
 
 class Block(ABC):
@@ -145,6 +141,7 @@ class Block(ABC):
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
         shortlist: weights of features in the choice of candidates among many tools.
+        learned: attributes, and arguments, that ``fit`` does not count from the plans alone.
     """
 
     name: ClassVar[str]
@@ -153,6 +150,7 @@ class Block(ABC):
     text_features: ClassVar[tuple[str, ...]] = ()
     prior: ClassVar[Mapping[str, float]] = {}
     shortlist: ClassVar[Mapping[str, float]] = {}
+    learned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, training: TrainingSet) -> None:  # noqa: B027 - some count nothing
         """Count what the plans say; blocks that learn more have their own ``fit``."""
@@ -163,7 +161,7 @@ class Block(ABC):
         return cls(training)
 
     @abstractmethod
-    def start(self, query: Query, out: Matrix) -> Begin | None:
+    def start(self, query: Query, out: Matrix) -> BlockState | None:
         """Write the features before any call.
 
         Args:
@@ -171,17 +169,25 @@ class Block(ABC):
             out: shape (features, tools), zeros.
 
         Returns:
-            What begins a state; None where calls change nothing.
+            The state of no call; None where calls change nothing.
         """
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What is saved; what ``fit`` computes from the plans alone need not be."""
-        return {}
+    def arrays(self) -> Arrays:
+        """What is saved, numbers in half precision, to which ``fit`` rounds them."""
+        arrays = {name: getattr(self, name) for name in self.learned}
+        return {name: _as_float(array, np.float16) for name, array in arrays.items()}
 
     @classmethod
     def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
         """The block whose ``arrays`` these are, for a vocabulary that may be another."""
-        return cls.fit(training)
+        if not cls.learned:
+            return cls.fit(training)
+        learned = {name: _as_float(arrays[name], np.float32) for name in cls.learned}
+        return cls(training=training, **learned)
+
+
+def _as_float(array: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
+    return array.astype(dtype) if array.dtype.kind == "f" else array
 
 
 class StepFeatures:
@@ -197,12 +203,19 @@ class StepFeatures:
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        self.table = table = query.table.copy()
-        states: list[BlockState] = [begin(table[rows]) for begin, rows in query.begins]
-        self._calls = [state.call for state in states]
-        self._writes = [state.write for state in states]
+        self.table = query.table.copy()
+        self._rows = [self.table[rows] for _, rows in query.states]
+        self._states = [state for state, _ in query.states]
         self._called: dict[int, int] = {}
         self.calls = 0
+
+    def copy(self) -> StepFeatures:
+        """The same features, to go on from in another way."""
+        other = StepFeatures(self.query)
+        other.table[:] = self.table
+        other._states, other._called = self._states, self._called.copy()
+        other.calls = self.calls
+        return other
 
     def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:
         """One more call; an index outside the tools is an unknown one, and so is the end."""
@@ -212,24 +225,11 @@ class StepFeatures:
             event = CallEvent(tool, count, outcome, is_parallel)
         else:
             event = CallEvent(-1, 0, outcome, is_parallel)
-        for add in self._calls:
-            add(event)
+        both = zip(self._states, self._rows, strict=True)
+        self._states = [state.call(event, rows) for state, rows in both]
 
     def write(self) -> Matrix:
         """Bring the table up to date; it is this object's own, to be read before the next call."""
-        for write in self._writes:
-            write()
+        for state, rows in zip(self._states, self._rows, strict=True):
+            state.write(rows)
         return self.table
-
-    def without(self, rows: slice, means: Matrix) -> StepFeatures:
-        """The features of this step with a block's at their means; to be ranked, not called on.
-
-        Args:
-            rows: of the block.
-            means: shape (features,).
-        """
-        other = copy(self)
-        other.table = self.write().copy()
-        other.table[rows] = means[rows, None]
-        other._writes = []  # they would write into the table of this step
-        return other

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.nn import Matrix
@@ -47,27 +46,25 @@ class Chain(Block):
         count = chain.totals[path[2]] if len(path) > 2 else 0.0
         return rows[-1], rows[min(1, len(rows) - 1)], float(count)
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """The state of no call."""
-        return partial(_ChainState, self)
+        return _ChainState(self)
 
 
-class _ChainState:
-    def __init__(self, chain: Chain, rows: Matrix) -> None:
-        self._chain, self._rows = chain, rows
-        self._calls: tuple[int, ...] = ()
+class _ChainState(NamedTuple):
+    chain: Chain
+    calls: tuple[int, ...] = ()
 
-    def call(self, event: CallEvent) -> None:
-        self._calls = (*self._calls[-1:], event.tool)
-        servers, rows = self._chain.servers, self._rows
+    def call(self, event: CallEvent, rows: Matrix) -> _ChainState:
+        servers = self.chain.servers
         if event.tool < 0:
             rows[3] = 0
-            return
-        np.equal(servers, servers[event.tool], out=rows[3], casting="unsafe")
-        np.maximum(rows[4], rows[3], out=rows[4])
+        else:
+            np.equal(servers, servers[event.tool], out=rows[3], casting="unsafe")
+            np.maximum(rows[4], rows[3], out=rows[4])
+        return _ChainState(self.chain, (*self.calls[-1:], event.tool))
 
-    def write(self) -> None:
-        rows = self._rows
-        both, single, count = self._chain.read(self._calls)
+    def write(self, rows: Matrix) -> None:
+        both, single, count = self.chain.read(self.calls)
         rows[0], rows[1] = both, single
         rows[2].fill(min(count, 20.0) * 0.1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.rankers.nn import Matrix
 
@@ -18,21 +18,16 @@ class Closeness(Block):
     names = ("known_words", "known_phrases", "nearest_query", "has_outputs")
     text_features = names
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """All that depends on the query."""
         features = query.features
         out[0], out[1], out[2] = features.known, features.familiar, features.nearest
         out[3] = query.context is not NO_CONTEXT
-        return _ClosenessState
+        return _ClosenessState()
 
 
-class _ClosenessState:
-    def __init__(self, rows: Matrix) -> None:
-        self._row = rows[3]
-
-    def call(self, event: CallEvent) -> None:
+class _ClosenessState(BlockState):
+    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
         if event.outcome is not NO_OUTCOME:
-            self._row.fill(1)
-
-    def write(self) -> None:
-        """Every call wrote already."""
+            rows[3] = 1
+        return self

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, BlockState, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
@@ -51,22 +50,21 @@ class Descriptions(Block):
         mean = (self._rates @ weights + 1e-3) / (weights.sum() + 1)
         return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)])
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """Similarity with the query."""
         out[0] = similarity = self._tools.similarity(query.features)
         # Relative to the best known tool: new tools must not change the features of the others.
         known = similarity[self._seen]
         np.multiply(similarity, 1 / (float(known[known.argmax()]) + 0.01), out=out[1])
         np.minimum(out[1], 2, out=out[1])  # a new tool may be the only one that is similar at all
-        return partial(_DescriptionsState, self.rows)
+        return _DescriptionsState(self.rows)
 
 
 class _DescriptionsState(BlockState):
-    def __init__(self, alike: Callable[[int], Matrix], rows: Matrix) -> None:
-        self._alike, self._like_last = alike, rows[2:]
+    def __init__(self, alike: Callable[[int], Matrix]) -> None:
+        self._alike = alike
 
-    def call(self, event: CallEvent) -> None:
-        if event.tool < 0:  # after a call of an unknown tool, all are 0
-            self._like_last.fill(0)
-        else:
-            self._like_last[:] = self._alike(event.tool)
+    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
+        # After a call of an unknown tool, all are 0.
+        rows[2:] = self._alike(event.tool) if event.tool >= 0 else 0
+        return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query
+from typing import NamedTuple
+
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query
 from dtdr.rankers.nn import Matrix
 
 _MAX_STEPS, _MAX_CALLS = 10, 6
@@ -20,31 +22,23 @@ class History(Block):
     )
     text_features = ("last", "called_once", "called_twice", "steps")
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """No call yet."""
         out[4, -1] = 1
-        return _HistoryState
+        return _HistoryState(0)
 
 
-class _HistoryState:
-    def __init__(self, rows: Matrix) -> None:
-        self._rows = rows
-        self._last, self._once, self._twice, self._often = rows[:4]
-        self._steps = 0
+class _HistoryState(NamedTuple):
+    steps: int
 
-    def call(self, event: CallEvent) -> None:
-        self._steps += 1
-        self._last.fill(0)
-        column = event.tool
-        if column < 0:
-            return
-        self._last[column] = 1
-        self._once[column] = event.count == 1
-        self._twice[column] = event.count == 2
-        if event.count > 2:
-            self._often[column] = min(event.count, _MAX_CALLS) * 0.3
+    def call(self, event: CallEvent, rows: Matrix) -> _HistoryState:
+        rows[0] = 0
+        column, count = event.tool, event.count
+        if column >= 0:
+            rows[0, column], rows[1, column], rows[2, column] = 1, count == 1, count == 2
+            if count > 2:
+                rows[3, column] = min(count, _MAX_CALLS) * 0.3
+        return _HistoryState(self.steps + 1)
 
-    def write(self) -> None:
-        steps = min(self._steps, _MAX_STEPS) * 0.2
-        self._rows[5] = steps
-        self._rows[6, -1] = steps
+    def write(self, rows: Matrix) -> None:
+        rows[5] = rows[6, -1] = min(self.steps, _MAX_STEPS) * 0.2

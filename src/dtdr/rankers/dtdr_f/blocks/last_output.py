@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
+from dtdr.rankers.vectors import rows as rows_of
 
 _LEAST_RUNS = 2
 """A word, a fact or a pair of tools counts if this many demonstrations contain it."""
@@ -118,6 +118,7 @@ class LastOutput(Block):
     names = ("last_output", *("failed", "returned_nothing", "any_failed", "called_earlier"))
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
+    learned = ("keys", "weights")
 
     def __init__(self, keys: npt.NDArray[np.int64], weights: Matrix, training: TrainingSet) -> None:
         self.keys, self.weights = keys, weights
@@ -131,7 +132,7 @@ class LastOutput(Block):
         if data.has_names_only:
             return block
         rows, wanted, owner = [], [], []
-        vectors = training.featurizer.vectors
+        queries = rows_of(training.featurizer.vectors)
         for step in data.steps():
             if step.history:
                 calls = [slots[tool] for tool in step.history]
@@ -140,9 +141,7 @@ class LastOutput(Block):
                 first_calls = np.flatnonzero(~data.parallel[start : start + len(calls)])
                 rows.append(_later_entries(known, int(first_calls[-1])))
             else:
-                part = slice(vectors.indptr[step.plan], vectors.indptr[step.plan + 1])
-                query = (vectors.indices[part], vectors.data[part])
-                rows.append(_first_entries(query, data.contexts[step.plan], slots))
+                rows.append(_first_entries(queries[step.plan], data.contexts[step.plan], slots))
             wanted.append([slots[tool] for tool in step.acceptable])
             owner.append(step.plan)
         block.keys = _frequent(Ragged.of([keys for keys, _ in rows], np.int64), np.array(owner))
@@ -181,58 +180,52 @@ class LastOutput(Block):
                 values[of_kind] /= count**0.5
         return places, values.astype(np.float32)
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """What is known before the first call."""
         for tool, _ in query.context.calls:
             if tool >= 0:
                 out[4, tool] = 1
-        return partial(_LastOutputState, self, query.features.words, query.context)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The keys, and the weights."""
-        return {"keys": self.keys, "weights": self.weights.astype(np.float16)}
-
-    @classmethod
-    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
-        """The regression that was saved."""
-        return cls(arrays["keys"], arrays["weights"].astype(np.float32), training)
+        known = query.context is not NO_CONTEXT
+        return _LastOutputState(self, query.features.words, query.context, known)
 
 
-class _LastOutputState:
-    def __init__(self, block: LastOutput, query: Row, context: Context, rows: Matrix) -> None:
-        self._block, self._query, self._context, self._rows = block, query, context, rows
-        self._calls: list[tuple[int, Outcome]] = []
-        self._last_step = 0
-        self._is_known = context is not NO_CONTEXT
+class _LastOutputState(NamedTuple):
+    block: LastOutput
+    query: Row
+    context: Context
+    is_known: bool
+    calls: tuple[tuple[int, Outcome], ...] = ()
+    last_step: int = 0
 
-    def call(self, event: CallEvent) -> None:
-        rows, outcome = self._rows, event.outcome
+    def call(self, event: CallEvent, rows: Matrix) -> _LastOutputState:
+        block, query, context, is_known, calls, last_step = self
+        outcome = event.outcome
         if not event.is_parallel:
-            self._last_step = len(self._calls)
-            if self._is_known:
+            last_step = len(calls)
+            if is_known:
                 rows[1:4] = 0
-        self._calls.append((self._block.slots[event.tool], outcome))
-        if outcome is NO_OUTCOME:
-            return
-        self._is_known = True
-        failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
-        if event.tool >= 0:
-            rows[1, event.tool], rows[2, event.tool] = failed, nothing
-        if failed:
-            rows[3] = 1
+        calls = (*calls, (block.slots[event.tool], outcome))
+        if outcome is not NO_OUTCOME:
+            is_known = True
+            failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
+            if event.tool >= 0:
+                rows[1, event.tool], rows[2, event.tool] = failed, nothing
+            if failed:
+                rows[3] = 1
+        return _LastOutputState(block, query, context, is_known, calls, last_step)
 
-    def write(self) -> None:
-        block = self._block
-        if not self._is_known or len(block.weights) == 1:
+    def write(self, rows: Matrix) -> None:
+        block = self.block
+        if not self.is_known or len(block.weights) == 1:
             return
-        if self._calls:
-            entries = _later_entries(self._calls, self._last_step)
+        if self.calls:
+            entries = _later_entries(self.calls, self.last_step)
         else:
-            entries = _first_entries(self._query, self._context, block.slots)
-        self._rows[0] = _UNSEEN
+            entries = _first_entries(self.query, self.context, block.slots)
+        rows[0] = _UNSEEN
         places, values = block.columns(entries)
         logits = values @ block.weights[places] + block.weights[-1]
-        self._rows[0, block.seen] = log_softmax(logits)
+        rows[0, block.seen] = log_softmax(logits)
 
 
 def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
@@ -246,6 +239,4 @@ def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64
     _, counts = count_rows(place.astype(np.uint32), owner[keys.owner])
     often = (counts >= _LEAST_RUNS) | (distinct >> 56 < _COUNTED_ONCE)
     distinct, counts = distinct[often], counts[often]
-    if len(distinct) > _MOST_KEYS:
-        distinct = np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])
-    return distinct
+    return np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
 
@@ -55,6 +53,7 @@ class NextTool(Block):
     names = ("log_probability",)
     prior: ClassVar = {"log_probability": 0.6}
     shortlist: ClassVar = {"log_probability": 1.0}
+    learned = ("query", "history")
 
     def __init__(self, query: Matrix, history: Matrix, training: TrainingSet) -> None:
         self.query, self.history = query, history
@@ -100,49 +99,37 @@ class NextTool(Block):
         )
         return cls(query, history, training)
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """Tools without demonstrations have one low value; the others are written at each step."""
         out[0] = _UNSEEN
         columns, values = query.features.words
         surface = query.features.text.surface
         logits = values @ self.query[columns]
         logits += surface @ self.query[-len(surface) :]
-        return partial(_NextToolState, self, logits)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The weights."""
-        return {"query": self.query.astype(np.float16), "history": self.history.astype(np.float16)}
-
-    @classmethod
-    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
-        """The regression that was saved."""
-        query, history = (arrays[name].astype(np.float32) for name in ("query", "history"))
-        return cls(query, history, training)
+        return _NextToolState(self, logits)
 
 
-class _NextToolState:
-    def __init__(self, block: NextTool, logits: Matrix, rows: Matrix) -> None:
-        self._block, self._logits, self._row = block, logits, rows[0]
-        self._lags = (-1, -1, -1)
-        self._length = 0
+class _NextToolState(NamedTuple):
+    block: NextTool
+    logits: Matrix
+    last: tuple[int, ...] = (-1, -1, -1)
+    length: int = 0
 
-    def call(self, event: CallEvent) -> None:
-        block = self._block
-        self._length += 1
+    def call(self, event: CallEvent, rows: Matrix) -> _NextToolState:
+        block, logits, _, length = self
         slot = block.slots[event.tool]
-        self._lags = (slot, self._lags[0], self._lags[1])
         if slot >= 0 and event.count <= _MAX_COUNT:
-            added = block.first if event.count == 1 else block.again
-            self._logits = self._logits + added[slot]
+            logits = logits + (block.first if event.count == 1 else block.again)[slot]
+        return _NextToolState(block, logits, (slot, *self.last[:-1]), length + 1)
 
-    def write(self) -> None:
-        block = self._block
-        logits = self._logits + block.positions[min(self._length, _MAX_LENGTH)]
-        for slot, weights in zip(self._lags, block.lags, strict=True):
+    def write(self, rows: Matrix) -> None:
+        block = self.block
+        logits = self.logits + block.positions[min(self.length, _MAX_LENGTH)]
+        for slot, weights in zip(self.last, block.lags, strict=True):
             if slot >= 0:
                 logits += weights[slot]
         logits -= logits[logits.argmax()]
-        self._row[block.seen] = logits
+        rows[0, block.seen] = logits
 
 
 def _history_features(history: Sequence[int], outputs: int) -> tuple[list[int], list[float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, part_terms
 from dtdr.rankers.nn import Matrix
 
@@ -35,13 +36,12 @@ class Parts(Block):
     )
 
     def __init__(self, training: TrainingSet) -> None:
-        asked = training.asked
-        self._shape, self._seen = asked.mean.shape, training.seen
-        self._weights = asked.weights.astype(np.float32).reshape(len(asked.weights), -1)
+        asked, self._seen = training.asked, training.seen
+        self._weights = asked.weights.reshape(len(asked.weights), -1)
         self._means = asked.mean.ravel()
         self._scale = training.featurizer.words.idf
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """No part is served yet."""
         asked = self.read(query.features)
         asked[:, :, -1] = 0
@@ -49,7 +49,10 @@ class Parts(Block):
         presence = np.zeros((asked.shape[1] + 1, out.shape[1]), np.float32)
         presence[:-1, self._seen] = np.minimum(asked[0], 1)
         presence[-1] = _LITTLE  # added to every window, so that logarithms can be taken
-        return partial(_PartsState, presence, float(out[0].sum()))
+        by_part = presence[:-1] + np.float32(_LITTLE)
+        by_part *= 1 / by_part.sum(axis=1, keepdims=True)
+        last, windows, steps = _moves(asked.shape[1])
+        return _PartsState(presence, by_part.T, steps, last, windows, float(out[0].sum()))
 
     def read(self, query: QueryFeatures) -> Matrix:
         """Whether and how often each part asks for each seen tool; shape (2, parts, seen)."""
@@ -57,48 +60,53 @@ class Parts(Block):
         columns = np.concatenate(parts)
         values = self._scale[columns]
         rows = np.zeros((len(parts), len(columns)), np.float32)
-        end = 0
-        for row, part in zip(rows, parts, strict=True):
-            begin, end = end, end + len(part)
-            row[begin:end] = values[begin:end]
-        asked: Matrix = rows @ self._weights[columns]
+        owner = np.repeat(np.arange(len(parts)), list(map(len, parts)))
+        rows[owner, np.arange(len(columns))] = values
+        asked: Matrix = rows @ self._weights[columns].astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         asked /= np.maximum(lengths, np.float32(1e-9))[:, None]
         asked += self._means
         np.maximum(asked, 0, out=asked)
-        return asked.reshape(len(parts), *self._shape).swapaxes(0, 1)
+        return asked.reshape(len(parts), 2, -1).swapaxes(0, 1)
 
 
-class _PartsState:
-    def __init__(self, asked: Matrix, total: float, rows: Matrix) -> None:
-        self._parts = parts = len(asked) - 1
-        self._asked, self._left, self._total = asked, rows[0], total
-        self._seen, self._end = rows[1 : 1 + _WINDOWS], rows[1 + _WINDOWS :, -1]
-        by_part = asked[:-1] + np.float32(_LITTLE)
-        by_part *= 1 / by_part.sum(axis=1, keepdims=True)
-        self._by_part = by_part.T
-        self._last, self._windows, self._steps = _moves(parts)
+class _PartsState(NamedTuple):
+    """Where in the query the calls have come.
 
-    def call(self, event: CallEvent) -> None:
-        column = event.tool
-        if column < 0:
-            return
-        parts = self._parts
-        last = self._last * self._by_part[column]
-        after = last @ self._steps
+    Attributes:
+        asked: shape (parts + 1, tools): what each part asks for, and ``_LITTLE``.
+        by_part: shape (tools, parts): how likely a call of each tool is for each part.
+        steps, last, windows: see ``_moves``.
+        total: number of calls that are asked for and not made.
+    """
+
+    asked: Matrix
+    by_part: Matrix
+    steps: Matrix
+    last: Matrix
+    windows: Matrix
+    total: float
+
+    def call(self, event: CallEvent, rows: Matrix) -> _PartsState:
+        if event.tool < 0:
+            return self
+        asked, by_part, steps, last, windows, total = self
+        last = last * by_part[event.tool]
+        after = last @ steps
         after *= 1 / after[-1]  # the sum of what is multiplied
-        self._last, self._windows = after[:parts], after[parts:].reshape(_WINDOWS, -1)
-        before = float(self._left[column])
-        self._left[column] = left = max(before - 1, -1.0)
-        self._total += max(left, 0.0) - max(before, 0.0)
+        before = float(rows[0, event.tool])
+        rows[0, event.tool] = left = max(before - 1, -1.0)
+        total += max(left, 0.0) - max(before, 0.0)
+        parts = len(last)
+        windows = after[parts:].reshape(_WINDOWS, -1)
+        return _PartsState(asked, by_part, steps, after[:parts], windows, total)
 
-    def write(self) -> None:
-        seen, end = self._seen, self._end
-        np.matmul(self._windows, self._asked, out=seen)
+    def write(self, rows: Matrix) -> None:
+        seen, end = rows[1 : 1 + _WINDOWS], rows[1 + _WINDOWS :, -1]
+        np.matmul(self.windows, self.asked, out=seen)
         np.log(seen, out=seen)
         ahead = seen[1]
-        end[0] = ahead[ahead.argmax()]
-        end[1] = self._total
+        end[0], end[1] = ahead[ahead.argmax()], self.total
 
 
 @lru_cache(maxsize=64)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
-from typing import ClassVar
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.dtdr_f.text import MAX_WORDS, SURFACE_FEATURES
 from dtdr.rankers.nn import Indices, Matrix
@@ -61,25 +61,32 @@ class Position(Block):
     shortlist: ClassVar = {"named_ahead": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        weights, self._seen = training.asked.weights[:, 0], training.seen
-        self._lengths = _regress_length(training)
-        # A last row of zeros, for words that are not known.
-        scale = training.featurizer.words.idf
-        self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
-        np.multiply(weights.astype(np.float32), scale[:, None], out=self._by_word[:-1])
+        self._weights, self._seen = training.asked.weights[:, 0], training.seen
+        surface = _with_constant(surface_of(training.data.columns))
+        kernel = surface.T @ surface + _RIDGE * np.eye(surface.shape[1])
+        self._lengths = np.linalg.solve(kernel, surface.T @ training.data.lengths)
+        """Weights of the surface features, and of a constant, for the number of calls of a plan."""
+        # A last 0, for words that are not known.
+        self._idf = np.append(training.featurizer.words.idf, np.float32(0))[:, None]
         self._tools = tools = training.tools
         self._rarity = (np.float32(0.2) * tools.stems.idf)[:, None]
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
         calls = max(float(training.frequency.sum()), 1e-9)
         self._frequent: Matrix = training.frequency * np.float32(_UNSAID * _FREQUENT / calls)
 
-    def start(self, query: Query, out: Matrix) -> Begin | None:
+    def start(self, query: Query, out: Matrix) -> BlockState | None:
         """Before the first call the plan is at the beginning of the query."""
-        features, seen = query.features, self._seen
-        words = min(len(features.stems), MAX_WORDS)
+        features, seen, length = query.features, self._seen, len(query.features.stems)
+        words = min(length, MAX_WORDS)
         if not words:
             return None
-        learned = _spread(self._read_learned(features.terms, len(features.stems)))
+        # The weights of each word, alone and with its neighbours.
+        both = features.terms[:words], features.terms[length : length + words - 1]
+        learned, pairs = (self._weights[terms] * self._idf[terms] for terms in both)
+        pairs *= np.float32(0.5)
+        learned[:-1] += pairs
+        learned[1:] += pairs
+        learned = _spread(learned)
         stems = features.stems[:MAX_WORDS]
         by_text = _spread(self._tools.rows(stems) * self._rarity[stems])
         by_text *= by_text
@@ -115,81 +122,58 @@ class Position(Block):
         parts += _ADDED
         expected = float(_with_constant(features.text.surface[None])[0] @ self._lengths)
         first, moves = _moves(round(min(max(expected, _FEWEST), _MOST) * _STEPS_PER_CALL))
-        return partial(_PositionState, parts, likely, seen, first, moves)
-
-    def _read_learned(self, terms: Indices, length: int) -> Matrix:
-        """The weights of each word, alone and with its neighbours; shape (words, seen)."""
-        cut = min(length, MAX_WORDS)
-        # An unknown term is -1: the last row, which is zero.
-        rows: Matrix = self._by_word[terms[:cut]]
-        if cut > 1:
-            pairs = self._by_word[terms[length : length + cut - 1]]
-            pairs *= np.float32(0.5)
-            rows[:-1] += pairs
-            rows[1:] += pairs
-        return rows
+        products = parts.reshape(PARTS + 1, -1)
+        return _PositionState(products, likely, seen[:-1], moves, first)
 
 
-class _PositionState:
+class _PositionState(NamedTuple):
     """The forward probabilities along the calls of one plan.
 
-    Args:
-        parts: shape (PARTS + 1, 6, tools): of each part, and of the end, the rows of the first six
+    Attributes:
+        parts: shape (PARTS + 1, 6 * tools): of each part, and of the end, the rows of the first six
             features before their logarithms. As probabilities of the parts sum to 1, what is added
             before logarithms is in every part.
         likely: shape (PARTS + 1, tools): how likely a call of each tool serves each part.
-        seen: columns of tools with demonstrations.
-        first: probabilities of the parts for the first call.
-        moves: those for the call after one that served each part.
-        rows: of the features.
+        known: columns of tools with demonstrations.
+        moves: probabilities of the parts for the call after one that served each part.
+        at: those for the next call.
+        centre: of the tool that was called last.
     """
 
-    def __init__(
-        self,
-        parts: Matrix,
-        likely: Matrix,
-        seen: Indices,
-        first: Matrix,
-        moves: Matrix,
-        rows: Matrix,
-    ) -> None:
-        self._parts = parts.reshape(PARTS + 1, -1)
-        self._likely, self._at, self._moves = likely, first, moves
-        self._products = rows[:_PRODUCTS]
-        self._flat = self._products.reshape(-1)
-        self._named, self._ahead = rows[0], rows[2]
-        self._relative, self._centre, self._from_last = rows[6:9]
-        self._constants, self._end = rows[9:13], rows[13:, -1]
-        self._known = seen[:-1]
-        self._centre_of_last = 0.0
+    parts: Matrix
+    likely: Matrix
+    known: Indices
+    moves: Matrix
+    at: Matrix
+    centre: float = 0.0
 
-    def call(self, event: CallEvent) -> None:
-        at = self._at
-        self._centre_of_last = 0.0
+    def call(self, event: CallEvent, rows: Matrix) -> _PositionState:
+        parts, likely, known, moves, at, centre = self
+        centre = 0.0
         if event.tool >= 0:
-            at = at * self._likely[:, event.tool]
-            self._centre_of_last = float(self._centre[event.tool])
-        at = at @ self._moves
+            at = at * likely[:, event.tool]
+            centre = float(rows[7, event.tool])
+        at = at @ moves
         at *= 1 / float(at @ _ONES)
-        self._at = at
+        return _PositionState(parts, likely, known, moves, at, centre)
 
-    def write(self) -> None:
-        at, named = self._at, self._named
-        np.matmul(at, self._parts, out=self._flat)
-        known, ahead = named[self._known], self._ahead[self._known]
-        best = float(known[known.argmax()]) if len(known) else _SHARE
-        np.multiply(named, 1 / best, out=self._relative)
-        np.minimum(self._relative, 1, out=self._relative)  # a new tool may be named above all
-        self._relative[-1] = 0
+    def write(self, rows: Matrix) -> None:
+        at, products = self.at, rows[:_PRODUCTS]
+        np.matmul(at, self.parts, out=products.reshape(-1))
+        named, ahead = products[0, self.known], products[2, self.known]
+        best = float(named[named.argmax()]) if len(named) else _SHARE
         best_ahead = float(ahead[ahead.argmax()]) if len(ahead) else _SCORE
-        np.log(self._products, out=self._products)
-        end = (math.log(float(at[-1]) + _SHARE), math.log(best_ahead))
-        self._constants[:] = np.array(
-            [[float(at @ _PLACES)], [end[0]], [math.log(best)], [end[1]]], np.float32
-        )
-        self._end[:] = end
-        np.subtract(self._centre, self._centre_of_last, out=self._from_last)
-        np.abs(self._from_last, out=self._from_last)
+        relative = rows[6]
+        np.multiply(products[0], 1 / best, out=relative)
+        np.minimum(relative, 1, out=relative)  # a new tool may be named above all
+        relative[-1] = 0
+        np.log(products, out=products)
+        rows[9] = at @ _PLACES
+        rows[10] = rows[13, -1] = math.log(float(at[-1]) + _SHARE)
+        rows[11] = math.log(best)
+        rows[12] = rows[14, -1] = math.log(best_ahead)
+        np.subtract(rows[7], self.centre, out=rows[8])
+        np.abs(rows[8], out=rows[8])
 
 
 _ONES = np.ones(PARTS + 1, np.float32)
@@ -202,13 +186,6 @@ def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
     """Surface features, without the vector of a further encoder, and ones."""
     own = surface[:, :SURFACE_FEATURES].astype(np.float64)
     return np.concatenate([own, np.ones((len(own), 1))], axis=1)
-
-
-def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
-    """Weights of the surface features, and of a constant, for the number of calls of a plan."""
-    plans, rows = training.data, _with_constant(surface_of(training.data.columns))
-    kernel = rows.T @ rows + _RIDGE * np.eye(rows.shape[1])
-    return np.linalg.solve(kernel, rows.T @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:

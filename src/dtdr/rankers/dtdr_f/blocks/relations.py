@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, BlockState, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
@@ -32,12 +31,20 @@ class Relations(Block):
     names = ("log_frequency", "producers_missing", "together", "uses_last")
 
     def __init__(self, training: TrainingSet) -> None:
-        plans, scale = training.data, training.scale
+        plans, scale, tools = training.data, training.scale, training.data.tools
         present = csr_array(plans.called > 0, dtype=np.float64)
         self._both = csr_array(present.T @ present) * scale
         self._share = self._both.diagonal()
         self._total = len(plans) * scale
-        self._used = _uses(plans) * scale
+        edges = plans.columns["edges"]
+        later, source = (edges.values + plans.starts[edges.owner]).reshape(-1, 2).T
+        producer = plans.calls[source].astype(np.int64)
+        known = (plans.calls[later] != REMOVED) & (producer != REMOVED)
+        # A call that uses several outputs of one tool counts once.
+        distinct = np.unique(later[known] * tools + producer[known])
+        places = (distinct % tools, plans.calls[distinct // tools])
+        self._used = csr_array((np.ones(len(distinct)), places), shape=(tools, tools)) * scale
+        """How often a call of the column's tool uses an output of the row's."""
         self.frequency = training.frequency
         used = np.asarray(self._used.sum(axis=0)).ravel()
         self.producers = (used / (self.frequency + 1)).astype(np.float32)
@@ -53,43 +60,29 @@ class Relations(Block):
         used_by = self._used[[tool]].toarray()[0] / (self.frequency + 1)
         return np.array([together, used_by], np.float32)
 
-    def start(self, query: Query, out: Matrix) -> Begin:
+    def start(self, query: Query, out: Matrix) -> BlockState:
         """No call yet: every output that a call uses is missing."""
         out[0] = self._log_frequency
         out[1] = self.producers
-        return partial(_RelationsState, self.rows)
+        return _RelationsState(self.rows)
 
 
-class _RelationsState(BlockState):
-    def __init__(self, relations: Callable[[int], Matrix], rows: Matrix) -> None:
-        self._relations = relations
-        _, self._missing, self._together, self._uses_last = rows
-        self._sum = np.zeros_like(self._together)
-        self._called = 0
+class _RelationsState(NamedTuple):
+    relations: Callable[[int], Matrix]
+    sum: Matrix | float = 0.0
+    called: int = 0
 
-    def call(self, event: CallEvent) -> None:
+    def call(self, event: CallEvent, rows: Matrix) -> _RelationsState:
         if event.tool < 0:  # after a call of an unknown tool, both are 0
-            self._together.fill(0)
-            self._uses_last.fill(0)
-            return
-        together, used_by = self._relations(event.tool)
-        self._uses_last[:] = used_by
+            rows[2:] = 0
+            return self
+        together, rows[3] = self.relations(event.tool)
+        state = self
         if event.count == 1:
-            self._called += 1
-            self._missing -= used_by
-            self._sum += together
-        np.multiply(self._sum, 1 / self._called, out=self._together)
+            rows[1] -= rows[3]
+            state = _RelationsState(self.relations, self.sum + together, self.called + 1)
+        np.multiply(state.sum, 1 / state.called, out=rows[2])
+        return state
 
-
-def _uses(plans: EncodedDemonstrations) -> csr_array:
-    """Shape (tools, tools): how often a call of the column's tool uses an output of the row's.
-
-    A call that uses several outputs of one tool counts once.
-    """
-    later, source = plans.edges.T
-    producer = plans.calls[source].astype(np.int64)
-    known = (plans.calls[later] != REMOVED) & (producer != REMOVED)
-    distinct = np.unique(later[known] * plans.tools + producer[known])
-    call, producer = distinct // plans.tools, distinct % plans.tools
-    places = (producer, plans.calls[call])
-    return csr_array((np.ones(len(call)), places), shape=(plans.tools, plans.tools))
+    def write(self, rows: Matrix) -> None:
+        """Every call wrote already."""

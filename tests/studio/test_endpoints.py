@@ -363,6 +363,16 @@ def test_a_dropped_log_gives_a_model_and_figures_of_the_runs_it_did_not_learn(
     assert misses["runs"] == len(runs) - learned
 
 
+def test_dropped_logs_replace_each_other_but_no_model_of_the_server(folder):
+    content = b"".join((folder / "demonstrations.jsonl").read_bytes().splitlines(True)[:5])
+    settings = serving.settings(folder / "model", read_only=True)
+    with serving.serve(settings, more=Studio().endpoints) as served:
+        for name, model in (("runs.jsonl", "runs"), ("mail.jsonl", "mail-log")):
+            assert drop(served, content, name)["model"] == model
+            about = served.get("/v1/studio").json()
+            assert [each["name"] for each in about["models"]] == ["mail", model]
+
+
 @pytest.mark.parametrize("content", [b"", b"no log\n", b'{"a": 1}\n'])
 def test_a_file_that_is_not_a_log_is_refused_in_one_sentence(empty_studio, content):
     part = {"name": "a", "content": "", "offset": 7, "is_last": True}

@@ -264,11 +264,14 @@ class Studio:
 
     def _show(self, service: Service, learned: LearnedLog) -> None:
         """Serve the model of a log, show its runs, and score the held-out ones."""
-        models = service.models
-        models[learned.name] = ServedModel(learned.name, learned.model, service.settings.limits)
+        models, name = service.models, learned.name
+        models.pop(self._learned, None)
+        if name in models:
+            name += "-log"
+        models[name] = ServedModel(name, learned.model, service.settings.limits)
         self._runs, self._name = Runs(learned.runs), learned.name
         self._scorer = Scorer(learned.held_out) if learned.held_out else None
-        self._learned = learned.name
+        self._learned = name
 
     # -- a step --------------------------------------------------------------------------------
 

@@ -57,6 +57,16 @@ def test_a_group_is_taken_out_of_every_file_and_nothing_else(data, capsys):
     assert json.loads(capsys.readouterr().out)["erased"] == 0
 
 
+def test_a_link_leads_to_the_erased_file_which_stays_private(data):
+    file, link = data / "a.jsonl", data.parent / "link.jsonl"
+    file.chmod(0o600)
+    link.symlink_to(file)
+    assert run(["erase", str(link), "--group", "ann"]) == 0
+    assert all(item.group != "ann" for item in read_demonstrations(file))
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_what_cannot_be_read_ends_it_before_anything_is_changed(data, capsys):
     before = (data / "a.jsonl").read_bytes()
     with (data / "c.jsonl").open("ab") as stream:

@@ -67,6 +67,8 @@ def lock_file(stream: IO[bytes] | int, *, shared: bool = False, wait: bool = Tru
 def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
     """Open a text file that replaces ``path`` when the block ends without error.
 
+    It keeps the permissions of an old file. A link to that leads to the new one.
+
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
     """
@@ -74,8 +76,10 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
     if path.exists() and not force:
         raise OutputError(f"{path} exists; pass --force to replace it")
     with explain_os_errors(path, "; nothing was replaced"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        target = path.resolve()
+        folder = target.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=folder)
         temporary = Path(name)
         try:
             # Half a surrogate pair cannot be UTF-8; JSON writes it as \udXXX.
@@ -83,8 +87,9 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(0o666 & ~_umask())
-            temporary.replace(path)
+            former = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
+            temporary.chmod(0o666 & ~_umask() if former is None else former)
+            temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

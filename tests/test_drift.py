@@ -69,14 +69,17 @@ def test_the_same_agent_on_other_queries_has_not_changed():
 
 
 def test_a_change_on_the_same_queries_is_found_pair_by_pair():
-    before = runs(1, 60)
-    drift = compare_runs(before, list(shortened(before))[::-1], permutations=2_000)
-    assert drift.paired
-    found = named(drift, "mean", "distance")
-    assert found["calls"].adjusted < 0.01
-    assert found["transitions"].adjusted < 0.01
+    before = [replace(item, query=f"{item.id}: {item.query}") for item in runs(1, 60)]
+    after = list(shortened(before))[::-1]
+    others = [replace(item, id=f"x{item.id}") for item in after]  # as import names changed runs
+    for paired in (after, others):
+        drift = compare_runs(before, paired, permutations=2_000)
+        assert drift.paired
+        found = named(drift, "mean", "distance")
+        assert found["calls"].adjusted < 0.01
+        assert found["transitions"].adjusted < 0.01
     # Unpaired, chance among other queries hides it.
-    others = [replace(item, id=f"x{item.id}") for item in shortened(before)]
+    others = [replace(item, query=f"{item.query}.") for item in others]
     assert named(compare_runs(before, others, permutations=500), "mean")["calls"].p_value > 0.02
 
 

@@ -33,8 +33,8 @@ def compare_runs(
 ) -> None:
     """Compare an agent's runs before and after a change.
 
-    It compares tools, order, arguments, failures and cost. If both sides have the same ids and
-    queries, it compares the runs in pairs.
+    It compares tools, order, arguments, failures and cost. If both sides have the same queries, it
+    compares the runs in pairs.
 
     Example: dtdr compare-runs main.jsonl branch.jsonl --limit calls=10% --limit tool_mix=0.1
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -102,8 +103,8 @@ def compare_runs(
     """Compare an agent's runs before and after something changed.
 
     A run is the unit of every test, since calls of one run are not independent. If both sides have
-    the same ids and queries, their runs are pairs and each pair is swapped at random; otherwise all
-    runs are shuffled.
+    the same queries, their runs are pairs and each pair is swapped at random; otherwise all runs
+    are shuffled. Runs that share a query are pairs by their ids.
 
     Args:
         before: runs of the agent as it was; failed runs count like the others.
@@ -227,14 +228,13 @@ def _labels(
 def _pair(
     before: Sequence[Demonstration], after: Sequence[Demonstration]
 ) -> list[Demonstration] | None:
-    """The runs after in the order of those before, where both are of the same ids and queries."""
-    by_id = {run.id: run for run in after}
-    wanted = {run.id: run.query for run in before}
-    if not len(by_id) == len(after) == len(before) == len(wanted):
-        return None
-    if any(by_id[i].query != query if i in by_id else True for i, query in wanted.items()):
-        return None
-    return [by_id[run.id] for run in before]
+    """The runs after in the order of those before: by query and id, else by different queries."""
+    for key in (attrgetter("query", "id"), attrgetter("query")):
+        after_by_key = {key(run): run for run in after}
+        wanted = [key(run) for run in before]
+        if sorted(wanted) == sorted(map(key, after)) and len(after_by_key) == len(after):
+            return [after_by_key[name] for name in wanted]
+    return None
 
 
 def _tokens(call: ToolCall) -> int:

@@ -142,6 +142,7 @@ MISUSE = {
         "openai-chat -o d": "name at least one log file after openai-chat",
         "openai-chat none.log -o d": "no such file",
         "- - -o d": "standard input can be read once only",
+        "dtdr DATA -o d.jsonl.gz": "d.jsonl.gz would not be packed; leave out .gz",
         "log.jsonl -o d --set widow=3": "widow",
         "log.jsonl -o d --set window=0": "--set window=0: expected a whole number of at least 1",
         "log.jsonl -o d --set references=2": "--set references=2: expected true or false",

@@ -1,6 +1,7 @@
 """``dtdr erase``: what belongs to a group goes, all else stays as it was."""
 
 import dataclasses
+import gzip
 import json
 import logging
 
@@ -81,6 +82,9 @@ def test_what_cannot_be_read_ends_it_before_anything_is_changed(data, capsys):
     assert (data / "a.jsonl").read_bytes() == before
     assert run(["erase", str(data), "--group", ""]) == 2
     assert run(["erase", str(data / "none.jsonl"), "--group", "ann"]) == 2
+    (data / "d.jsonl.gz").write_bytes(gzip.compress(before))
+    assert run(["erase", str(data / "d.jsonl.gz"), "--group", "ann"]) == 2
+    assert "d.jsonl.gz is packed; unpack it with gunzip" in capsys.readouterr().err
 
 
 def test_a_break_leaves_whole_files_and_the_next_call_ends_it(data, monkeypatch):

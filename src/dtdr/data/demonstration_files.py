@@ -235,9 +235,12 @@ def save_demonstrations(
     JSON lines, or Parquet if its name ends in ``.parquet``.
 
     Raises:
+        InputError: the name ends in ``.gz``.
         OutputError: the file exists and ``force`` is False, or it cannot be written.
         MissingExtraError: pyarrow is needed and not installed.
     """
+    if Path(path).suffix == ".gz":
+        raise InputError(f"{path} would not be packed; leave out .gz, and run gzip on the file")
     with replace_file(path, force=force) as stream:
         if Path(path).suffix == parquet.SUFFIX:
             return parquet.write_parquet(stream.buffer, demonstrations)

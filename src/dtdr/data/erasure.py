@@ -44,6 +44,8 @@ def erase_groups(
     for file in files:
         if not file.is_file():
             raise InputError(f"{file} is not a file of this machine; erase where it is stored")
+        if file.suffix == ".gz":
+            raise InputError(f"{file} is packed; unpack it with gunzip, and erase in the result")
     erasures = []
     for file in files:
         kept = [is_kept for is_kept, _ in _records(file, groups)]

@@ -109,8 +109,7 @@ class FileLog(FeedbackLog):
         """The next whole lines; a position is the number of bytes before it.
 
         Raises:
-            InputError: the position is of another log; or the file is shorter than it was, missing,
-                or cannot be read.
+            InputError: the position is of another log, or the file is missing or cannot be read.
         """
         if not (position or "0").isdecimal():
             raise InputError(
@@ -122,12 +121,12 @@ class FileLog(FeedbackLog):
         try:
             with self.path.open("rb") as stream:
                 lock_file(stream, shared=True)
-                if os.fstat(stream.fileno()).st_size < start:
+                stream.seek(max(0, start - 1))
+                if start and stream.read(1) != b"\n":
                     raise InputError(
-                        f"{self.path} is shorter than what was read of it; append to a log, and "
-                        "never replace it"
+                        f"{self.path} is shorter than what was read of it, or another file; append "
+                        "to a log, and never replace it, or delete MODEL.versions to begin again"
                     )
-                stream.seek(start)
                 for line in stream:
                     if len(entries) == limit or not line.endswith(b"\n"):
                         break

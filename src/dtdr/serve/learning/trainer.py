@@ -135,16 +135,15 @@ class Trainer:
             self._state = self._find_state()
             self._waiting, self._read_to = [], ""
             self._held_out.clear()
+        if not self._read_to:
+            self._log.read(self._state.position, 1)  # raises if the log was replaced
         while len(self._waiting) < _AT_ONCE:
             entries = self._log.read(self._read_to, 1_000)
+            if not entries:
+                break
             for entry in entries:
                 self._take(entry)
-            if entries:
-                self._read_to = entries[-1].position
-            elif order_of(self._read_to) < order_of(self._state.position):
-                self._read_to = self._state.position  # raises if the log was replaced
-            else:
-                break
+            self._read_to = entries[-1].position
         moment = self._clock()
         outcome = Outcome(
             waiting=len(self._waiting),

@@ -237,6 +237,9 @@ def test_what_cannot_go_on_is_said_in_a_sentence(model, tmp_path, capsys):
     ):
         assert run(["learn", *map(str, arguments)]) == 2
         assert reason in capsys.readouterr().err
+    (tmp_path / "other.jsonl").write_text("x\n")
+    assert run(["learn", str(model), str(tmp_path / "other.jsonl"), "--once"]) == 0
+    assert "no new feedback; 1 line of it cannot be used" in capsys.readouterr().err
     log.append(feedback(120))
     Trainer(model, log, OPTIONS).step()
     history = Versions(model).folder / "history.jsonl"

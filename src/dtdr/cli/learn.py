@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import note, print_json, print_table
+from dtdr.cli.output import note, plural, print_json, print_table
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableError
 from dtdr.serve.feedback import open_log
@@ -99,7 +99,9 @@ def learn(
             last = reason
             if once:
                 if not reason:
-                    note("the log has no new feedback")
+                    bad = plural(outcome.unusable, "line")
+                    more = f"; {bad} of it cannot be used" if outcome.unusable else ""
+                    note(f"the log has no new feedback{more}")
                 return
             time.sleep(_PAUSE_SECONDS)
 

@@ -24,7 +24,6 @@ from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
 from dtdr.predict.arguments.values import convert
 
-EPOCHS = 4
 _MOST_RUNS = 20_000
 """Runs whose decisions are learned, drawn where there are more; values are counted in all."""
 _MOST_DECISIONS = 20_000
@@ -165,12 +164,12 @@ class ArgumentModel:
                 parameters = self._parameters(call.tool, call.arguments)
                 examples += iter_examples(candidates, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
-                self.ranker.train(examples, EPOCHS, seed)
+                self.ranker.train(examples, seed)
                 examples.clear()
                 is_held = False  # The ranker has learned some of them, perhaps of the same group.
         if products:
             self.confidence = Confidence.fit(products, exact)
-        self.ranker.train(examples, EPOCHS, seed)
+        self.ranker.train(examples, seed)
 
     def fill(self, tool: str, run: Run | RunState) -> CallPrediction:
         """The most probable call of a tool.

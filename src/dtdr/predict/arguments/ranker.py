@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 Hashes = npt.NDArray[np.uint32]
 Buckets = npt.NDArray[np.int32]
@@ -42,6 +42,9 @@ _SETTLED_SQUARE = 1.0
 _BATCH = 64
 _LEAST_BATCHES = 32
 """Of few examples smaller batches are made."""
+_PASSES, _FEW_PASSES = 4, 2
+_MANY_EXAMPLES = 100
+"""Of a slot, on average: fewer passes over the examples are enough then."""
 _HIGHEST = 600.0
 """Of scores, which stay below 100 by far; the exponential function is finite there."""
 _LEAST_WEIGHT = 0.02
@@ -197,7 +200,7 @@ class CandidateRanker:
         self._weights[np.abs(self._weights) <= _LEAST_WEIGHT] = 0.0
         self._squares, self._mark = None, object()
 
-    def train(self, examples: Sequence[Example], epochs: int, seed: int) -> None:
+    def train(self, examples: Sequence[Example], seed: int) -> None:
         """Learn from examples, going on from the weights there are.
 
         A feature gets a weight where it occurs in two batches: one that occurs once would be
@@ -212,21 +215,19 @@ class CandidateRanker:
         batches = [_Batch([examples[one] for one in order[at : at + size]]) for at in starts]
         if self._squares is None:
             self._squares = np.full(BUCKETS, _LEAST_SQUARE, np.float32)
-        is_seen, has_weight = np.zeros((2, BUCKETS + 1), np.bool_)
-        has_weight[:-1] = self._weights != 0
+        times = np.zeros(BUCKETS + 1, np.uint16)
         for batch in batches:
-            has_weight[batch.flat[is_seen[batch.flat]]] = True
-            is_seen[batch.flat] = True
-        has_weight[-1] = False
+            times[batch.found] += 1
         # What is learned lies close together, which is several times as fast.
-        places = np.flatnonzero(has_weight)
+        places = np.flatnonzero((times[:-1] > 1) | (self._weights != 0))
         number = np.full(BUCKETS + 1, -1, np.int32)
         number[places] = np.arange(len(places), dtype=np.int32)
         weights, squares = self._weights[places], self._squares[places]
-        local = np.empty(len(places), np.int32)
+        column = np.empty(BUCKETS + 1, np.int32)
         for batch in batches:
-            batch.compile(number, local)
-        for _ in range(epochs):
+            batch.compile(number, column)
+        slots = len({example.keys.tobytes() for example in examples})
+        for _ in range(_PASSES if len(examples) < _MANY_EXAMPLES * slots else _FEW_PASSES):
             for one in rng.permutation(len(batches)).tolist():
                 columns = batches[one].columns
                 before = weights[columns]
@@ -244,6 +245,7 @@ class _Batch:
 
     Attributes:
         flat: the buckets of all rows, ``BUCKETS`` where a key is not joined, until ``compile``.
+        found: each of them once, sorted.
         columns: the numbers of the features with a weight; shape (w,).
     """
 
@@ -279,22 +281,25 @@ class _Batch:
         flat = buckets(hashes[:, None], np.stack(keys)[table])
         flat[np.array([one.levels < LEVELS for one in tables])[table], KIND_LEVELS:] = BUCKETS
         self.flat, self._lengths = flat.ravel(), LEVELS * lengths[is_used]
-        entries = np.ones(len(rows), np.float32), (within, (np.cumsum(is_used) - 1)[rows])
-        self._rows = csr_array(entries, shape=(len(self._owner), len(self._lengths)))
+        ordered = np.sort(self.flat)
+        self.found = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+        number = np.cumsum(is_used, dtype=np.int32) - 1
+        entries = np.ones(len(rows), np.float32), (within.astype(np.int32), number[rows])
+        self._rows = coo_array(entries, shape=(len(self._owner), len(self._lengths)))
 
-    def compile(self, number: npt.NDArray[np.int32], local: npt.NDArray[np.int32]) -> None:
-        """Make the matrix of features, by each bucket's weight (-1: none); ``local`` is room."""
-        numbers = number[self.flat]
-        keep = numbers >= 0
-        numbers, ends = numbers[keep], np.cumsum(keep)[np.cumsum(self._lengths) - 1]
-        order = np.arange(len(numbers), dtype=np.int32)
-        # Of a number that occurs several times the last place stays, so that each is there once.
-        local[numbers] = order
-        self.columns = numbers[local[numbers] == order]
-        local[self.columns] = order[: len(self.columns)]
-        entries = np.ones(len(order), np.float32), local[numbers], np.concatenate([[0], ends])
+    def compile(self, number: npt.NDArray[np.int32], column: npt.NDArray[np.int32]) -> None:
+        """Make the matrix of features, by each bucket's weight (-1: none); ``column`` is room."""
+        columns = number[self.found]
+        has_weight = columns >= 0
+        self.columns = columns[has_weight]
+        column[self.found] = np.where(has_weight, np.cumsum(has_weight) - 1, -1)
+        columns = column[self.flat]
+        keep = columns >= 0
+        ends = np.cumsum(keep, dtype=np.int32)[np.cumsum(self._lengths) - 1]
+        columns, starts = columns[keep], np.append(np.int32(0), ends)
+        entries = np.ones(len(columns), np.float32), columns, starts
         self._features = csr_array(entries, shape=(len(ends), len(self.columns)))
-        self.flat = self.flat[:0]
+        self.flat = self.found = self.flat[:0]
 
     def gradient(self, weights: Floats) -> Floats:
         """The derivative of the loss by the weights; shape (w,)."""

@@ -189,34 +189,26 @@ def _token_features(
     lower: tuple[str, ...], shapes: tuple[str, ...], quotation: Sequence[int]
 ) -> tuple[Hashes, Hashes]:
     """Features of each token as the first of a span, and as the last of one."""
-    count, index = len(lower), np.arange(len(lower))
-    words = features([*"^^^^", *lower, *"$$$$"])
-    kinds = features(["-", *shapes, "-"])
+    count = len(lower)
+    words, shape = features([*"^^^", *lower, *"$$$"]), features(shapes)
     # Whether the token is in no quotation (0), inside one (1), or its edge (2).
     within = np.array([-1, *quotation, -1])
     at, until = ((2 - (within[1:-1] == other)) for other in (within[:-2], within[2:]))
     at, until = (np.where(within[1:-1] < 0, 0, edge).astype(np.uint32) for edge in (at, until))
-    own, shape, here = words[4:-4], kinds[1:-1], index + 4
+    own, here = words[3:-3], np.arange(3, count + 3)
     left = here - (at == 2)  # the words before the quotation mark
-    three, two, one = words[left - 3], words[left - 2], words[left - 1]
-    starts = [
-        *((at,), (shape, at), (one, at), (two, one), (two,), (three,), (own,)),
-        *((kinds[:-2], shape), (one, shape), (np.minimum(index, 3),), (three, two, one)),
-        *((10 * index // max(count, 1),), (words[here + 1],)),
-    ]
+    two, one = words[left - 2], words[left - 1]
+    place = np.minimum(np.arange(count), 3)
+    starts = (at,), (shape, at), (one, at), (two, one), (two,), (own,), (place,)
     right = here + (until == 2)
     after, then, endings = words[right + 1], words[right + 2], features([x[-4:] for x in lower])
-    ends = [
-        *((until,), (shape, until), (after, until), (after, then), (then,), (own,)),
-        *((shape, kinds[2:]), (after, shape), (np.minimum(count - index, 3),)),
-        *((words[here - 1],), (endings,)),
-    ]
+    ends = (until,), (shape, until), (after, until), (after, then), (then,), (own,), (endings,)
     return _join("start", starts, count), _join("end", ends, count)
 
 
 def _join(name: str, columns: Sequence[Sequence[npt.NDArray[Any]]], count: int) -> Hashes:
-    """Hashes of features, each of which joins at most three columns; shape (count, features)."""
-    table = np.zeros((3, len(columns), count), np.uint32)
+    """Hashes of features, each of which joins one or two columns; shape (count, features)."""
+    table = np.zeros((2, len(columns), count), np.uint32)
     for place, joined in enumerate(columns):
         table[: len(joined), place] = joined
     names = features([f"{name} {place}" for place in range(len(columns))])

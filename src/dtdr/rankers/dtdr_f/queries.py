@@ -55,11 +55,6 @@ class Vocabulary:
     terms: Hashes
     idf: Matrix
 
-    @property
-    def dimension(self) -> int:
-        """Number of columns."""
-        return len(self.terms)
-
     @classmethod
     def fit(cls, texts: Ragged, least: int, further: Hashes = NO_HASHES) -> Self:
         """Learn which terms there are and how many texts contain each.
@@ -103,16 +98,15 @@ class Vocabulary:
 
     def encode(self, texts: Ragged) -> csr_array:
         """Rows of many texts, given by hashes of their terms; shape (texts, terms)."""
-        columns = self.columns(texts.values)
-        keys = texts.owner[columns >= 0] * self.dimension + columns[columns >= 0]
+        columns, width = self.columns(texts.values), len(self.terms)
+        keys = texts.owner[columns >= 0] * width + columns[columns >= 0]
         distinct, counts = np.unique(keys, return_counts=True)
-        rows, columns = distinct // self.dimension, distinct % self.dimension
+        rows, columns = distinct // width, distinct % width
         values = (1 + np.log(counts)) * self.idf[columns]
         lengths = np.sqrt(np.bincount(rows, values * values, len(texts)))
         values = (values / np.maximum(lengths, 1e-9)[rows]).astype(np.float32)
         starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int32)
-        shape = (len(texts), self.dimension)
-        return csr_array((values, columns.astype(np.int32), starts), shape=shape)
+        return csr_array((values, columns.astype(np.int32), starts), shape=(len(texts), width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +193,7 @@ class QueryFeaturizer:
         row = self.words.row(terms)
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         familiar = known_share(self.phrases, text.words)
-        vector = np.zeros(self.words.dimension, np.float32)
+        vector = np.zeros(len(self.words.terms), np.float32)
         vector[row[0]] = row[1]
         return QueryFeatures(
             text,
@@ -242,7 +236,7 @@ class QueryFeaturizer:
         values = self.words.idf[rows.values]
         lengths = np.sqrt(np.bincount(rows.owner, values * values, len(rows)))
         values = (values / np.maximum(lengths, 1e-9)[rows.owner]).astype(np.float32)
-        shape = (len(rows), self.words.dimension)
+        shape = (len(rows), len(self.words.terms))
         sizes = np.array(list(map(len, parts)))
         return csr_array((values, rows.values, rows.starts), shape=shape), sizes
 

@@ -66,7 +66,7 @@ class Position(Block):
         kernel = surface.T @ surface + _RIDGE * np.eye(surface.shape[1])
         self._lengths = np.linalg.solve(kernel, surface.T @ training.data.lengths)
         """Weights of the surface features, and of a constant, for the number of calls of a plan."""
-        # A last row of zeros, for words that are not known.
+        # A last 0, for words that are not known.
         self._idf = np.append(training.featurizer.words.idf, np.float32(0))[:, None]
         self._tools = tools = training.tools
         self._rarity = (np.float32(0.2) * tools.stems.idf)[:, None]

@@ -139,13 +139,13 @@ class _HeldOut:
             query = fitted.training.featurizer.read(text)
             context = NO_CONTEXT if names_only else encoded.contexts[plan]
             features = StepFeatures(fitted.prepare_features(query, context))
-            start, outcomes = int(encoded.starts[plan]), encoded.outcomes[plan]
+            parallel, outcomes = encoded.columns["parallel"][plan], encoded.outcomes[plan]
             for step in steps:
                 for place in range(features.calls, len(step.history)):
                     features.call(
                         step.history[place],
                         NO_OUTCOME if names_only else outcomes[place],
-                        is_parallel=bool(encoded.parallel[start + place]),
+                        is_parallel=bool(parallel[place]),
                     )
                 table = features.write()
                 right = np.zeros(table.shape[1], np.float32)

@@ -185,9 +185,9 @@ class _HeldOut:
         mix = (1.0, 1.0)
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
-            parts = [steps.part(usable & (half == number)) for number in (0, 1)]
-            fits = list(map(self._fit, parts))
-            mix = ranker.choose_mix(fits, parts[::-1])
+            own = [usable & (half == number) for number in (0, 1)]
+            fits = [self._fit(steps.part(rows)) for rows in own]
+            mix = ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
             unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
             chances = [fits[n].chances(steps.part(unseen[n]), *mix) for n in (0, 1)]

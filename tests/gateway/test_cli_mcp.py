@@ -136,8 +136,9 @@ async def test_a_gateway_that_is_terminated_keeps_the_runs_and_lines_that_are_no
     path = tmp_path / "demonstrations.jsonl"
     port = free_port()
     words = ["--http", str(port)] if over == "http" else []
+    talking = ["sh", "-c", 'echo Server is ready; exec "$@"', "sh", *command(names=NAMES)]
     process: Any = start(
-        ["mcp", folder, *words, "--learn", path, "--", *command(names=NAMES)],
+        ["mcp", folder, *words, "--learn", path, "--", *talking],
         stdin=subprocess.PIPE,
     )
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -99,6 +100,8 @@ def mcp(
         prefetch=MIN_PROBABILITY if prefetch else None,
         pins=Pins(pin),
     )
+    # Servers print other lines, too; the SDK would write a traceback for each.
+    logging.getLogger("mcp.client.stdio").disabled = True
     _serve(gateway, http)
 
 

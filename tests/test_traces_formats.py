@@ -25,7 +25,16 @@ from dtdr import Demonstration
 from dtdr.data import json_codec
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
-from dtdr.logs import FORMATS, CutOptions, Importer, LogReader, Redactor, detect_format, find_format
+from dtdr.logs import (
+    FORMATS,
+    CutOptions,
+    Importer,
+    LogReader,
+    Redactor,
+    detect_format,
+    find_format,
+    open_demonstrations,
+)
 from tests.crafted import change
 from tests.trace_logs import RENDERINGS, TIMED, conversations, format_of
 
@@ -377,3 +386,17 @@ def test_hostile_outputs_are_kept_within_bounds(output, redact, tmp_path):
         written = json_codec.dumps(item.to_dict())
         assert len(written) < 20_000
         assert Demonstration.from_dict(json.loads(written)) == item
+
+
+def test_results_of_calls_that_share_an_id_are_in_the_order_of_the_calls(tmp_path):
+    calls = [
+        {"id": "find", "function": {"name": "find", "arguments": {"q": name}}} for name in "ab"
+    ]
+    results = [{"role": "tool", "tool_call_id": "find", "content": f"is {name}"} for name in "ab"]
+    messages = [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": calls}]
+    path = write_lines(tmp_path / "log.jsonl", [{"messages": [*messages, *results]}])
+    (found,) = open_demonstrations([path])
+    assert [(call.arguments["q"], call.output) for call in found.plan.calls] == [
+        ("a", "is a"),
+        ("b", "is b"),
+    ]

@@ -199,10 +199,18 @@ def positioned(messages: Iterable[Iterable[Item]]) -> Iterator[tuple[int, Item]]
 
 
 def _take_waiting(waiting: list[TracedCall], answer: ToolResult) -> TracedCall | None:
-    """The call that an answer belongs to, removed from those that wait for one."""
+    """The call that an answer belongs to, removed from those that wait for one.
+
+    Some servers use names of tools as ids: of equal ids in a message, the first is first.
+    """
+    found = None
     for index in range(len(waiting) - 1, -1, -1):
+        if found is not None and waiting[index].started < waiting[found].started:
+            break
         if answer.id and waiting[index].id == answer.id:
-            return waiting.pop(index)
+            found = index
+    if found is not None:
+        return waiting.pop(found)
     if answer.id and any(call.id for call in waiting):
         return None
     for index, call in enumerate(waiting):

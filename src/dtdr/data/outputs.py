@@ -75,17 +75,17 @@ def iter_leaves(
 
     Objects and lists for which ``is_leaf`` is true stay whole.
     """
-    pending: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    pending: list[tuple[str, Any]] = [("", value)]
     while pending:
-        keys, item = pending.pop()
+        pointer, item = pending.pop()
         if is_leaf(item):
-            yield to_pointer(keys), item
+            yield pointer, item
         elif isinstance(item, dict):
-            pending += [((*keys, key), item[key]) for key in reversed(list(item))]
+            pending += [(pointer + to_pointer([key]), item[key]) for key in reversed(list(item))]
         elif isinstance(item, list):
-            pending += [((*keys, place), item[place]) for place in range(len(item) - 1, -1, -1)]
+            pending += [(f"{pointer}/{place}", item[place]) for place in reversed(range(len(item)))]
         else:
-            yield to_pointer(keys), item
+            yield pointer, item
 
 
 def parse_output(output: Any) -> Any:

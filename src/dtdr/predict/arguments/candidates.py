@@ -63,10 +63,12 @@ class Candidates:
         type: JSON-schema type of the values that demonstrations gave; empty where there are none.
         spans: m.
         dates: spans that say a date in words, and the date, where the slot takes dates.
+        context: features that decide between kinds of values, whatever was decided; shape (k,).
         kinds: names of the kinds of values.
         kind: of each candidate, a position there; shape (c,).
         others: the candidates that are no spans; the first says that none is right.
         blocks: the rows of features of the candidates.
+        context: features of the run that decide between kinds; shape (k,).
         parts: the first part of an earlier call.
     """
 
@@ -76,6 +78,7 @@ class Candidates:
     type: str
     spans: int
     dates: Mapping[int, str]
+    context: Hashes
     kinds: list[str]
     kind: npt.NDArray[np.int64]
     others: list[Part] = field(default_factory=list)
@@ -123,12 +126,6 @@ class Candidates:
         self.kind = np.concatenate([self.kind, kind + len(self.kinds)])
         self.others += options
         self.kinds += kinds
-
-    def with_blocks(self, blocks: Sequence[Block], context: Hashes) -> Candidates:
-        """These candidates with more rows, and more context, which decides between kinds; (k,)."""
-        kinds = features([f"kind {name}" for name in self.kinds])
-        crossed = Rows.of(kinds[:, None] ^ context, KIND_LEVELS)
-        return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
 
 
 class _Known:
@@ -251,16 +248,22 @@ class CallCandidates:
         if slot.endswith(ITEM):
             following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
-        return found.with_blocks(blocks, features(more))
+        kinds = features([f"kind {name}" for name in found.kinds])
+        context = np.concatenate([found.context, features(more)])
+        blocks.append(Block(Rows.of(kinds[:, None] ^ context, KIND_LEVELS), 0, found.kind))
+        return replace(found, blocks=[*found.blocks, *blocks])
 
     def _find(self, slot: str) -> Candidates:
         """The candidates of a slot, with the features that no decision changes."""
-        tool, texts, about = self.tool, self.state.texts, self.constants.slot(self.tool, slot)
+        state, tool, texts = self.state, self.tool, self.state.texts
+        about = self.constants.slot(tool, slot)
         spans = len(texts.first) if about.has_texts else 0
         dates = read_dates(texts) if spans and about.type == "date" else {}
         names, kind = ["span", "message span"][: len(texts.parts)], texts.span_part[:spans] > 0
         keys = parameter_keys(tool, slot)
-        result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
+        mentioned = features([f"mentioned {not texts.stems.isdisjoint(name_stems(slot))}"])
+        context = np.concatenate([texts.word_features, self._called, mentioned])
+        result = Candidates(slot, state, keys, about.type, spans, dates, context, names, kind * 1)
         if spans:
             hashes, name = hash_spans(texts), slot.removesuffix("/*").rpartition("/")[2]
             own = self.constants.is_taken(tool, slot, hashes, self._group)
@@ -272,12 +275,9 @@ class CallCandidates:
         plain = [option.form[1:] for option in options]
         result.add(options, plain, np.arange(len(options)), _PLAIN_ROWS, codes)
         self._add_constants(result)
-        if self.state.calls:
+        if state.calls:
             self._add_parts(result)
-        mentioned = features([f"mentioned {not texts.stems.isdisjoint(name_stems(slot))}"])
-        return result.with_blocks(
-            [], np.concatenate([texts.word_features, self._called, mentioned])
-        )
+        return result
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
@@ -328,9 +328,10 @@ class CallCandidates:
         ids = [state.number(form) for form in forms]
         is_given = _is_among(known.form_ids, ids, len(state.numbers))
         follows = known.before == (ids[-1] if ids else -2)
-        left = np.flatnonzero(~is_given)
-        is_first = np.zeros(len(is_given), np.int64)
-        is_first[left[np.unique(known.groups[left], return_index=True)[1]]] = 1
+        left = np.flatnonzero(~is_given)[::-1]
+        first = np.full(len(state.numbers), -1)
+        first[known.groups[left]] = left  # the last one written is the first of its list
+        is_first = first[known.groups] == np.arange(len(is_given))
         codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
         return codes
 

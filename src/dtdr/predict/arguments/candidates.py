@@ -137,8 +137,11 @@ class _Known:
         form_ids, groups, records: see ``Part.numbers``; shape (n,).
         before: the form before each in its list, -1 for the first; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
-        kind_codes: of the kinds of parts, with their age and use.
+        kinds: of parts, each with a code of its age and use.
         kind_row: of each part, a position there; shape (n,).
+        labels: what decides between kinds of values tells apart.
+        label: of each part, a position there; shape (n,).
+        whole: the parts that are whole outputs.
     """
 
     def __init__(self, state: RunState, constants: Constants) -> None:
@@ -159,13 +162,20 @@ class _Known:
         self.parts = [part for _, part in taken]
         self.calls = np.array([number for number, _ in taken])
         numbers = np.array([part.numbers for part in self.parts])
-        self.form_ids, kinds, self.groups, self.records, lists = numbers.T
+        self.form_ids, kind_ids, self.groups, self.records, lists = numbers.T
         used = given | {canonical({"$ref": call}) for call in state.used}
         is_used = np.array([part.form in used for part in self.parts])
         ago = np.minimum(len(state.calls) - self.calls, 4)
-        self.kind_codes, self.kind_row = np.unique(
-            10 * kinds + 2 * ago + is_used, return_inverse=True
-        )
+        codes, self.kind_row = np.unique(10 * kind_ids + 2 * ago + is_used, return_inverse=True)
+        known = list(state.kinds)
+        self.kinds = [(known[code // 10], code % 10) for code in codes.tolist()]
+        is_whole = np.array([kind.pattern == WHOLE for kind, _ in self.kinds])
+        self.whole = np.flatnonzero(is_whole[self.kind_row])
+        names = [
+            f"output {kind.tool}" if kind.pattern == WHOLE else "part" for kind, _ in self.kinds
+        ]
+        self.labels = list(dict.fromkeys(names))
+        self.label = np.array([self.labels.index(name) for name in names])[self.kind_row]
         order = np.argsort(self.groups, kind="stable")
         self.before = np.full(len(order), -1)
         follows = self.groups[order][1:] == self.groups[order][:-1]
@@ -300,25 +310,20 @@ class CallCandidates:
 
     def _add_parts(self, found: Candidates) -> None:
         """Whole outputs, texts to be written around them, and parts of earlier calls."""
-        known, kinds = self._known, list(self.state.kinds)
-        own = [(kinds[code // 10], code % 10) for code in known.kind_codes.tolist()]
+        known = self._known
         rows = [
             part_features(kind, code // 2, bool(code % 2), self.tool, found.slot)
-            for kind, code in own
+            for kind, code in known.kinds
         ]
-        names = [f"output {kind.tool}" if kind.pattern == WHOLE else "part" for kind, _ in own]
-        labels = list(dict.fromkeys(names))
-        kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
-        found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
+        found.add(known.parts, known.labels, known.label, Rows.of(rows), known.kind_row)
         if self.constants.slot(self.tool, found.slot).is_composed:
-            is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
-            whole = np.flatnonzero(is_whole)
-            parts = [known.parts[place] for place in whole.tolist()]
+            parts = [known.parts[place] for place in known.whole.tolist()]
             around = [Part(None, AROUND + part.form, part.source) for part in parts]
-            kinds_around = [f"around {label}" for label in labels]
+            labels = [f"around {label}" for label in known.labels]
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
-            found.add(around, kinds_around, kind_of[whole], of_around, known.kind_row[whole])
+            label, row = known.label[known.whole], known.kind_row[known.whole]
+            found.add(around, labels, label, of_around, row)
 
     def _flags(self, slot: str) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an earlier call, see ``FLAGS``; shape (n,)."""

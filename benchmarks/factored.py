@@ -1,12 +1,12 @@
 """What the blocks of dtdr-f are worth, and how it ranks after few demonstrations.
 
-    python benchmarks/factored.py blocks  [--datasets tinyagent t_eval ...]
+    python benchmarks/factored.py blocks  [--datasets tinyagent ...] [--without chain+parts ...]
     python benchmarks/factored.py sizes   [--sizes 100 300 1000] [--retriever NAME ...]
     python benchmarks/factored.py --smoke
 
-``blocks`` leaves out one block at a time and ranks a validation quarter of the training side, whole
-groups of TRAJECT-Bench. ``sizes`` learns from a part of the training side and ranks the test side;
-nothing is chosen there.
+``blocks`` leaves out one block at a time, or several joined by ``+``, and ranks a validation
+quarter of the training side, whole groups of TRAJECT-Bench. ``sizes`` learns from a part of the
+training side and ranks the test side; nothing is chosen there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -29,8 +30,7 @@ from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from printing import print_rows
 from sets import load_sets, make_parser
 
-VARIANTS = {"default": None, **{f"without {block.name}": block for block in BLOCKS}}
-"""What is left out."""
+_BLOCKS = {block.name: block for block in BLOCKS}
 
 
 def validation(dataset: Dataset, split: Split) -> Split:
@@ -49,12 +49,11 @@ def blocks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line per set and variant: MRR on the validation quarter."""
     for dataset, split in load_sets(given):
         quarter = validation(dataset, split)
-        for variant, left_out in list(VARIANTS.items())[: 2 if given.smoke else None]:
-            row = {"set": dataset.name, "variant": variant}
-            if left_out is None:
-                yield row | _scores(run(create("dtdr-f"), dataset, quarter))
-                continue
-            with patch.object(left_out, "start", lambda *_: None):
+        for names in ["", *given.without[: 1 if given.smoke else None]]:
+            row = {"set": dataset.name, "variant": f"without {names}" if names else "default"}
+            with ExitStack() as left_out:
+                for name in filter(None, names.split("+")):
+                    left_out.enter_context(patch.object(_BLOCKS[name], "start", lambda *_: None))
                 yield row | _scores(run(create("dtdr-f"), dataset, quarter))
 
 
@@ -106,11 +105,14 @@ def main() -> None:
     """Measure one claim, or a little of each."""
     parser = make_parser(__doc__, ["tinyagent"])
     parser.add_argument("claim", nargs="?", choices=list(MEASURES))
+    parser.add_argument("--without", nargs="+", metavar="BLOCK+BLOCK", default=list(_BLOCKS))
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000])
     parser.add_argument("--retriever", nargs="+", default=["dtdr-f", "dtdr-l", "dtdr-c", "bm25"])
     given = parser.parse_args()
     if given.claim is None and not given.smoke:
         parser.error("name a claim, or give --smoke")
+    if unknown := {*"+".join(given.without).split("+")} - _BLOCKS.keys():
+        parser.error(f"no block is named {min(unknown)!r}; blocks: {', '.join(_BLOCKS)}")
     if given.smoke:
         given.retriever = ["dtdr-f", "dr"]
     for claim in [given.claim] if given.claim else MEASURES:

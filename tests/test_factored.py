@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr import Demonstration, Plan, Run, Tool, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
@@ -122,6 +122,27 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
         ways += chance * moves[two]
     np.testing.assert_allclose(state.at, ways / ways.sum(), rtol=1e-4)
     np.testing.assert_allclose([first.sum(), *moves.sum(axis=1)], 1, rtol=1e-5)
+
+
+def test_a_copy_of_a_run_goes_on_alone(fitted):
+    def start(calls):
+        state = fitted.steps.state_of(Run(QUERY))
+        for call in calls:
+            state.call(fitted.index(call.tool), call)
+        return state
+
+    tools = ("play_song", "play_song", "order_food", "book_taxi", "add_event")
+    calls = [
+        ToolCall(str(at), tool, {"what": "soup"}, output=["soup", "Rome"], step=at // 2)
+        for at, tool in enumerate(tools)
+    ]
+    ranked = [start(calls[:count]).rank().scores for count in range(len(calls) + 1)]
+    states = [start(())]
+    for at, call in enumerate(calls):
+        states.append(states[-1].copy())
+        states[-1].call(fitted.index(call.tool), call)
+        for state, scores in zip(states, ranked[: at + 2], strict=True):
+            np.testing.assert_array_equal(state.rank().scores, scores)
 
 
 def test_a_new_tool_changes_nothing_that_the_query_says_of_the_others():

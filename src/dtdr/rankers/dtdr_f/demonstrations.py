@@ -89,7 +89,6 @@ class EncodedDemonstrations:
         self.calls, self.starts = columns["calls"].values, columns["calls"].starts
         self.lengths = columns["calls"].sizes
         self.groups = columns["group"].values
-        self.parallel: npt.NDArray[np.bool_] = columns["parallel"].values > 0
 
     @classmethod
     def of(
@@ -173,12 +172,6 @@ class EncodedDemonstrations:
         """
         callers = np.bincount(self.called.indices, minlength=self.tools)
         return float((callers == 1).sum() / max(callers.sum(), 1))
-
-    def following(self) -> npt.NDArray[np.int32]:
-        """Shape (calls,): the tool of the call after each, the end of plan after the last."""
-        after = np.append(self.calls[1:], np.int32(0))[: len(self.calls)]
-        after[self.starts[1:][self.lengths > 0] - 1] = self.tools - 1
-        return after
 
     def steps(self) -> Iterator[PlanStep]:
         """Every step of every plan, as ``Plan.steps`` gives them.

@@ -139,13 +139,13 @@ class _HeldOut:
             query = fitted.training.featurizer.read(text)
             context = NO_CONTEXT if names_only else encoded.contexts[plan]
             features = StepFeatures(fitted.prepare_features(query, context))
-            start, outcomes = int(encoded.starts[plan]), encoded.outcomes[plan]
+            parallel, outcomes = encoded.columns["parallel"][plan], encoded.outcomes[plan]
             for step in steps:
                 for place in range(features.calls, len(step.history)):
                     features.call(
                         step.history[place],
                         NO_OUTCOME if names_only else outcomes[place],
-                        is_parallel=bool(encoded.parallel[start + place]),
+                        is_parallel=bool(parallel[place]),
                     )
                 table = features.write()
                 right = np.zeros(table.shape[1], np.float32)
@@ -185,9 +185,9 @@ class _HeldOut:
         mix = (1.0, 1.0)
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
-            parts = [steps.part(usable & (half == number)) for number in (0, 1)]
-            fits = list(map(self._fit, parts))
-            mix = ranker.choose_mix(fits, parts[::-1])
+            own = [usable & (half == number) for number in (0, 1)]
+            fits = [self._fit(steps.part(rows)) for rows in own]
+            mix = ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
             unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
             chances = [fits[n].chances(steps.part(unseen[n]), *mix) for n in (0, 1)]

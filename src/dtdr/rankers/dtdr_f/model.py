@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Self
 from zlib import crc32
 
@@ -299,29 +300,26 @@ class FactoredStepState:
         self._model, self._query = model, query
         self._reader = RunReader(before)
         self.features = StepFeatures(query)
-        self._calls: list[tuple[int, Outcome, bool]] = []
+        self._steps: list[list[tuple[int, Outcome]]] = []
         self._last: ToolCall | None = None
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; what it returned is read once."""
         outcome = self._reader.read(call)
-        parallel = is_parallel(self._last, call)
+        if not is_parallel(self._last, call):
+            self._steps.append([])
         self._last = call
-        self._calls.append((tool, outcome, parallel))
-        if not parallel or tool >= self._calls[-2][0]:
-            self.features.call(tool, outcome, is_parallel=parallel)
+        step = self._steps[-1]
+        step.append((tool, outcome))
+        if len(step) == 1 or tool >= step[-2][0]:
+            self.features.call(tool, outcome, is_parallel=len(step) > 1)
             return
         # Parallel calls count in the order of their tools, whichever was reported first.
-        first = len(self._calls) - 1
-        while self._calls[first][2]:
-            first -= 1
-        step = sorted(self._calls[first:], key=lambda item: item[0])
-        self._calls[first:] = [
-            (tool, outcome, at > 0) for at, (tool, outcome, _) in enumerate(step)
-        ]
+        step.sort(key=itemgetter(0))
         self.features = StepFeatures(self._query)
-        for tool, outcome, parallel in self._calls:
-            self.features.call(tool, outcome, is_parallel=parallel)
+        for step in self._steps:
+            for place, (tool, outcome) in enumerate(step):
+                self.features.call(tool, outcome, is_parallel=place > 0)
 
     def rank(self) -> Ranking:
         """The ranking of the next step."""
@@ -350,7 +348,7 @@ class FactoredStepState:
         """The same state, to go on from in another way."""
         state = copy(self)
         state._reader = self._reader.copy()
-        state._calls = self._calls.copy()
+        state._steps = [step.copy() for step in self._steps]
         state.features = self.features.copy()
         return state
 

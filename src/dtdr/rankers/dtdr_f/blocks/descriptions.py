@@ -33,9 +33,10 @@ class Descriptions(Block):
     def __init__(self, training: TrainingSet) -> None:
         self._tools, self._seen = training.tools, training.seen
         data, size = training.data, len(training.tools)
-        known = data.calls != REMOVED
-        following = data.following()
-        known &= following != REMOVED
+        # The tool of the call after each, the end of plan after the last.
+        following = np.append(data.calls[1:], np.int32(0))[: len(data.calls)]
+        following[data.starts[1:][data.lengths > 0] - 1] = size - 1
+        known = (data.calls != REMOVED) & (following != REMOVED)
         places = (following[known], data.calls[known])
         counts = csr_array((np.ones(len(places[0])), places), shape=(size, size))
         totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale

@@ -137,8 +137,8 @@ class LastOutput(Block):
             if step.history:
                 calls = [slots[tool] for tool in step.history]
                 known = list(zip(calls, data.outcomes[step.plan], strict=False))
-                start = data.starts[step.plan]
-                first_calls = np.flatnonzero(~data.parallel[start : start + len(calls)])
+                parallel = data.columns["parallel"][step.plan]
+                first_calls = np.flatnonzero(parallel[: len(calls)] == 0)
                 rows.append(_later_entries(known, int(first_calls[-1])))
             else:
                 rows.append(_first_entries(queries[step.plan], data.contexts[step.plan], slots))

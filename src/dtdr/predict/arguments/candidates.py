@@ -318,12 +318,12 @@ class CallCandidates:
         found.parts = len(found)
         found.add(known.parts, known.labels, known.label, Rows.of(rows), known.kind_row)
         if self.constants.slot(self.tool, found.slot).is_composed:
-            parts = [known.parts[place] for place in known.whole.tolist()]
+            whole = known.whole
+            parts = [known.parts[place] for place in whole.tolist()]
             around = [Part(None, AROUND + part.form, part.source) for part in parts]
             labels = [f"around {label}" for label in known.labels]
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
-            label, row = known.label[known.whole], known.kind_row[known.whole]
-            found.add(around, labels, label, of_around, row)
+            found.add(around, labels, known.label[whole], of_around, known.kind_row[whole])
 
     def _flags(self, slot: str) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an earlier call, see ``FLAGS``; shape (n,)."""
@@ -337,8 +337,7 @@ class CallCandidates:
         first = np.full(len(state.numbers), -1)
         first[known.groups[left]] = left  # the last one written is the first of its list
         is_first = first[known.groups] == np.arange(len(is_given))
-        codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
-        return codes
+        return np.asarray(is_given + 2 * is_first + 4 * follows + 8 * known.mentions)
 
     def _relation(self, number: int, first: int) -> list[Block]:
         """How parts of earlier calls relate to the records of the values decided last, if any."""

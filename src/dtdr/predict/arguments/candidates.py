@@ -63,10 +63,12 @@ class Candidates:
         type: JSON-schema type of the values that demonstrations gave; empty where there are none.
         spans: m.
         dates: spans that say a date in words, and the date, where the slot takes dates.
+        context: features that decide between kinds of values, whatever was decided; shape (k,).
         kinds: names of the kinds of values.
         kind: of each candidate, a position there; shape (c,).
         others: the candidates that are no spans; the first says that none is right.
         blocks: the rows of features of the candidates.
+        context: features of the run that decide between kinds; shape (k,).
         parts: the first part of an earlier call.
     """
 
@@ -76,6 +78,7 @@ class Candidates:
     type: str
     spans: int
     dates: Mapping[int, str]
+    context: Hashes
     kinds: list[str]
     kind: npt.NDArray[np.int64]
     others: list[Part] = field(default_factory=list)
@@ -124,12 +127,6 @@ class Candidates:
         self.others += options
         self.kinds += kinds
 
-    def with_blocks(self, blocks: Sequence[Block], context: Hashes) -> Candidates:
-        """These candidates with more rows, and more context, which decides between kinds; (k,)."""
-        kinds = features([f"kind {name}" for name in self.kinds])
-        crossed = Rows.of(kinds[:, None] ^ context, KIND_LEVELS)
-        return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
-
 
 class _Known:
     """The n parts of earlier calls, whatever the tool and slot, in their order.
@@ -140,8 +137,11 @@ class _Known:
         form_ids, groups, records: see ``Part.numbers``; shape (n,).
         before: the form before each in its list, -1 for the first; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
-        kind_codes: of the kinds of parts, with their age and use.
+        kinds: of parts, each with a code of its age and use.
         kind_row: of each part, a position there; shape (n,).
+        labels: what decides between kinds of values tells apart.
+        label: of each part, a position there; shape (n,).
+        whole: the parts that are whole outputs.
     """
 
     def __init__(self, state: RunState, constants: Constants) -> None:
@@ -162,13 +162,20 @@ class _Known:
         self.parts = [part for _, part in taken]
         self.calls = np.array([number for number, _ in taken])
         numbers = np.array([part.numbers for part in self.parts])
-        self.form_ids, kinds, self.groups, self.records, lists = numbers.T
+        self.form_ids, kind_ids, self.groups, self.records, lists = numbers.T
         used = given | {canonical({"$ref": call}) for call in state.used}
         is_used = np.array([part.form in used for part in self.parts])
         ago = np.minimum(len(state.calls) - self.calls, 4)
-        self.kind_codes, self.kind_row = np.unique(
-            10 * kinds + 2 * ago + is_used, return_inverse=True
-        )
+        codes, self.kind_row = np.unique(10 * kind_ids + 2 * ago + is_used, return_inverse=True)
+        known = list(state.kinds)
+        self.kinds = [(known[code // 10], code % 10) for code in codes.tolist()]
+        is_whole = np.array([kind.pattern == WHOLE for kind, _ in self.kinds])
+        self.whole = np.flatnonzero(is_whole[self.kind_row])
+        names = [
+            f"output {kind.tool}" if kind.pattern == WHOLE else "part" for kind, _ in self.kinds
+        ]
+        self.labels = list(dict.fromkeys(names))
+        self.label = np.array([self.labels.index(name) for name in names])[self.kind_row]
         order = np.argsort(self.groups, kind="stable")
         self.before = np.full(len(order), -1)
         follows = self.groups[order][1:] == self.groups[order][:-1]
@@ -251,16 +258,22 @@ class CallCandidates:
         if slot.endswith(ITEM):
             following = texts.lower[last + 1] if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
-        return found.with_blocks(blocks, features(more))
+        kinds = features([f"kind {name}" for name in found.kinds])
+        context = np.concatenate([found.context, features(more)])
+        blocks.append(Block(Rows.of(kinds[:, None] ^ context, KIND_LEVELS), 0, found.kind))
+        return replace(found, blocks=[*found.blocks, *blocks])
 
     def _find(self, slot: str) -> Candidates:
         """The candidates of a slot, with the features that no decision changes."""
-        tool, texts, about = self.tool, self.state.texts, self.constants.slot(self.tool, slot)
+        state, tool, texts = self.state, self.tool, self.state.texts
+        about = self.constants.slot(tool, slot)
         spans = len(texts.first) if about.has_texts else 0
         dates = read_dates(texts) if spans and about.type == "date" else {}
         names, kind = ["span", "message span"][: len(texts.parts)], texts.span_part[:spans] > 0
         keys = parameter_keys(tool, slot)
-        result = Candidates(slot, self.state, keys, about.type, spans, dates, names, kind * 1)
+        mentioned = features([f"mentioned {not texts.stems.isdisjoint(name_stems(slot))}"])
+        context = np.concatenate([texts.word_features, self._called, mentioned])
+        result = Candidates(slot, state, keys, about.type, spans, dates, context, names, kind * 1)
         if spans:
             hashes, name = hash_spans(texts), slot.removesuffix("/*").rpartition("/")[2]
             own = self.constants.is_taken(tool, slot, hashes, self._group)
@@ -272,12 +285,9 @@ class CallCandidates:
         plain = [option.form[1:] for option in options]
         result.add(options, plain, np.arange(len(options)), _PLAIN_ROWS, codes)
         self._add_constants(result)
-        if self.state.calls:
+        if state.calls:
             self._add_parts(result)
-        mentioned = features([f"mentioned {not texts.stems.isdisjoint(name_stems(slot))}"])
-        return result.with_blocks(
-            [], np.concatenate([texts.word_features, self._called, mentioned])
-        )
+        return result
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
@@ -300,25 +310,20 @@ class CallCandidates:
 
     def _add_parts(self, found: Candidates) -> None:
         """Whole outputs, texts to be written around them, and parts of earlier calls."""
-        known, kinds = self._known, list(self.state.kinds)
-        own = [(kinds[code // 10], code % 10) for code in known.kind_codes.tolist()]
+        known = self._known
         rows = [
             part_features(kind, code // 2, bool(code % 2), self.tool, found.slot)
-            for kind, code in own
+            for kind, code in known.kinds
         ]
-        names = [f"output {kind.tool}" if kind.pattern == WHOLE else "part" for kind, _ in own]
-        labels = list(dict.fromkeys(names))
-        kind_of = np.array([labels.index(name) for name in names], np.int64)[known.kind_row]
         found.parts = len(found)
-        found.add(known.parts, labels, kind_of, Rows.of(rows), known.kind_row)
+        found.add(known.parts, known.labels, known.label, Rows.of(rows), known.kind_row)
         if self.constants.slot(self.tool, found.slot).is_composed:
-            is_whole = np.array([kind.pattern == WHOLE for kind, _ in own])[known.kind_row]
-            whole = np.flatnonzero(is_whole)
+            whole = known.whole
             parts = [known.parts[place] for place in whole.tolist()]
             around = [Part(None, AROUND + part.form, part.source) for part in parts]
-            kinds_around = [f"around {label}" for label in labels]
+            labels = [f"around {label}" for label in known.labels]
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
-            found.add(around, kinds_around, kind_of[whole], of_around, known.kind_row[whole])
+            found.add(around, labels, known.label[whole], of_around, known.kind_row[whole])
 
     def _flags(self, slot: str) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an earlier call, see ``FLAGS``; shape (n,)."""
@@ -328,11 +333,11 @@ class CallCandidates:
         ids = [state.number(form) for form in forms]
         is_given = _is_among(known.form_ids, ids, len(state.numbers))
         follows = known.before == (ids[-1] if ids else -2)
-        left = np.flatnonzero(~is_given)
-        is_first = np.zeros(len(is_given), np.int64)
-        is_first[left[np.unique(known.groups[left], return_index=True)[1]]] = 1
-        codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * known.mentions
-        return codes
+        left = np.flatnonzero(~is_given)[::-1]
+        first = np.full(len(state.numbers), -1)
+        first[known.groups[left]] = left  # the last one written is the first of its list
+        is_first = first[known.groups] == np.arange(len(is_given))
+        return np.asarray(is_given + 2 * is_first + 4 * follows + 8 * known.mentions)
 
     def _relation(self, number: int, first: int) -> list[Block]:
         """How parts of earlier calls relate to the records of the values decided last, if any."""

@@ -166,9 +166,8 @@ class Constants:
     ) -> npt.NDArray[np.bool_]:
         """Which of m values a slot took in other groups than one, by their hashes; shape (m,)."""
         wanted = (hashes ^ _slot_hash((tool, name + _TOOK))).tolist()
-        absent = 0, group
-        taken = [self.seen.counts.get(value, absent)[1] != group for value in wanted]
-        return np.array(taken, np.bool_)
+        counts = self.seen.counts
+        return np.array([one in counts and counts[one][1] != group for one in wanted], np.bool_)
 
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:

@@ -32,7 +32,7 @@ TAKEN = Rows.of(
 )
 """Of a span, by whether the slot took its value in other groups, times 2, plus whether any slot of
 that name did."""
-_DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
+_DISTANCES = np.array([-7, -3, -1, 0, 1, 2, 4, 8])
 
 
 def span_blocks(
@@ -51,8 +51,8 @@ def span_blocks(
     gaps, distances = np.full_like(texts.clause, 8), np.zeros_like(texts.first)
     if last >= 0:
         place = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
-        gaps = np.clip(texts.clause - texts.clause[place], -3, 4) + 3
-        distances = 1 + np.digitize(texts.first - last, _DISTANCES)
+        gaps = np.minimum(np.maximum(texts.clause - texts.clause[place], -3), 4) + 3
+        distances = 1 + np.searchsorted(_DISTANCES, texts.first - last, side="right")
     clauses = 3 * gaps + match_clauses(texts, tool)
     used = np.zeros((4, len(texts.lower) + 1), np.int32)
     earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
@@ -99,10 +99,8 @@ def part_features(kind: PartKind, ago: int, is_used: bool, tool: str, slot: str)
     by_name = "same" if key == name else "part" if shares else "other"
     by_name += f" {pattern.partition(' ')[0] if called == tool and ' ' in pattern else ''}"
     where = f"{called} {pattern}"
-    names = [f"l0 {where}", f"l1 {pattern}", f"l2 {by_name}", f"l3 {by_name} {said}", f"l4 {said}"]
-    names += [f"l5 {key} {said}", f"l6 {ago}", f"l7 {by_name} {ago}", f"l8 {where} {ago}"]
-    names += [f"l9 {is_used} {said}", f"la {where} {said}", f"lb {key}", f"lc {where} {is_used}"]
-    return features(names)
+    names = [f"l0 {where}", f"l1 {pattern}", f"l2 {by_name}", f"l3 {by_name} {said}", f"l4 {ago}"]
+    return features([*names, f"l5 {by_name} {ago}", f"l6 {is_used} {said}", f"l7 {key}"])
 
 
 def _flag_features(code: int) -> Hashes:

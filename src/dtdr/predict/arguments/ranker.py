@@ -29,8 +29,8 @@ TinyAgent, and from .561 to .550 there with 18."""
 BUCKETS = 1 << BITS
 LEVELS = 3
 """Keys of a slot, see ``parameter_keys``."""
-KIND_LEVELS = 2
-"""Kinds are joined with the tool's slot and with the slot's name, not with any."""
+KIND_LEVELS = 1
+"""Kinds are joined with the tool's slot alone."""
 
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
@@ -215,15 +215,15 @@ class CandidateRanker:
         batches = [_Batch([examples[one] for one in order[at : at + size]]) for at in starts]
         if self._squares is None:
             self._squares = np.full(BUCKETS, _LEAST_SQUARE, np.float32)
-        times = np.zeros(BUCKETS + 1, np.uint16)
+        times = np.zeros(BUCKETS, np.uint16)
         for batch in batches:
             times[batch.found] += 1
         # What is learned lies close together, which is several times as fast.
-        places = np.flatnonzero((times[:-1] > 1) | (self._weights != 0))
-        number = np.full(BUCKETS + 1, -1, np.int32)
+        places = np.flatnonzero((times > 1) | (self._weights != 0))
+        number = np.full(BUCKETS, -1, np.int32)
         number[places] = np.arange(len(places), dtype=np.int32)
         weights, squares = self._weights[places], self._squares[places]
-        column = np.empty(BUCKETS + 1, np.int32)
+        column = np.empty(BUCKETS, np.int32)
         for batch in batches:
             batch.compile(number, column)
         slots = len({example.keys.tobytes() for example in examples})
@@ -244,7 +244,7 @@ class _Batch:
     """The candidates of several slots: a matrix from weights to rows, one from rows to scores.
 
     Attributes:
-        flat: the buckets of all rows, ``BUCKETS`` where a key is not joined, until ``compile``.
+        flat: the buckets of all rows, until ``compile``.
         found: each of them once, sorted.
         columns: the numbers of the features with a weight; shape (w,).
     """
@@ -278,9 +278,11 @@ class _Batch:
         taken = np.repeat(is_used, lengths)
         hashes = np.concatenate([one.hashes for one in tables])[taken]
         table = np.repeat(np.arange(len(tables)), [len(one.hashes) for one in tables])[taken]
-        flat = buckets(hashes[:, None], np.stack(keys)[table])
-        flat[np.array([one.levels < LEVELS for one in tables])[table], KIND_LEVELS:] = BUCKETS
-        self.flat, self._lengths = flat.ravel(), LEVELS * lengths[is_used]
+        levels = np.array([one.levels for one in tables])
+        is_joined = np.arange(LEVELS) < levels[table, None]
+        self.flat = buckets(hashes[:, None], np.stack(keys)[table])[is_joined]
+        joined = np.repeat(levels, [len(one.lengths) for one in tables])
+        self._lengths = (lengths * joined)[is_used]
         ordered = np.sort(self.flat)
         self.found = ordered[np.append(True, ordered[1:] != ordered[:-1])]
         number = np.cumsum(is_used, dtype=np.int32) - 1

@@ -198,8 +198,7 @@ def _token_features(
     own, here = words[3:-3], np.arange(3, count + 3)
     left = here - (at == 2)  # the words before the quotation mark
     two, one = words[left - 2], words[left - 1]
-    place = np.minimum(np.arange(count), 3)
-    starts = (at,), (shape, at), (one, at), (two, one), (two,), (own,), (place,)
+    starts = (at,), (shape, at), (one, at), (two, one), (two,), (own,), (np.minimum(here, 6),)
     right = here + (until == 2)
     after, then, endings = words[right + 1], words[right + 2], features([x[-4:] for x in lower])
     ends = (until,), (shape, until), (after, until), (after, then), (then,), (own,), (endings,)

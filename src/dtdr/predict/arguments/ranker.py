@@ -42,9 +42,7 @@ _SETTLED_SQUARE = 1.0
 _BATCH = 64
 _LEAST_BATCHES = 32
 """Of few examples smaller batches are made."""
-_PASSES, _FEW_PASSES = 4, 2
-_MANY_EXAMPLES = 100
-"""Of a slot, on average: fewer passes over the examples are enough then."""
+_PASSES = 4
 _HIGHEST = 600.0
 """Of scores, which stay below 100 by far; the exponential function is finite there."""
 _LEAST_WEIGHT = 0.02
@@ -226,8 +224,7 @@ class CandidateRanker:
         column = np.empty(BUCKETS, np.int32)
         for batch in batches:
             batch.compile(number, column)
-        slots = len({example.keys.tobytes() for example in examples})
-        for _ in range(_PASSES if len(examples) < _MANY_EXAMPLES * slots else _FEW_PASSES):
+        for _ in range(_PASSES):
             for one in rng.permutation(len(batches)).tolist():
                 columns = batches[one].columns
                 before = weights[columns]

@@ -10,7 +10,7 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
-from dtdr.cli.output import note, print_json, print_table, shorten
+from dtdr.cli.output import note, plural, print_json, print_table, shorten
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, check_choice
 from dtdr.evaluate.drift import MEASURES, Change, Drift, Kind
@@ -110,7 +110,7 @@ def _print(drift: Drift, alpha: float) -> None:
             (MEASURES[change.name], *_cells(change, alpha))
             for change in drift.of_kind("mean", "distance")
         ],
-        title=f"{drift.runs_before:,} runs before, {drift.runs_after:,} after; {how}",
+        title=f"{plural(drift.runs_before, 'run')} before, {drift.runs_after:,} after; {how}",
         caption="Means per run; a change without a mean is a total variation distance, 0 to 1. p: "
         f"permutation test, corrected (Holm); below {alpha:g} in bold.",
     )

@@ -10,7 +10,7 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad, save_tools_next_to
-from dtdr.cli.output import print_json, print_table, say
+from dtdr.cli.output import plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
 from dtdr.data.demonstration_files import (
     DemonstrationFile,
@@ -220,4 +220,4 @@ def convert(
             }
         )
     else:
-        say(f"wrote {count:,} demonstrations to {output}")
+        say(f"wrote {plural(count, 'demonstration')} to {output}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import note, print_json
+from dtdr.cli.output import note, plural, print_json
 from dtdr.data.erasure import erase_groups
 from dtdr.errors import InputError
 from dtdr.rankers.model_folder import mark_erased, read_config
@@ -64,7 +64,8 @@ def erase(
     for item in changed:
         typer.echo(f"{item.file}: {item.erased:,} of {item.erased + item.kept:,}")
     verb = "would be erased" if dry_run else "erased"
-    typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(erasures):,} files")
+    files = f"{len(changed):,} of {plural(len(erasures), 'file')}"
+    typer.echo(f"{plural(erased, 'demonstration')} {verb} from {files}")
     for name in marked:
         note(f"{name} learned from them; fit it again with dtdr fit")
     if erased and not dry_run and not models:

@@ -162,11 +162,11 @@ def _print(summary: dict[str, Any], query: str) -> None:
     from rich.filesize import decimal
 
     encoder = f" with encoder {summary['encoder']}" if summary["encoder"] else ""
-    kind = "synthetic demonstrations" if summary["synthetic"] else "demonstrations"
+    kind = "synthetic demonstration" if summary["synthetic"] else "demonstration"
     failures, sampled = summary["skipped_failures"], summary["sampled"]
     typer.echo(
-        f"fitted {summary['retriever']}{encoder} on {summary['demonstrations']:,} {kind} of "
-        f"{plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"
+        f"fitted {summary['retriever']}{encoder} on {plural(summary['demonstrations'], kind)} "
+        f"of {plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"
         + (f" ({plural(failures, 'failure')} left out)" if failures else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.cli import options
-from dtdr.cli.output import print_json, print_table, say
+from dtdr.cli.output import plural, print_json, print_table, say
 from dtdr.data.calls import END
 from dtdr.errors import ModelError
 from dtdr.rankers import saved_class
@@ -90,7 +90,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "parameters": _pairs(description["parameters"]),
         "encoder": "none" if encoder is None else _pairs(encoder, first="name"),
         "seed": str(description["seed"]),
-        "learned from": f"{training['demonstrations']:,} demonstrations"
+        "learned from": plural(training["demonstrations"], "demonstration")
         + (f", {failures:,} failures left out" if failures else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
         + (f"; {erased:,} were erased from the data since: fit it again" if erased else ""),

@@ -112,15 +112,17 @@ def _print(change: Any, as_json: bool) -> None:
         return
     measured = (
         f": MRR {change.before:.3f} before and {change.after:.3f} after, on "
-        f"{change.held_out:,} held-out demonstrations"
+        f"{plural(change.held_out, 'held-out demonstration')}"
         if change.before is not None and change.after is not None
         else ""
     )
     match change.outcome:
         case "published":
-            text = f"published {change.version}, with {change.demonstrations:,} more demonstrations"
+            more = plural(change.demonstrations, "more demonstration")
+            text = f"published {change.version}, with {more}"
         case "refused":
-            text = f"kept {change.version}; {change.demonstrations:,} demonstrations were refused"
+            refused = plural(change.demonstrations, "demonstration")
+            text = f"kept {change.version} and refused {refused}"
         case _:
             text = f"published {change.version} again; earlier feedback is not learned again"
     typer.echo(text + measured)

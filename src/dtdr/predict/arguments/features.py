@@ -99,8 +99,10 @@ def part_features(kind: PartKind, ago: int, is_used: bool, tool: str, slot: str)
     by_name = "same" if key == name else "part" if shares else "other"
     by_name += f" {pattern.partition(' ')[0] if called == tool and ' ' in pattern else ''}"
     where = f"{called} {pattern}"
-    names = [f"l0 {where}", f"l1 {pattern}", f"l2 {by_name}", f"l3 {by_name} {said}", f"l4 {ago}"]
-    return features([*names, f"l5 {by_name} {ago}", f"l6 {is_used} {said}", f"l7 {key}"])
+    names = [f"l0 {where}", f"l1 {pattern}", f"l2 {by_name}", f"l3 {by_name} {said}", f"l4 {said}"]
+    names += [f"l5 {key} {said}", f"l6 {ago}", f"l7 {by_name} {ago}", f"l8 {where} {ago}"]
+    names += [f"l9 {is_used} {said}", f"la {where} {said}", f"lb {key}", f"lc {where} {is_used}"]
+    return features(names)
 
 
 def _flag_features(code: int) -> Hashes:

@@ -106,7 +106,8 @@ def test_a_sure_call_asks_nothing(learned):
     llm = ScriptedLLM()
     Planner(learned, llm, select="retriever").plan(QUERY)
     assert llm.prompts == []
-    result = Planner(fitted(Mails, arguments=True), llm, select="retriever").plan("Look up Rosa")
+    planner = Planner(fitted(Mails, arguments=True), llm, select="retriever")
+    result = planner.plan("Look up Rosa and send them a mail")
     # A tool without a signature is asked about for the one value that is not sure.
     assert result.steps[1].filled.arguments["to"] == {"$ref": "1", "path": "/mail"}
     assert [step.filled.llm_calls for step in result.steps] == [0, 2, 0]

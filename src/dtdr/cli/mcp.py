@@ -101,7 +101,7 @@ def mcp(
         pins=Pins(pin),
     )
     # Servers print other lines, too; the SDK would write a traceback for each.
-    logging.getLogger("mcp.client.stdio").disabled = True
+    logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
     _serve(gateway, http)
 
 

@@ -39,8 +39,9 @@ def add_reasons(
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
     means = np.zeros(len(LAYOUT.names)) if model.ranker is None else model.ranker.mean
+    written = step.write()
     for block, part in zip(model.blocks, LAYOUT.rows, strict=True):
-        table = step.write().copy()
+        table = written.copy()
         table[part] = means[part, None]
         rest = model.probabilities(step, table)
         contributions.append(

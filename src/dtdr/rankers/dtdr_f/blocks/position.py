@@ -148,7 +148,7 @@ class _PositionState(NamedTuple):
     centre: float = 0.0
 
     def call(self, event: CallEvent, rows: Matrix) -> _PositionState:
-        parts, likely, known, moves, at, centre = self
+        parts, likely, known, moves, at, _ = self
         centre = 0.0
         if event.tool >= 0:
             at = at * likely[:, event.tool]

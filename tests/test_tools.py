@@ -117,7 +117,7 @@ def test_every_function_that_takes_demonstrations_takes_their_json_objects(tmp_p
     ("tools", "reason"),
     [
         ([{"description": "x"}], "tool 0: a tool has no 'name'"),
-        ([LOCK, "lock"], "tool 1: a tool must be a Tool or its JSON object, not str"),
+        ([LOCK, "lock"], "tool 1: a tool must be a JSON object, not str"),
         ("lock", "give a list of tools, not str"),
         (LOCK, "give a list of tools, not Tool"),
         (LOCK.to_dict(), "give a list of tools, not dict"),

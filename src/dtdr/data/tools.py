@@ -44,7 +44,7 @@ class Tool:
             inner = record.get(str(record.get("type", "function")), record.get("function"))
             record = inner if isinstance(inner, Mapping) else record
         if not isinstance(record, Mapping):
-            raise InputError(f"a tool must be a Tool or its JSON object, not {kind_of(record)}")
+            raise InputError(f"a tool must be a JSON object, not {kind_of(record)}")
         name = record.get("name")
         if not isinstance(name, str) or not name:
             raise InputError("a tool has no 'name'")

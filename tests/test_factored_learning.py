@@ -79,6 +79,28 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
         assert model.training_.demonstrations == len(BOTH)
 
 
+EVERY = [f"tool_{number}" for number in range(18)]
+PARALLEL = [{"id": name, "tool": name, "step": 1} for name in EVERY]
+SHAPES = {
+    "a run that calls every tool": [PARALLEL, ["tool_1"], ["tool_2", "tool_3"]],
+    "nothing but such a run": [PARALLEL],
+    "a vocabulary of one tool": [["tool_1"], ["tool_1", "tool_1"]],
+    "no calls": [[], []],
+    "no calls in all but one": [[], [], ["tool_1"]],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_model_is_fitted_and_updated_from_runs_of_any_shape(shape):
+    runs = [
+        Demonstration.from_dict({"id": str(at), "query": f"task {at}", "calls": calls})
+        for at, calls in enumerate(SHAPES[shape] * 2)
+    ]
+    fitted = create("dtdr-f").fit(runs)
+    assert fitted.update(runs) == len(runs)
+    assert fitted.rank("task 1").probabilities.sum() == pytest.approx(1)
+
+
 def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
     rare = [(f"do thing number {n}", [f"tool_{n % 40}"]) for n in range(60)]
     often = [(f"do thing number {n}", [f"tool_{n % 3}"]) for n in range(60)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr import rankers
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, ToolLike
 from dtdr.deprecated import renamed_keywords
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
@@ -31,7 +31,7 @@ _WORDS = re.compile(r"[\w ,+-]*")
 @renamed_keywords(retriever="ranker")
 def fit(
     demonstrations: Demonstrations,
-    tools: Iterable[Tool] | None = None,
+    tools: Iterable[ToolLike] | None = None,
     *,
     ranker: str = rankers.DEFAULT,
     arguments: bool = True,
@@ -45,7 +45,8 @@ def fit(
         demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any known
             format; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
             or pairs ``(query, [tool names])``.
-        tools: descriptions and parameters, and tools that no demonstration uses yet; None takes
+        tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
+            objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
             those in the log, or in the ``tools.json`` next to the file.
         ranker: its name, such as ``"dtdr-c"``.
         arguments: whether to learn the values of arguments. False makes fitting faster and the

@@ -15,15 +15,10 @@ from typing import Any, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import (
-    Provider,
-    Toolbox,
-    as_json,
-    check_list,
-    transcript_of,
-)
+from dtdr.agents.requests import Provider, Toolbox, check_list, transcript_of
 from dtdr.agents.search import searched_tools
 from dtdr.agents.transcript import Transcript
+from dtdr.data.json_codec import dump_object
 from dtdr.errors import InputError
 from dtdr.rankers.selection import AnthropicForm
 
@@ -46,7 +41,7 @@ class _Anthropic(Provider):
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a user's tool; None for tools that Anthropic defines."""
-        record = as_json(tool)
+        record = dump_object(tool)
         if not isinstance(record, Mapping) or record.get("type") not in (None, "custom"):
             return None
         name = record.get("name")
@@ -135,7 +130,7 @@ def answer_searches(
     _ANTHROPIC.messages(body)
     tool_names(body.get("tools") or ())
     answers: list[dict[str, Any]] = []
-    for block in map(as_json, check_list(content, "content")):
+    for block in map(dump_object, check_list(content, "content")):
         if block.get("type") != "tool_use" or block.get("name") != search.SEARCH_TOOL:
             continue
         answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.get("id")}
@@ -171,7 +166,7 @@ def _insert_loads(
     """
     points = [
         place
-        for place, message in enumerate(map(as_json, messages))
+        for place, message in enumerate(map(dump_object, messages))
         if isinstance(message, Mapping) and message.get("role") == "assistant"
     ]
     points.append(len(messages))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript
 from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.deprecated import renamed_attribute, renamed_keywords
 from dtdr.errors import InputError
 from dtdr.logs.injected import is_refusal
@@ -130,7 +130,7 @@ class ToolMask:
         return [*selections[:-1], _warn(selections[-1])]
 
     def search(
-        self, text: str, tools: Sequence[Tool], transcript: Conversation, k: int = LIMIT
+        self, text: str, tools: Iterable[ToolLike], transcript: Conversation, k: int = LIMIT
     ) -> tuple[str, ...]:
         """Names of the tools that match an agent's search, best first.
 
@@ -139,14 +139,15 @@ class ToolMask:
 
         Args:
             text: what the agent wants to do, in its words.
-            tools: the available tools; a model need not know them.
+            tools: the available tools, or their definitions; a model need not know them.
             transcript: the conversation so far, or a function that reads it.
             k: maximum number, at least 1.
 
         Raises:
             InputError: two tools share a name, the text is empty, or k is below 1.
         """
-        names = [tool.name for tool in tools]
+        described = tuple(as_tools(tools))
+        names = [tool.name for tool in described]
         hidden = self.select(names, transcript).hidden
         index = self.model.index
         among = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
@@ -156,7 +157,7 @@ class ToolMask:
             asked = self.model.rank(text, offered=names)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             logger.warning("searching by words alone: %s", _reason(error))
-        matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
+        matches = _search_of(described).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in matches)
 
     def _run_of(self, transcript: Conversation) -> Run:

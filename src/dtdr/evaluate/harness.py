@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.progress import track
 from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
@@ -99,7 +99,7 @@ def score_model(
     dataset: Dataset,
     report: Callable[[int], None] | None = None,
     *,
-    train: Sequence[Demonstration] | None = None,
+    train: Iterable[DemonstrationLike] | None = None,
     history: int | None = None,
 ) -> RunLog:
     """Rank every step of all demonstrations with a model as it is, teacher-forced as in ``run``.
@@ -124,14 +124,15 @@ def score_model(
             "of the agent that it learned from"
         )
     learned: Collection[str] = model.vocabulary
+    training = list(as_demonstrations(train or ()))
     if train is not None:
-        learned = tools_called(train)
+        learned = tools_called(training)
     elif (plans := model.ranker.demonstrated_plans()) is not None:
         learned = {tool for plan in plans for tool in plan.tools}
     about = {
         "name": "all",
-        "sha256": split_sha256(train or (), test),
-        "train": model.training_.demonstrations if train is None else len(train),
+        "sha256": split_sha256(training, test),
+        "train": model.training_.demonstrations if train is None else len(training),
         "test": len(test),
     }
     builder = RunLogBuilder(model.vocabulary)
@@ -236,10 +237,11 @@ def rank_after_calls(
 
 
 def rank_steps(
-    model: Model, demonstrations: Iterable[Demonstration], history: int | None = None
+    model: Model, demonstrations: Iterable[DemonstrationLike], history: int | None = None
 ) -> Iterator[tuple[Demonstration, int, Ranking]]:
     """Every teacher-forced step, ends of plans included: the plan, the calls made, the ranking."""
-    steps = ((item, done) for item in demonstrations for done in range(len(item.plan) + 1))
+    items = as_demonstrations(demonstrations)
+    steps = ((item, done) for item in items for done in range(len(item.plan) + 1))
     while batch := list(islice(steps, STEPS_AT_ONCE)):
         rankings = rank_after_calls(model, batch, history)
         for (item, done), ranking in zip(batch, rankings, strict=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.progress import track
 from dtdr.evaluate.harness import rank_after_calls
 from dtdr.evaluate.planning.run_log import PlanningLog, append_log
@@ -21,21 +21,22 @@ T = TypeVar("T")
 
 
 def choose_steps(
-    demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
+    demonstrations: Iterable[DemonstrationLike], size: int | None = None, *, seed: int = 0
 ) -> list[tuple[Demonstration, int]]:
     """Steps to run: all, or a random sample of that size, the same for the same seed.
 
     A larger sample of the same seed contains the smaller one.
     """
-    plans = [item for item in demonstrations if item.outcome != "failure"]
+    plans = (item for item in as_demonstrations(demonstrations) if item.outcome != "failure")
     return _sample([(item, at) for item in plans for at in range(len(item.plan) + 1)], size, seed)
 
 
 def choose_plans(
-    demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
+    demonstrations: Iterable[DemonstrationLike], size: int | None = None, *, seed: int = 0
 ) -> list[Demonstration]:
     """Plans to run: all, or a random sample of that size, the same for the same seed."""
-    return _sample([item for item in demonstrations if item.outcome != "failure"], size, seed)
+    plans = (item for item in as_demonstrations(demonstrations) if item.outcome != "failure")
+    return _sample(list(plans), size, seed)
 
 
 def _sample(items: list[T], size: int | None, seed: int) -> list[T]:
@@ -94,7 +95,7 @@ def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[s
 
 def run_plans(
     planner: Planner,
-    demonstrations: Sequence[Demonstration],
+    demonstrations: Iterable[DemonstrationLike],
     path: str | Path,
     *,
     gold_history: bool = False,
@@ -109,11 +110,12 @@ def run_plans(
         InputError: the log is of another run.
         LLMError: the LLM could not be asked; run again to continue.
     """
-    header = _header(planner, "plans", [item.id for item in demonstrations], about)
+    plans = list(as_demonstrations(demonstrations))
+    header = _header(planner, "plans", [item.id for item in plans], about)
     if gold_history:
         header["select"]["gold_history"] = True
     with append_log(path, header) as (log, add):
-        for demonstration in track(demonstrations, "Planning", total=len(demonstrations)):
+        for demonstration in track(plans, "Planning", total=len(plans)):
             if (demonstration.id, -1) in log.records:
                 continue
             if gold_history:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dtdr.data.calls import END, ToolCall, renumber_calls
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import DemonstrationLike
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.deprecated import renamed_attribute, renamed_keywords
@@ -76,7 +76,7 @@ class Planner:
         layout: str = LAYOUTS[0],
         select: str | None = None,
         mask: Selection | None = None,
-        demonstrations: Iterable[Demonstration] = (),
+        demonstrations: Iterable[DemonstrationLike] = (),
         fill: str | None = None,
         max_steps: int = MAX_STEPS,
         seed: int = 0,

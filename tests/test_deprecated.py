@@ -15,6 +15,6 @@ def test_the_old_word_for_a_ranker_and_a_model_warns():
     assert (type(model), model.name) == (dtdr.Model, "dr")
     for make in (ToolMask, Planner):
         with pytest.deprecated_call(match="retriever= is deprecated .* use model="):
-            made_with_old_keyword = make(retriever=model)
+            renamed = make(retriever=model)  # type: ignore[call-arg]
         with pytest.deprecated_call(match=r"\.retriever is deprecated .* use \.model"):
-            assert made_with_old_keyword.retriever is model
+            assert renamed.retriever is model

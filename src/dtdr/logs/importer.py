@@ -16,7 +16,7 @@ from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.logs.log_format import Group, TraceFormat, Window
+from dtdr.logs.log_format import Group, LogFormat, Window
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.streams import LogReader, file_size
 from dtdr.logs.turns import CutOptions, Cutter
@@ -51,7 +51,7 @@ class Importer:
 
     def __init__(
         self,
-        fmt: type[TraceFormat],
+        fmt: type[LogFormat],
         paths: Sequence[Path] | LogReader,
         options: CutOptions | None = None,
         *,
@@ -148,7 +148,7 @@ class Importer:
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 
-def import_traces(importer: Importer, output: Path, *, force: bool = False) -> None:
+def import_logs(importer: Importer, output: Path, *, force: bool = False) -> None:
     """Write demonstrations as JSON lines or (``.parquet``) as Parquet, as a whole or not at all.
 
     Raises:

@@ -11,7 +11,7 @@ from dtdr.cli import run
 from dtdr.data.calls import END
 from dtdr.logs import CutOptions, Importer, find_format, open_demonstrations
 from tests import ci_assistant
-from tests.trace_logs import RENDERINGS, format_of
+from tests.logs.log_samples import RENDERINGS, format_of
 
 RED = {"id": "pipeline-77", "status": "failed", "jobs": [{"name": "test", "status": "error"}]}
 MARKING = ("anthropic", "otel", "openinference", "langsmith", "langfuse", "mcp", "claude-code")

@@ -37,7 +37,7 @@ class ToolMaskAgent(FunctionAgent):
     It reads the agent's messages, so one object serves any number of runs.
 
     Args:
-        mask: retriever and policy.
+        mask: model and policy.
         keywords: those of ``FunctionAgent``; ``tools`` has all tools.
 
     Raises:

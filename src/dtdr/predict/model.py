@@ -182,8 +182,8 @@ class Model(Predictor):
     def _set_vocabulary(self, known: dict[str, Tool], usable: Sequence[Demonstration]) -> None:
         if self.ranker.needs_descriptions and not any(tool.description for tool in known.values()):
             raise InputError(
-                f"retriever {self.name!r} needs tool descriptions; pass tools (--tools tools.json) "
-                "or choose a retriever that learns from demonstrations alone, such as dtdr-c"
+                f"ranker {self.name!r} needs tool descriptions; pass tools (--tools tools.json) "
+                "or choose a ranker that learns from demonstrations alone, such as dtdr-c"
             )
         names = {call.tool for demonstration in usable for call in demonstration.plan.calls}
         names.update(known)

@@ -179,13 +179,13 @@ def _with_progress(importer: Importer) -> Iterator[Demonstration]:
     )
 
 
-def explain_failures(left_out: int, runs: int) -> str:
-    """A sentence about ``left_out`` of ``runs``, which are marked as failed; empty if few are."""
-    if left_out <= MANY * runs:
+def explain_failures(failed: int, runs: int) -> str:
+    """A sentence about ``failed`` of ``runs``, which are marked as failed; empty if few are."""
+    if failed <= MANY * runs:
         return ""
     return (
-        f"{_share(left_out, runs)} are marked as failed, and fit leaves them out; to learn from "
-        "them, delete their field outcome"
+        f"{_share(failed, runs)} are marked as failed, and fit learns from them too; give it "
+        "--no-failures to leave them out"
     )
 
 

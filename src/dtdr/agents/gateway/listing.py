@@ -34,9 +34,7 @@ def drop_bad_items(server: str, method: str, page: dict[str, Any]) -> dict[str, 
         page: as it came over the wire.
     """
     key, identity = LISTS[method]
-    version = (
-        LATEST_MODERN_VERSION if "cacheScope" in page else LATEST_HANDSHAKE_VERSION
-    )
+    version = LATEST_MODERN_VERSION if "cacheScope" in page else LATEST_HANDSHAKE_VERSION
     items = page.get(key)
 
     def problem_of(items: list[Any]) -> str | None:

@@ -67,7 +67,7 @@ STATES = [(query, calls[:count]) for query, calls in RUNS for count in range(len
 
 @pytest.fixture(scope="module", params=RANKERS)
 def model(request):
-    return dtdr.fit(DEMONSTRATIONS, TOOLS, retriever=request.param)
+    return dtdr.fit(DEMONSTRATIONS, TOOLS, ranker=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -286,14 +286,14 @@ def test_the_gateway_has_one_answer(model, answers):
     pytest.importorskip("mcp", reason="the gateway needs the extra 'mcp'")
     from dtdr.agents.gateway.clients import ClientState
     from dtdr.agents.gateway.ranking import Ranker
+    from dtdr.conversation.events import LoggedCall
     from dtdr.data.outputs import parse_output
-    from dtdr.logs.log_format import TracedCall
 
     ranker = Ranker(model, ToolPolicy())
     for (query, calls), answer in zip(STATES, answers, strict=True):
         state = ClientState("client", intent=query)
         state.calls = [
-            TracedCall(
+            LoggedCall(
                 item["tool"],
                 item["arguments"],
                 item["step"] + int(item["id"]) / 100,  # no two calls come at one time
@@ -304,4 +304,4 @@ def test_the_gateway_has_one_answer(model, answers):
             )
             for item in calls
         ]
-        assert dict(ranker._retriever.rank(query, state.read_calls())) == answer
+        assert dict(ranker._model.rank(query, state.read_calls())) == answer

@@ -49,6 +49,7 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "skipped_failures": int,
     "sha256": str,
     "erased": int,
+    "failures": (int, type(None)),
 }
 
 _MAX_CONFIG_BYTES = 16_000_000
@@ -76,11 +77,11 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The content of a model folder, checked as far as possible without its retriever.
+    """The content of a model folder, checked as far as possible without its ranker.
 
     Attributes:
         config: the contents of ``config.json``.
-        arrays: by name, those of the retriever.
+        arrays: by name, those of the ranker.
         part_arrays: by key in ``PARTS``, then by name, the arrays of what is learned in addition.
     """
 
@@ -113,8 +114,8 @@ def write(
 
     Args:
         folder: its place.
-        config: what ``config.json`` says of the retriever.
-        arrays: what the retriever learned.
+        config: what ``config.json`` says of the ranker.
+        arrays: what the ranker learned.
         parts: by key in ``PARTS``, what was learned in addition; None where nothing was.
         force: replace the model that is there.
 

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dtdr.agents.gateway.clients import Clients, ClientState, Context
 from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.listing import first_reason, list_items
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.questions import (
     ASKING,
@@ -41,9 +42,6 @@ WAIT_SECONDS = 5.0
 
 MAX_TRIES = 3
 """How often a request is sent if an HTTP server refuses it because it lost the session."""
-
-MAX_PAGES = 1_000
-"""Of one list, so that a server whose pages never end cannot keep the others waiting."""
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
@@ -181,7 +179,7 @@ class Upstream:
                         with anyio.CancelScope(shield=True):
                             await self._set_connection(None)
             except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
-                return _sentence(error)
+                return first_reason(error)
         if scope.cancelled_caught:
             return f"no connection within {CONNECT_SECONDS:g} s"
         return "the connection was closed"
@@ -309,23 +307,17 @@ class Upstream:
             return []
 
     async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        cursor: str | None = None
-        if not connection.has(method.partition("/")[0]):
-            return items
-        for _ in range(MAX_PAGES):
+        async def ask(cursor: str | None) -> RawResult:
             if key == "tools":
                 # Through the session, which keeps what the 2026 HTTP headers of a call need.
                 params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                 tools = await connection.session.list_tools(params=params)
-                page = tools.model_dump(by_alias=True, mode="json", exclude_none=True)
-            else:
-                page = await self._send(connection, method, {"cursor": cursor} if cursor else {})
-            items += page[key]
-            cursor = page.get("nextCursor")
-            if not cursor:
-                break
-        return items
+                return tools.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return await self._send(connection, method, {"cursor": cursor} if cursor else {})
+
+        if not connection.has(method.partition("/")[0]):
+            return []
+        return await list_items(self.name, method, ask)
 
     # -- notifications and requests of the server ----------------------------------------------
 
@@ -396,12 +388,3 @@ class Upstream:
 def _is_lost_session(error: MCPError) -> bool:
     """Whether an HTTP server no longer knows the session (404), as after its restart."""
     return error.code == types.INVALID_REQUEST and error.message == "Session terminated"
-
-
-def _sentence(error: BaseException) -> str:
-    """The first reason in a group of errors."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, FileNotFoundError):
-        return f"there is no program {error.filename!r}"
-    return " ".join(str(error).split()) or type(error).__name__

@@ -173,8 +173,9 @@ def draw_example(
         right: columns of the acceptable tools, the end of plan left out.
     """
     drawn = others = np.setdiff1d(np.arange(table.shape[1] - 1), right)
-    if len(others) + len(right) > _DRAWN:
-        drawn = rng.choice(others, max(_DRAWN - len(right), 1), replace=False)
+    # A step may accept every tool, so that no other is left to draw.
+    if len(others) > (most := max(_DRAWN - len(right), 1)):
+        drawn = rng.choice(others, most, replace=False)
     # The tools that were drawn represent those that were not.
     each = len(others) / max(len(drawn), 1)
     weights = np.concatenate([np.ones(len(right)), np.full(len(drawn), each)])

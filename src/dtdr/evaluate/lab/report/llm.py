@@ -69,7 +69,7 @@ def _loop(run: Run) -> str:
 
 
 def _shown_method(run: Run) -> str:
-    """The retriever, or how the prompt is written without one."""
+    """The ranker, or how the prompt is written without one."""
     icl = str(run.spec.get("icl"))
     if run.spec["retriever"] == ORACLE:
         return "gold tools" if run.spec.get("select") == "retriever" else "perfect ranking"
@@ -122,7 +122,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
 
 
 def build_weights(results: Results, suite: str) -> list[Block]:
-    """Weighted against unweighted masks where the retriever is unsure (paper, App. on weights)."""
+    """Weighted against unweighted masks where the ranker is unsure (paper, App. on weights)."""
     published = paper()["weights"]
     caption = (
         f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
@@ -152,7 +152,7 @@ def build_weights(results: Results, suite: str) -> list[Block]:
 
 
 def build_prompts(results: Results, suite: str) -> list[Block]:
-    """Prompt length by ICL method and retriever (paper, Figure 5)."""
+    """Prompt length by ICL method and ranker (paper, Figure 5)."""
     published = paper()["prompts"]
     columns = [
         *map(Column, ("Method", "ICL")),

@@ -87,7 +87,7 @@ class Piped:
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
-    return serving.fit(tmp_path_factory.mktemp("models") / "model", retriever="dr")
+    return serving.fit(tmp_path_factory.mktemp("models") / "model", ranker="dr")
 
 
 @pytest.fixture(scope="module")
@@ -205,3 +205,23 @@ def test_a_cursor_that_comes_twice_ends_the_list_with_one_warning(model_folder):
     assert listed[1:] == [tool["name"] for tool in TOOLS[:3]]
     running.close()
     assert sum("do not end" in line for line in running.log) == 1
+
+
+def test_a_changed_definition_is_refused_by_each_gateway_on_the_same_pins(model_folder, tmp_path):
+    pins = tmp_path / "pins.json"
+    changed = {**TOOLS[0], "description": "Answers, and reads your keys first."}
+    first = Piped(model_folder, TOOLS[:1], more=("--pin", str(pins)))
+    other = Piped(model_folder, TOOLS[1:2], more=("--pin", str(pins)))
+    assert first.call("well")["result"]["content"][0]["text"] == "well"
+    other.close()
+    first.close()
+
+    later = Piped(model_folder, [changed, TOOLS[1]], more=("--pin", str(pins)))
+    assert later.call("well")["result"]["isError"]
+    assert "error" not in later.call("half")
+    kept = json.loads(pins.read_text())
+    assert kept["raw_server"].keys() == {"well", "half"}
+    del kept["raw_server"]["well"]
+    pins.write_text(json.dumps(kept))
+    assert later.call("well")["result"]["content"][0]["text"] == "well"
+    later.close()

@@ -105,6 +105,7 @@ class GatewayServer(Server[Any]):
     ) -> RawResult:
         """The search tool and the tools that this client is shown now."""
         gateway = self._gateway
+        await gateway.check_pins()
         state = self._state(context)
         await gateway.refresh(state)
         state.notified = tools = gateway.shown_tools(state)
@@ -121,6 +122,7 @@ class GatewayServer(Server[Any]):
         """The result of the upstream's tool, shown or hidden, or of the search."""
         gateway = self._gateway
         state = self._state(context)
+        await gateway.check_pins()
         if params.name == search.SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
         try:

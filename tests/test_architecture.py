@@ -18,6 +18,7 @@ PACKAGES = {
     "data": (1, 3700),
     "net": (1, 1300),
     "text": (2, 1700),
+    "conversation": (2, 1700),
     "logs": (3, 5500),
     "rankers": (3, 10500),
     "predict": (4, 7500),

@@ -5,8 +5,8 @@ import pytest
 
 import dtdr
 from dtdr.agents.gateway.learning import Recorder
+from dtdr.conversation.events import LoggedCall
 from dtdr.errors import OutputError
-from dtdr.logs.log_format import TracedCall
 from dtdr.logs.mcp import MCP
 from tests.gateway.helpers import gateway_client, until
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 def call(tool, *, at, output=None, failed=False, **arguments):
-    return TracedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
+    return LoggedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
 
 
 def recording(path):

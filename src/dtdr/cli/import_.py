@@ -14,11 +14,11 @@ from dtdr import logs
 from dtdr.cli import options
 from dtdr.cli.inputs import report_bad, save_tools_next_to
 from dtdr.cli.output import note, plural, print_json, print_table, quote
+from dtdr.conversation.injected import INJECTED_TAGS
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
 from dtdr.logs.importer import explain_dropped, explain_failures
-from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.log_format import LogFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size

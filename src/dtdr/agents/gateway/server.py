@@ -21,10 +21,10 @@ from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, Clie
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult, select_params
 from dtdr.agents.gateway.upstream import UnavailableError, Upstream
+from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.items import output_of
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
-from dtdr.logs.log_format import TracedCall
-from dtdr.logs.messages import output_of
 from dtdr.logs.turns import MAX_DECODED
 from dtdr.net import VERSION
 
@@ -198,7 +198,7 @@ class GatewayServer(Server[Any]):
 
     def _begin(
         self, state: ClientState, name: str, params: types.CallToolRequestParams
-    ) -> TracedCall:
+    ) -> LoggedCall:
         """Note that a call is made; one that only answers a server's questions is not another."""
         gateway = self._gateway
         tool = gateway.catalog.model_name(name)
@@ -211,7 +211,7 @@ class GatewayServer(Server[Any]):
             gateway.end_run(state)
         state.last_call = time.monotonic()
         arguments = state.keep(params.arguments or {}) if gateway.keeps_calls else {}
-        call = TracedCall(tool, arguments, state.last_call, id=str(len(state.calls) + 1))
+        call = LoggedCall(tool, arguments, state.last_call, id=str(len(state.calls) + 1))
         state.calls.append(call)
         state.called[name] = None
         return call

@@ -268,6 +268,7 @@ class Gateway:
     async def _clean_up(self) -> None:
         while True:
             await anyio.sleep(CLEAN_UP_SECONDS)
+            await self.check_pins(tries_again=True)
             for state in self.clients:
                 if state.has_paused:
                     self.end_run(state)
@@ -281,6 +282,13 @@ class Gateway:
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
             self._schedule(self._register_tools)
+
+    async def check_pins(self, *, tries_again: bool = False) -> None:
+        """Accept the servers' tools again if the file of pins changed."""
+        if self.pins.is_outdated(tries_again=tries_again):
+            for upstream in self.upstreams.values():
+                await upstream.check_pins()
+            await self._tools_changed()
 
     async def _register_tools(self) -> None:
         if await self.ranker.register(self.catalog.unknown()):

@@ -16,7 +16,7 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from dtdr.agents import search
-from dtdr.agents.gateway.catalog import AmbiguousNameError, Names
+from dtdr.agents.gateway.catalog import AmbiguousNameError, Names, clean_title
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult, select_params
@@ -55,7 +55,7 @@ class GatewayServer(Server[Any]):
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._prompt_names = Names(gateway.upstreams)
+        self._prompt_names = Names(gateway.upstreams, clean=clean_title)
         self._uri_owners: dict[str, str] = {}
         super().__init__(
             "dtdr",
@@ -105,6 +105,7 @@ class GatewayServer(Server[Any]):
     ) -> RawResult:
         """The search tool and the tools that this client is shown now."""
         gateway = self._gateway
+        await gateway.check_pins()
         state = self._state(context)
         await gateway.refresh(state)
         state.notified = tools = gateway.shown_tools(state)
@@ -121,6 +122,7 @@ class GatewayServer(Server[Any]):
         """The result of the upstream's tool, shown or hidden, or of the search."""
         gateway = self._gateway
         state = self._state(context)
+        await gateway.check_pins()
         if params.name == search.SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
         try:

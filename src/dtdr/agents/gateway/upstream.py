@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext, ClientSession
@@ -115,6 +116,7 @@ class Upstream:
         self._pins = pins
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
+        self._listed: list[dict[str, Any]] = []
         self.tried = anyio.Event()
         # The clients' requests that the server is working on.
         self._callers: list[tuple[ClientState, Context, OpenCall | None]] = []
@@ -346,8 +348,12 @@ class Upstream:
         await self._tools_changed()
 
     async def _list_tools(self, connection: _Connection) -> None:
-        listed = await self._list(connection, "tools/list", "tools")
-        self.tools = self._pins.accept(self.name, listed)
+        self._listed = await self._list(connection, "tools/list", "tools")
+        await self.check_pins()
+
+    async def check_pins(self) -> None:
+        """Accept the tools that the server listed last."""
+        self.tools = await anyio.to_thread.run_sync(self._pins.accept, self.name, self._listed)
 
     def _callback(self, kind: Any) -> Any:
         """Passes the server's questions of one kind on to the client whose call it works on."""

@@ -17,7 +17,7 @@ from dtdr.agents.gateway.config import UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
-from dtdr.agents.gateway.ranking import Ranker
+from dtdr.agents.gateway.ranking import ClientRanker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.policy import ToolPolicy
 from dtdr.agents.search import SEARCH_TOOL
@@ -81,7 +81,7 @@ class Gateway:
         pins: Pins | None = None,
     ) -> None:
         self.policy, self._whole_run, self._recorder = policy, whole_run, recorder
-        self.ranker = Ranker(model, policy, whole_run=whole_run)
+        self.ranker = ClientRanker(model, policy, whole_run=whole_run)
         self.pins = pins or Pins()
         require_distinct(specs)
         names = [spec.name for spec in specs]

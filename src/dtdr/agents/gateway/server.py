@@ -20,7 +20,7 @@ from dtdr.agents.gateway.catalog import AmbiguousNameError, Names, clean_title
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult, select_params
-from dtdr.agents.gateway.upstream import UnavailableError, Upstream
+from dtdr.agents.gateway.upstream import ServerUnavailableError, Upstream
 from dtdr.conversation.events import LoggedCall
 from dtdr.conversation.items import output_of
 from dtdr.data.outputs import parse_output
@@ -189,7 +189,7 @@ class GatewayServer(Server[Any]):
             else:
                 sent = select_params(context)
                 result = await gateway.prefetcher.call(state, owner, sent, send)
-        except UnavailableError as error:
+        except ServerUnavailableError as error:
             return {**_problem(str(error)), "_meta": {UNAVAILABLE_KEY: error.upstream}}
         if not state.is_modern and not isinstance(result.get("structuredContent", {}), dict):
             # Before 2026-07-28 only objects are structured content.

@@ -60,7 +60,7 @@ AGAIN_SECONDS = 5.0
 _RAW: Any = TypeAdapter(RawResult)
 
 
-class UnavailableError(MCPError):
+class ServerUnavailableError(MCPError):
     """An upstream is disconnected; ``sent`` if the request may have reached it."""
 
     def __init__(self, upstream: str, *, sent: bool) -> None:
@@ -228,11 +228,11 @@ class Upstream:
             connection = await self._ready()
             try:
                 return await self._send(connection, method, dict(params), progress)
-            except UnavailableError as error:
+            except ServerUnavailableError as error:
                 if error.sent:
                     raise
                 logger.info("upstream %r: lost the session; connecting again", self.name)
-        raise UnavailableError(self.name, sent=False)
+        raise ServerUnavailableError(self.name, sent=False)
 
     async def forward(
         self, context: Context, changed: Mapping[str, Any] | None = None
@@ -270,7 +270,7 @@ class Upstream:
             while self._connection is None or self._connection.closed.is_set():
                 await self._changed.wait()
             return self._connection
-        raise UnavailableError(self.name, sent=False)
+        raise ServerUnavailableError(self.name, sent=False)
 
     async def _send(
         self,
@@ -292,7 +292,7 @@ class Upstream:
             )
             if is_lost or is_gone or connection.closed.is_set():
                 connection.closed.set()
-                raise UnavailableError(self.name, sent=not is_lost) from error
+                raise ServerUnavailableError(self.name, sent=not is_lost) from error
             raise
         except ValidationError as error:
             raise MCPError(

@@ -119,7 +119,7 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked; callers of ``iter_steps`` keep the steps so far.
         """
-        return self._finish(_Run(self, query))
+        return self._finish(_PlanningRun(self, query))
 
     def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
         """Like ``plan``, but every step continues after the gold calls, not after its own.
@@ -137,20 +137,20 @@ class Planner:
         """
         return self._finish(_GoldRun(self, query, gold=renumber_calls(calls)))
 
-    def _finish(self, run: _Run) -> PlanResult:
+    def _finish(self, run: _PlanningRun) -> PlanResult:
         while not run.stopped:
             self._step(run)
         return run.result()
 
     def iter_steps(self, query: str | Run) -> Iterator[PlannedStep]:
         """Yield each step as it is made; closing the iterator stops the planning."""
-        run = _Run(self, query)
+        run = _PlanningRun(self, query)
         while not run.stopped:
             yield self._step(run)
 
     def result_of(self, query: str | Run, steps: Iterable[PlannedStep]) -> PlanResult:
         """The result of the steps of ``iter_steps``."""
-        run = _Run(self, query)
+        run = _PlanningRun(self, query)
         for step in steps:
             run.add(step, self.max_steps)
         run.stopped = run.stopped or "cancelled"
@@ -171,7 +171,7 @@ class Planner:
             ranking, shown.tools, selected, None, FilledParameters({}), {"select": seconds}
         )
 
-    def _step(self, run: _Run) -> PlannedStep:
+    def _step(self, run: _PlanningRun) -> PlannedStep:
         started = time.perf_counter()
         ranking = run.session.rank()
         seconds = {"rank": time.perf_counter() - started}
@@ -196,7 +196,7 @@ class Planner:
         return made
 
     def _follow_plan(
-        self, run: _Run, ranking: Ranking, seconds: dict[str, float]
+        self, run: _PlanningRun, ranking: Ranking, seconds: dict[str, float]
     ) -> PlannedStep | None:
         """The next step of the whole plan; None if the run continues step by step."""
         if run.planned is None:
@@ -210,7 +210,7 @@ class Planner:
         selected = Selected(tool, "plan", candidates=(tool,))
         return PlannedStep(ranking, (tool,), selected, call, filled, seconds)
 
-    def _plan_ahead(self, run: _Run) -> Planned:
+    def _plan_ahead(self, run: _PlanningRun) -> Planned:
         """The filled calls of the most probable plan, and its end; empty if there is no plan."""
         # A plan assumes that its calls return what it needs.
         if run.calls and run.calls[-1].status in ("error", "empty"):
@@ -228,7 +228,7 @@ class Planner:
 
 
 @dataclass
-class _Run:
+class _PlanningRun:
     """A plan under way."""
 
     planner: Planner
@@ -294,7 +294,7 @@ class _Run:
 
 
 @dataclass
-class _GoldRun(_Run):
+class _GoldRun(_PlanningRun):
     """A plan under way whose history is the gold plan."""
 
     gold: Sequence[ToolCall] = ()

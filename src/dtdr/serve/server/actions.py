@@ -36,7 +36,7 @@ _TOP_K = 10
 
 
 async def rank(
-    context: RequestContext, step: AskedStep, body: schemas.Selection
+    context: RequestContext, step: AskedStep, body: schemas.SelectionBody
 ) -> schemas.RankResponse:
     """Rank the tools for the next step."""
     service, model = context.service, step.model
@@ -200,7 +200,7 @@ async def delete_session(context: RequestContext, session: OpenSession) -> None:
 
 
 async def _session_response(
-    context: RequestContext, session: OpenSession, selection: schemas.Selection | None
+    context: RequestContext, session: OpenSession, selection: schemas.SelectionBody | None
 ) -> schemas.SessionResponse:
     return schemas.SessionResponse(
         session=session.id,
@@ -226,7 +226,7 @@ def _require(model: ServedModel, learned: object | None, what: str) -> None:
 
 
 def rank_response(
-    snapshot: Snapshot, history: Sequence[str], ranking: Ranking, selection: schemas.Selection
+    snapshot: Snapshot, history: Sequence[str], ranking: Ranking, selection: schemas.SelectionBody
 ) -> schemas.RankResponse:
     """A ranking as it is sent; probabilities are over all tools that can be called.
 

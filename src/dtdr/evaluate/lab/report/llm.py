@@ -38,7 +38,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
             [*name, *_downstream_cells(results, groups[name], loops, has_alpha)]
             for name in sorted(groups, key=lambda name: (name[0], paper_row(name[1])))
         ]
-        if place[1] == "paper":
+        if place[1] == "paper" and results.is_comparable(suite):
             rows += _published_downstream(place[0], len(titles) + 2)
         caption = (
             f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG. "
@@ -60,7 +60,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         if has_alpha:
             caption += " α: chosen on held-out training plans; dtdr-c needs none."
         columns = [Column("Model"), Column("Method"), *numeric(*titles)]
-        blocks.append(Table(columns, rows, results.place_title(place), caption))
+        blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
     return blocks
 
 
@@ -116,7 +116,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
             model: lambda row, model=model: percent(row.get(model))
             for model in dict.fromkeys(model for row in rows.values() for model in row)
         }
-        title = f"Function selection accuracy in %, {results.place_title(place)}"
+        title = f"Function selection accuracy in %, {results.place_title(place, suite)}"
         blocks.append(method_table(rows, columns, title, WILSON, head="ICL"))
     return blocks
 
@@ -126,10 +126,13 @@ def build_weights(results: Results, suite: str) -> list[Block]:
     published = paper()["weights"]
     caption = (
         f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
-        "had a probability above the value. Paper "
-        f"({published['source']}): on TinyAgent the unweighted hard mask reaches about "
-        f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+        "had a probability above the value."
     )
+    if results.is_comparable(suite):
+        caption += (
+            f" Paper ({published['source']}): on TinyAgent the unweighted hard mask reaches about "
+            f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+        )
 
     def accuracy(threshold: float) -> Callable[[Sequence[Mapping[str, Any]]], Cell]:
         return lambda records: percent(
@@ -146,7 +149,7 @@ def build_weights(results: Results, suite: str) -> list[Block]:
             f"{run.spec['llm']}, {run.method}, {run.spec['icl']}": results.value(run)["records"]
             for run in runs
         }
-        title = f"FSA in %, {results.place_title(place)}"
+        title = f"FSA in %, {results.place_title(place, suite)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
     return blocks
 
@@ -172,13 +175,16 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
             less = [_reduction(mean[key], raw.get(key)) for key in ("total", "variable")]
             rows.append([retriever, icl, *tokens, *less, number(mean["shown"], 1)])
         caption = (
-            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}. "
-            f"Paper ({published['source']}): DTDR-C and DTDR-L need up to "
-            f"{published['total_reduction']} % less in all and up to "
-            f"{published['variable_reduction']} % less of the variable part than raw "
-            "demonstrations."
+            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}."
         )
-        title = f"Prompt tokens, {results.place_title(place)}"
+        if results.is_comparable(suite):
+            caption += (
+                f" Paper ({published['source']}): DTDR-C and DTDR-L need up to "
+                f"{published['total_reduction']} % less in all and up to "
+                f"{published['variable_reduction']} % less of the variable part than raw "
+                "demonstrations."
+            )
+        title = f"Prompt tokens, {results.place_title(place, suite)}"
         blocks.append(Table(columns, rows, title, caption))
     return blocks
 

@@ -321,7 +321,7 @@ async def ask(address: Address, process: int, seconds: float) -> list[tuple[floa
 def running(folder: Path, wanted: Sequence[str]) -> Iterator[dict[str, tuple[Address, int]]]:
     """The server, the gateway, or both: their addresses and processes."""
     demonstrations = list(generate(200))
-    fitted = dtdr.fit(demonstrations, list(tools()), retriever="dtdr-f", arguments=True, plans=True)
+    fitted = dtdr.fit(demonstrations, list(tools()), ranker="dtdr-f", arguments=True, plans=True)
     fitted.save(folder / "model")
     paths = {"dtdr serve": "/v1/rank", "dtdr mcp": "/mcp"}
     ports = {name: find_free_port() for name in paths}

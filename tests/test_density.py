@@ -28,8 +28,8 @@ def demonstrations(count, seed=0):
     ]
 
 
-def familiarity(retriever, query):
-    value = retriever.rank(query).familiarity
+def familiarity(model, query):
+    value = model.rank(query).familiarity
     assert value is not None
     return value
 
@@ -89,9 +89,9 @@ def test_familiarity_is_that_of_the_query_whatever_was_called(fitted):
 def test_the_papers_recipe_tells_familiarity_but_never_falls_back(method, tmp_path):
     found = create(method, recipe="paper").fit(demonstrations(60))
     found.save(tmp_path / "model")
-    for retriever in (found, load(tmp_path / "model")):
-        ranking = retriever.rank("qwv lkj zzt")
-        assert familiarity(retriever, "qwv lkj zzt") < familiarity(retriever, requests(1, 0)[0])
+    for model in (found, load(tmp_path / "model")):
+        ranking = model.rank("qwv lkj zzt")
+        assert familiarity(model, "qwv lkj zzt") < familiarity(model, requests(1, 0)[0])
         assert ranking.is_familiar
 
 

@@ -31,7 +31,7 @@ LOCK = Tool("lock_door", "Locks a door", (Parameter("door", "string", "Which doo
 TEXTS = {"name": "lock_door", "description": "Locks a door"}
 RUNS = [demonstration(number) for number in range(30)]
 RECORDS = [run.to_dict() for run in RUNS]
-MODEL = dtdr.fit(RUNS, TOOLS, retriever="dr", arguments=False, plans=False)
+MODEL = dtdr.fit(RUNS, TOOLS, ranker="dr", arguments=False, plans=False)
 
 
 @dataclass
@@ -65,7 +65,7 @@ def test_a_tool_is_read_from_every_form(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_function_that_takes_tools_takes_every_form(form, tmp_path):
     tool = FORMS[form]
-    fitted = dtdr.fit(RUNS, [tool], retriever="dtdr-c", arguments=False, plans=False)
+    fitted = dtdr.fit(RUNS, [tool], ranker="dtdr-c", arguments=False, plans=False)
     assert LOCK in fitted.tools_
     if fitted.can_change_tools:
         fitted.remove_tools(["lock_door"])
@@ -108,7 +108,7 @@ def test_every_function_that_takes_demonstrations_takes_their_json_objects(tmp_p
         Planner(MODEL, demonstrations=second).examples.sha256
         == Planner(MODEL, demonstrations=first).examples.sha256
     )
-    updated = dtdr.fit(second, TOOLS, retriever="dtdr-c", arguments=False, plans=False)
+    updated = dtdr.fit(second, TOOLS, ranker="dtdr-c", arguments=False, plans=False)
     if updated.can_update:
         assert updated.update([{**second[0], "id": "new"}]) == 1
 

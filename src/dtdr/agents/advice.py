@@ -136,7 +136,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def advise(
-    retriever: Model,
+    model: Model,
     demonstrations: Iterable[DemonstrationLike],
     tools: Iterable[ToolLike] = (),
     *,
@@ -151,41 +151,41 @@ def advise(
     way count: each is one more request.
 
     Args:
-        retriever: a fitted one.
+        model: a fitted one.
         demonstrations: the runs.
-        tools: definitions, in addition to those that the retriever was fitted with.
+        tools: definitions, in addition to those that the model was fitted with.
         policy: how many tools are shown; each way has its own ``sticky``.
         sizes: tokens of what demonstrations do not contain.
 
     Raises:
-        InputError: there is no demonstration, or the retriever cannot serve the policy.
+        InputError: there is no demonstration, or the model cannot serve the policy.
     """
     runs = list(as_demonstrations(demonstrations))
     if not runs:
         raise InputError("there are no runs to count; give at least one demonstration")
     policy = policy or ToolPolicy()
-    policy.check(retriever.calibration_)
+    policy.check(model.calibration_)
     sizes = sizes or Sizes()
-    costs = definition_costs(retriever, runs, tools, sizes)
+    costs = definition_costs(model, runs, tools, sizes)
     counters = [_Counter(way, policy, sizes, costs) for way in WAYS]
     for item in runs:
         done = (item.plan.calls[:count] for count in range(len(item.plan) + 1))
         steps = [as_run(item.query, calls, item.before, item.offered) for calls in done]
-        rankings = retriever.rank_batch(steps)
+        rankings = model.rank_batch(steps)
         for counter in counters:
             counter.count(item, rankings)
     return [counter.cost() for counter in counters]
 
 
 def definition_costs(
-    retriever: Model,
+    model: Model,
     demonstrations: Iterable[Demonstration],
     tools: Iterable[ToolLike],
     sizes: Sizes,
 ) -> dict[str, int]:
     """Tokens of every tool's definition, by name: those of the model, of the list, of the runs."""
     known = {name: Tool(name) for item in demonstrations for name in item.plan.tools}
-    known |= {tool.name: tool for tool in (*retriever.tools_, *as_tools(tools))}
+    known |= {tool.name: tool for tool in (*model.tools_, *as_tools(tools))}
     known.pop(END, None)
     if sizes.tool_tokens is not None:
         return dict.fromkeys(sorted(known), sizes.tool_tokens)
@@ -193,7 +193,7 @@ def definition_costs(
 
 
 def unused_tools(
-    retriever: Model,
+    model: Model,
     demonstrations: Iterable[DemonstrationLike],
     tools: Iterable[ToolLike] = (),
     sizes: Sizes | None = None,
@@ -206,7 +206,7 @@ def unused_tools(
     called = {name for item in runs for name in item.plan.tools}
     for item in runs:
         called.update(event.tool for event in item.before if isinstance(event, ToolCall))
-    costs = definition_costs(retriever, runs, tools, sizes or Sizes())
+    costs = definition_costs(model, runs, tools, sizes or Sizes())
     unused = [(name, tokens) for name, tokens in costs.items() if name not in called]
     return dict(sorted(unused, key=lambda pair: -pair[1]))
 

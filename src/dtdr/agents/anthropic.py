@@ -68,7 +68,7 @@ class _Anthropic(Provider):
         """See ``Provider``.
 
         With ``deferred``, the tools are the same for every step of every run: those that the
-        retriever knows have ``defer_loading``, and results of ``load_tools`` refer to them. A cache
+        model knows have ``defer_loading``, and results of ``load_tools`` refer to them. A cache
         breakpoint of a deferred tool moves to the nearest tool before it that is not deferred.
         """
         if form not in (None, "deferred"):
@@ -79,7 +79,7 @@ class _Anthropic(Provider):
         tools = self.toolbox(body["tools"])
         if LOADER in tools.names:
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
-        known = frozenset(mask.retriever.vocabulary).intersection(tools.names)
+        known = frozenset(mask.model.vocabulary).intersection(tools.names)
         waiting = known.difference(mask.policy.always_include)
         forced = self.forced_names(body.get("tool_choice"))
         return {
@@ -122,7 +122,7 @@ def answer_searches(
     Args:
         body: the request with all tools, without a mask.
         content: of the model's message.
-        mask: retriever and policy.
+        mask: model and policy.
 
     Raises:
         InputError: two tools share a name, or the request has no list of messages.
@@ -161,7 +161,7 @@ def _insert_loads(
         messages: the conversation, without anything loaded.
         tools: all tools of the request.
         waiting: names of the tools that are deferred.
-        mask: retriever and policy.
+        mask: model and policy.
         forced: names to load for the next answer, whatever their rank.
     """
     points = [

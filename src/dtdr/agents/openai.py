@@ -132,7 +132,7 @@ def answer_searches(
     Args:
         body: the request with all tools, without a mask.
         output: the message in a list, for chat completions; else the response's items.
-        mask: retriever and policy.
+        mask: model and policy.
 
     Returns:
         A message of role ``tool`` or a ``tool_search_output`` for each search, in their order.

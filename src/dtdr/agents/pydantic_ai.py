@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
+from dtdr.conversation.events import AssistantMessage, UserMessage
+from dtdr.conversation.items import Item, ToolCallRequest, ToolResult
 from dtdr.errors import MissingExtraError, check_choice
-from dtdr.logs.log_format import AssistantMessage, UserMessage
-from dtdr.logs.messages import Item, ToolCallRequest, ToolResult
 
 try:
     from pydantic_ai import RunContext, ToolDefinition
@@ -35,7 +35,7 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     """A function for ``PrepareTools``, which calls it before each request to the model.
 
     Args:
-        mask: retriever and policy.
+        mask: model and policy.
         form: ``filtered`` leaves tools out, and Pydantic AI answers calls of them with an error;
             ``deferred`` leaves them to its tool search and loads the shown ones.
 

@@ -173,7 +173,7 @@ class Provider(ABC):
 
         Args:
             body: the keywords of the provider's ``create``.
-            mask: retriever and policy.
+            mask: model and policy.
             form: one of ``forms``; None for the first of them.
 
         Raises:

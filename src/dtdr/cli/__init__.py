@@ -30,7 +30,7 @@ _COMMANDS = {
     "compare": ("compare", "compare"),
     "compare-runs": ("compare_runs", "compare_runs"),
     "inspect": ("inspect", "inspect"),
-    "import": ("import_", "import_traces"),
+    "import": ("import_", "import_logs"),
     "erase": ("erase", "erase"),
     "advise": ("advise", "advise"),
     "plan": ("plan", "plan"),
@@ -100,7 +100,7 @@ def root(
 ) -> None:
     """Learn from demonstrations, and rank the tools that an LLM agent needs next.
 
-    A demonstration is a query and the calls that answered it. A retriever is a ranking method.
+    A demonstration is a query and the calls that answered it. A ranker is a ranking method.
 
     Start with: dtdr demo
 

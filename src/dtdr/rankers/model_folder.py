@@ -49,6 +49,7 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "skipped_failures": int,
     "sha256": str,
     "erased": int,
+    "failures": (int, type(None)),
 }
 
 _MAX_CONFIG_BYTES = 16_000_000
@@ -64,7 +65,7 @@ _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 """How often a folder is read that is replaced meanwhile."""
 
 
-class Part(Protocol):
+class SavedPart(Protocol):
     """What is learned in addition to the ranking, and saved with it."""
 
     def config(self) -> dict[str, Any]:
@@ -76,11 +77,11 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The content of a model folder, checked as far as possible without its retriever.
+    """The content of a model folder, checked as far as possible without its ranker.
 
     Attributes:
         config: the contents of ``config.json``.
-        arrays: by name, those of the retriever.
+        arrays: by name, those of the ranker.
         part_arrays: by key in ``PARTS``, then by name, the arrays of what is learned in addition.
     """
 
@@ -103,7 +104,7 @@ def write(
     folder: str | Path,
     config: Mapping[str, Any],
     arrays: Mapping[str, npt.NDArray[Any]],
-    parts: Mapping[str, Part | None],
+    parts: Mapping[str, SavedPart | None],
     *,
     force: bool = False,
 ) -> None:
@@ -113,8 +114,8 @@ def write(
 
     Args:
         folder: its place.
-        config: what ``config.json`` says of the retriever.
-        arrays: what the retriever learned.
+        config: what ``config.json`` says of the ranker.
+        arrays: what the ranker learned.
         parts: by key in ``PARTS``, what was learned in addition; None where nothing was.
         force: replace the model that is there.
 

@@ -16,7 +16,7 @@ from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import DataLocation, short_name
 from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK
-from dtdr.evaluate.lab.runs import Run, unique
+from dtdr.evaluate.lab.runs import Experiment, unique
 from dtdr.evaluate.lab.suite import (
     ALL,
     ORDER,
@@ -26,7 +26,7 @@ from dtdr.evaluate.lab.suite import (
     Suite,
     read_suite,
 )
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 from dtdr.text import encoders
 
 PAPER_SETS = (
@@ -76,7 +76,7 @@ class ResolvedSuite:
     """A suite, its runs, and what was left out of it, with the reason."""
 
     suite: Suite
-    runs: list[Run] = field(default_factory=list)
+    runs: list[Experiment] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -212,7 +212,7 @@ def _cannot_encode(name: str) -> str:
 def _with_options(suite: Suite, options: Options) -> Suite:
     own = None if options.file is None else [own_name(options.file)]
     for name in options.retrievers or ():
-        retriever_class(name)
+        ranker_class(name)
     for name in options.encoders or ():
         encoders.encoder_class(name)
     if options.full:
@@ -228,7 +228,7 @@ def _with_options(suite: Suite, options: Options) -> Suite:
 
 def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
     left_out: dict[str, None] = {}
-    runs: list[Run] = []
+    runs: list[Experiment] = []
     for spec in suite.specs():
         models: Sequence[str] = options.llms if needs_llm(spec) else [""]
         if spec["kind"] == "prompts":
@@ -243,13 +243,13 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
         elif spec.get("split") != "group" or len({i.group for i in dataset.demonstrations}) > 1:
             complete = _complete(spec, library)
             asked = [{"llm": short_name(name)} if name else {} for name in models]
-            runs += [Run.of({**complete, **llm}) for llm in asked]
+            runs += [Experiment.of({**complete, **llm}) for llm in asked]
     return ResolvedSuite(suite, unique(runs), list(left_out))
 
 
 def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
     """Why a run cannot be; empty where it can."""
-    chosen = retriever_class(spec["retriever"])
+    chosen = ranker_class(spec["retriever"])
     if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
         return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
     if "history" in spec and spec["kind"] != RANK and not learns_truncated(spec):
@@ -267,7 +267,7 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
     name = set_name(spec["dataset"])
     complete = {**spec, "dataset": name, "data": library.sha256(name)}
-    if not retriever_class(spec["retriever"]).uses_encoder or (
+    if not ranker_class(spec["retriever"]).uses_encoder or (
         spec.get("encoder") == encoders.DEFAULT
     ):
         # The same run in every suite.

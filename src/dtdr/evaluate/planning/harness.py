@@ -53,7 +53,7 @@ def run_selections(
     """Select one function at each step, teacher-forced: the calls before it are the gold plan's.
 
     Args:
-        planner: its retriever was fitted on other demonstrations.
+        planner: its model was fitted on other demonstrations.
         steps: from ``choose_steps``.
         path: the run log; if it exists, the run continues.
         about: more entries of the header: ``dataset``, ``split_sha256`` and the ``seed`` of the
@@ -72,7 +72,7 @@ def run_selections(
 
 
 def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[str, Any]:
-    (ranking,) = rank_after_calls(planner.retriever, [(demonstration, step)])
+    (ranking,) = rank_after_calls(planner.model, [(demonstration, step)])
     result = planner.select(demonstration.query, list(demonstration.plan.calls[:step]), ranking)
     chosen = result.selected
     return {
@@ -138,9 +138,9 @@ def _header(
     planner: Planner, kind: str, names: list[Any], about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """See ``PlanningLog``."""
-    selector, retriever = planner.selector, planner.retriever
+    selector, model = planner.selector, planner.model
     name = "" if planner.llm is None else planner.llm.name
-    kind_of_llm, _, model = name.partition(":")
+    kind_of_llm, _, llm = name.partition(":")
     is_whole = kind == "plans"
     return {
         "kind": kind,
@@ -148,9 +148,9 @@ def _header(
         "split_sha256": about.get("split_sha256", ""),
         "subset_sha256": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
         "size": len(names),
-        "retriever": {"name": retriever.name, "parameters": retriever.parameters()},
+        "retriever": {"name": model.name, "parameters": model.parameters()},
         # The folder is different on another machine.
-        "llm": f"{kind_of_llm}:{Path(model).name}" if kind_of_llm == "gguf" else name,
+        "llm": f"{kind_of_llm}:{Path(llm).name}" if kind_of_llm == "gguf" else name,
         "icl": planner.prompts.method.name,
         "select": {
             "method": selector.method,

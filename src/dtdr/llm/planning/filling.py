@@ -13,7 +13,7 @@ from dtdr.errors import InputError, check_choice
 from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import FillingPrompts, filling_form
 from dtdr.llm.prompting.arguments import ReadArguments, read_arguments
-from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.arguments.prediction import CallPrediction, ValueSource
 from dtdr.predict.session import NO_ARGUMENTS
 
 MAX_TOKENS = 768
@@ -45,7 +45,7 @@ class FilledParameters:
     answers: tuple[str, ...] = ()
     prompt_tokens: int | None = 0
     unknown: tuple[str, ...] = ()
-    sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[ValueSource, ...]] = field(default_factory=dict)
 
     @property
     def llm_calls(self) -> int:

@@ -13,6 +13,7 @@ from dtdr.data.calls import END, ToolCall, renumber_calls
 from dtdr.data.demonstrations import DemonstrationLike
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
+from dtdr.deprecated import renamed_attribute, renamed_keywords
 from dtdr.errors import InputError, check_at_least
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning.filling import FilledParameters, Filler
@@ -44,8 +45,8 @@ class Planner:
     """Plans how to answer a query; no tool is executed.
 
     Args:
-        retriever: fitted; it defines the tools.
-        llm: None: the retriever selects, and fills parameters as learned. With ``select="plan"``,
+        model: fitted; it defines the tools.
+        llm: None: the model selects, and fills parameters as learned. With ``select="plan"``,
             the LLM only fills what the model cannot.
         icl: how the prompt shows the ranking; see ``dtdr.llm.prompting.METHODS``.
         layout: of the prompts; see ``dtdr.llm.prompting.LAYOUTS``.
@@ -60,12 +61,15 @@ class Planner:
         seed: of the choice of the example.
 
     Raises:
-        InputError: an unknown method, no LLM where one is needed, or the retriever is not fitted.
+        InputError: an unknown method, no LLM where one is needed, or the model is not fitted.
     """
 
+    retriever = renamed_attribute("retriever", "model")
+
+    @renamed_keywords(retriever="model")
     def __init__(
         self,
-        retriever: Model,
+        model: Model,
         llm: LLM | None = None,
         *,
         icl: str = DEFAULT_ICL,
@@ -78,23 +82,23 @@ class Planner:
         seed: int = 0,
     ) -> None:
         check_at_least(1, max_steps=max_steps)
-        self.retriever = retriever
+        self.model = model
         self.llm = llm
         if select is None:
-            alone = "retriever" if retriever.plans_ is None else "plan"
+            alone = "retriever" if model.plans_ is None else "plan"
             select = alone if llm is None else DEFAULT_SELECT
         self.selector = Selector(select)
         if llm is None and self.selector.asks:
             raise InputError(
                 f"select {self.selector.method!r} asks an LLM; give one, or select retriever"
             )
-        if self.selector.method == "plan" and retriever.plans_ is None:
+        if self.selector.method == "plan" and model.plans_ is None:
             raise InputError(NO_PLANS)
         self.mask = mask or Selection()
         self.layout = layout
         self.max_steps = max_steps
-        retriever.index(END)  # raises if the retriever is not fitted
-        tools = retriever.tools_
+        model.index(END)  # raises if the model is not fitted
+        tools = model.tools_
         self.examples = Examples(demonstrations, seed=seed)
         self.prompts = SelectionPrompts(tools, icl=icl, examples=self.examples, layout=layout)
         self.filler = Filler(
@@ -102,7 +106,7 @@ class Planner:
             fill,
             llm=llm,
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
-            is_learned=retriever.arguments_ is not None,
+            is_learned=model.arguments_ is not None,
         )
 
     def plan(self, query: str | Run) -> PlanResult:
@@ -115,7 +119,7 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked; callers of ``iter_steps`` keep the steps so far.
         """
-        return self._finish(_Run(self, query))
+        return self._finish(_PlanningRun(self, query))
 
     def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
         """Like ``plan``, but every step continues after the gold calls, not after its own.
@@ -133,20 +137,20 @@ class Planner:
         """
         return self._finish(_GoldRun(self, query, gold=renumber_calls(calls)))
 
-    def _finish(self, run: _Run) -> PlanResult:
+    def _finish(self, run: _PlanningRun) -> PlanResult:
         while not run.stopped:
             self._step(run)
         return run.result()
 
     def iter_steps(self, query: str | Run) -> Iterator[PlannedStep]:
         """Yield each step as it is made; closing the iterator stops the planning."""
-        run = _Run(self, query)
+        run = _PlanningRun(self, query)
         while not run.stopped:
             yield self._step(run)
 
     def result_of(self, query: str | Run, steps: Iterable[PlannedStep]) -> PlanResult:
         """The result of the steps of ``iter_steps``."""
-        run = _Run(self, query)
+        run = _PlanningRun(self, query)
         for step in steps:
             run.add(step, self.max_steps)
         run.stopped = run.stopped or "cancelled"
@@ -167,7 +171,7 @@ class Planner:
             ranking, shown.tools, selected, None, FilledParameters({}), {"select": seconds}
         )
 
-    def _step(self, run: _Run) -> PlannedStep:
+    def _step(self, run: _PlanningRun) -> PlannedStep:
         started = time.perf_counter()
         ranking = run.session.rank()
         seconds = {"rank": time.perf_counter() - started}
@@ -192,7 +196,7 @@ class Planner:
         return made
 
     def _follow_plan(
-        self, run: _Run, ranking: Ranking, seconds: dict[str, float]
+        self, run: _PlanningRun, ranking: Ranking, seconds: dict[str, float]
     ) -> PlannedStep | None:
         """The next step of the whole plan; None if the run continues step by step."""
         if run.planned is None:
@@ -206,7 +210,7 @@ class Planner:
         selected = Selected(tool, "plan", candidates=(tool,))
         return PlannedStep(ranking, (tool,), selected, call, filled, seconds)
 
-    def _plan_ahead(self, run: _Run) -> Planned:
+    def _plan_ahead(self, run: _PlanningRun) -> Planned:
         """The filled calls of the most probable plan, and its end; empty if there is no plan."""
         # A plan assumes that its calls return what it needs.
         if run.calls and run.calls[-1].status in ("error", "empty"):
@@ -224,7 +228,7 @@ class Planner:
 
 
 @dataclass
-class _Run:
+class _PlanningRun:
     """A plan under way."""
 
     planner: Planner
@@ -240,7 +244,7 @@ class _Run:
         self.calls: list[ToolCall] = list(run.calls)
         self.earlier = run.earlier
         self._ids = {call.id for call in (*run.earlier, *run.calls)}
-        self.session: Session = self.planner.retriever.session(run)
+        self.session: Session = self.planner.model.session(run)
         self._made: Counter[str] = Counter()
         self.planned: Planned | None = None
 
@@ -290,7 +294,7 @@ class _Run:
 
 
 @dataclass
-class _GoldRun(_Run):
+class _GoldRun(_PlanningRun):
     """A plan under way whose history is the gold plan."""
 
     gold: Sequence[ToolCall] = ()

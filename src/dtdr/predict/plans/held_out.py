@@ -30,7 +30,7 @@ class HeldOutPlan(NamedTuple):
     """A held-out demonstration.
 
     Attributes:
-        found: the plans that a retriever finds for its query without having seen it.
+        found: the plans that a ranker finds for its query without having seen it.
         plan: the right one.
         half: 0 or 1, the same in a group; the ranker that learned from the other half judges it.
         is_under_way: whether some of its calls were made.
@@ -153,7 +153,7 @@ class Check(NamedTuple):
         return cls(len(held_out), ranked, greedy)
 
 
-class Confidence(NamedTuple):
+class PlanConfidence(NamedTuple):
     """The probability that a plan is right: logistic regression on the log odds of its share.
 
     On inner folds, another line for first plans changes calibration errors by chance. After some
@@ -165,7 +165,7 @@ class Confidence(NamedTuple):
     under_way: float = 0.0
 
     @classmethod
-    def fit(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Confidence:
+    def fit(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> PlanConfidence:
         """Learn how often plans are right; nothing is learned from few queries.
 
         Args:

@@ -12,10 +12,10 @@ from typing import Any
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
-from dtdr.evaluate.lab.data import Context, TrainTest, train_test
-from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
+from dtdr.evaluate.lab.data import LabContext, TrainTest, train_test
+from dtdr.evaluate.lab.fitting import asks_llm, fit_model, make_model
 from dtdr.evaluate.lab.oracle import Oracle
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.planning.harness import (
     choose_plans,
     choose_steps,
@@ -52,16 +52,16 @@ ANSWER_TOKENS = 256
 """Ten sentences."""
 
 
-def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def measure_prompts(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
 
     Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
     """
     data = train_test(context.dataset(spec), spec)
-    retriever, _ = fit_retriever(spec, data)
+    model, _ = fit_model(spec, data)
     seed = int(spec.get("seed", 0))
     steps = choose_steps(data.test, spec.get("steps"), seed=seed)
-    rankings = rank_after_calls(retriever, steps)
+    rankings = rank_after_calls(model, steps)
     count: Callable[[str], int] = count_tokens
     counted = f"UTF-8 bytes / {BYTES_PER_TOKEN}"
     if "llm" in spec:
@@ -69,7 +69,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
         counted = f"tokenizer of {spec['llm']}"
     selection = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
     writer = SelectionPrompts(
-        retriever.tools_,
+        model.tools_,
         icl=str(spec["icl"]),
         examples=Examples(data.train, seed=seed),
         layout=str(spec.get("layout", LAYOUTS[0])),
@@ -86,7 +86,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
     return {"versions": versions(), "counted": counted, "means": {**means, "shown": tools}}
 
 
-def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def select_steps(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Select a function at each step; steps in the planning log are not asked again.
 
     Raises:
@@ -99,12 +99,12 @@ def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
         "versions": versions(),
         **chosen,
         "train": len(data.train),
-        "parameters": planner.retriever.parameters(),
+        "parameters": planner.model.parameters(),
         "records": [_selection(record) for record in log],
     }
 
 
-def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def make_plans(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Plan whole queries; plans in the planning log are not asked again.
 
     Raises:
@@ -117,38 +117,38 @@ def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _prepare(
-    spec: Mapping[str, Any], context: Context
+    spec: Mapping[str, Any], context: LabContext
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
     """The planner, the data, further arguments of the runs, and the mask that was chosen."""
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))
     ask = asker(context, spec)
-    retriever = fit_retriever(spec, data, ask)[0]
-    if isinstance(retriever.ranker, Oracle):
-        retriever.ranker.plans = {item.query: item.plan for item in data.test}
+    model = fit_model(spec, data, ask)[0]
+    if isinstance(model.ranker, Oracle):
+        model.ranker.plans = {item.query: item.plan for item in data.test}
     mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
     chosen: dict[str, Any] = {}
-    if spec.get("mask") == "paper" and retriever.ranker.cut is None:
+    if spec.get("mask") == "paper" and model.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
-        "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",
+        "path": context.folder / "planning" / f"{Experiment.of(spec).key}.jsonl",
         "dataset": dataset.name,
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
     }
-    return _planner(spec, context, retriever, mask, data.train), data, about, chosen
+    return _planner(spec, context, model, mask, data.train), data, about, chosen
 
 
 def _planner(
     spec: Mapping[str, Any],
-    context: Context,
-    retriever: Model,
+    context: LabContext,
+    model: Model,
     mask: Selection,
     examples: Sequence[Demonstration],
 ) -> Planner:
     return Planner(
-        retriever,
+        model,
         _open_model(context, spec),
         icl=str(spec["icl"]),
         layout=str(spec.get("layout", LAYOUTS[0])),
@@ -161,7 +161,7 @@ def _planner(
 
 def _choose_threshold(
     spec: Mapping[str, Any],
-    context: Context,
+    context: LabContext,
     data: TrainTest,
     ask: Callable[[str], str] | None,
 ) -> tuple[Selection, dict[str, Any]]:
@@ -174,19 +174,21 @@ def _choose_threshold(
     seed = int(spec.get("seed", 0))
     split = paper_split(data.train, seed, HELD_OUT)
     kept, held_out = split.training(data.train), split.testing(data.train)
-    retriever = make_retriever(spec, len(kept), ask)
-    retriever.fit(kept, data.tools or None)
+    model = make_model(spec, len(kept), ask)
+    model.fit(kept, data.tools or None)
     steps = choose_steps(held_out, min(ALPHA_STEPS, spec.get("size") or ALPHA_STEPS), seed=seed)
-    rankings = rank_after_calls(retriever, steps)
+    rankings = rank_after_calls(model, steps)
     accuracies: dict[float, float] = {}
     known: dict[tuple[tuple[str, ...], ...], float] = {}
     base = {key: value for key, value in spec.items() if key not in ("loop", "size", "mask")}
     for alpha in ALPHAS:
         shown = tuple(ranking.select(threshold=alpha).tools for ranking in rankings)
         if shown not in known:
-            run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
+            run = Experiment.of(
+                {**base, "kind": "selections", "threshold": alpha, "size": len(steps)}
+            )
             log = run_selections(
-                _planner(spec, context, retriever, Selection(threshold=alpha), kept),
+                _planner(spec, context, model, Selection(threshold=alpha), kept),
                 steps,
                 context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
@@ -220,8 +222,8 @@ def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
     return {"plan": record["plan"], "stopped": record["stopped"], **right}
 
 
-def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
-    """A function from a prompt to the model's answer; None for retrievers that ask no LLM."""
+def asker(context: LabContext, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
+    """A function from a prompt to the model's answer; None for rankers that ask no LLM."""
     if not asks_llm(spec):
         return None
     name = context.models.get(str(spec["llm"]), str(spec["llm"]))
@@ -235,7 +237,7 @@ def _answer(name: str, prompt: str) -> str:
     return _open_once(name).complete(asked, max_tokens=ANSWER_TOKENS).text
 
 
-def _open_model(context: Context, spec: Mapping[str, Any]) -> LLM:
+def _open_model(context: LabContext, spec: Mapping[str, Any]) -> LLM:
     """The model that a run names.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.statistics import Proportion
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, percent
 
@@ -18,7 +18,7 @@ UNSURE = (0.3, 0.4, 0.5)
 READINGS = ("strict", "names")
 
 
-def _accuracy(results: Results, run: Run) -> Proportion:
+def _accuracy(results: Results, run: Experiment) -> Proportion:
     return share_of(results.value(run)["records"], "right")
 
 
@@ -64,12 +64,12 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
     return blocks
 
 
-def _loop(run: Run) -> str:
+def _loop(run: Experiment) -> str:
     return str(run.spec.get("loop", "own"))
 
 
-def _shown_method(run: Run) -> str:
-    """The retriever, or how the prompt is written without one."""
+def _shown_method(run: Experiment) -> str:
+    """The ranker, or how the prompt is written without one."""
     icl = str(run.spec.get("icl"))
     if run.spec["retriever"] == ORACLE:
         return "gold tools" if run.spec.get("select") == "retriever" else "perfect ranking"
@@ -77,7 +77,7 @@ def _shown_method(run: Run) -> str:
 
 
 def _downstream_cells(
-    results: Results, runs: Sequence[Run], loops: Sequence[str], has_alpha: bool
+    results: Results, runs: Sequence[Experiment], loops: Sequence[str], has_alpha: bool
 ) -> list[Cell]:
     selections = [run for run in runs if run.kind == "selections"]
     cells = [percent(_accuracy(results, selections[-1])) if selections else EMPTY]
@@ -122,7 +122,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
 
 
 def build_weights(results: Results, suite: str) -> list[Block]:
-    """Weighted against unweighted masks where the retriever is unsure (paper, App. on weights)."""
+    """Weighted against unweighted masks where the ranker is unsure (paper, App. on weights)."""
     published = paper()["weights"]
     caption = (
         f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
@@ -155,7 +155,7 @@ def build_weights(results: Results, suite: str) -> list[Block]:
 
 
 def build_prompts(results: Results, suite: str) -> list[Block]:
-    """Prompt length by ICL method and retriever (paper, Figure 5)."""
+    """Prompt length by ICL method and ranker (paper, Figure 5)."""
     published = paper()["prompts"]
     columns = [
         *map(Column, ("Method", "ICL")),

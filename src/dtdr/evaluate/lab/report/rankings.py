@@ -112,7 +112,7 @@ def _retrieval_table(
     notes += [FSA_NOTE] if accuracies else []
     if published:
         notes.append(
-            "Numbers: all that the retriever keeps of what it learned. The paper's figures are in "
+            "Numbers: all that the ranker keeps of what it learned. The paper's figures are in "
             "italics; the text above names the differences."
         )
     rows = {name: name for name in runs}
@@ -139,7 +139,7 @@ def _split_note(splits: Sequence[RunSummary]) -> str:
 def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:
     """The paper's row for each method on a data set; empty where it has none.
 
-    Of several methods of one retriever it goes with the one with the paper's recipe.
+    Of several methods of one ranker it goes with the one with the paper's recipe.
     """
     figures: Mapping[str, Any] = paper()["retrieval"].get(place[0], {})
     rows: dict[str, tuple[tuple[bool, int], str]] = {}

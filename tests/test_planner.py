@@ -170,6 +170,16 @@ def test_greedy_writes_no_more_than_the_longest_name_and_masked_names_are_wrong(
     assert llm.calls[0]["max_tokens"] == 2
 
 
+def test_greedy_may_write_the_longest_name_of_all_tools_where_only_the_end_is_shown():
+    writer = SelectionPrompts((Tool("pick a long name"), END_TOOL), icl="hard")
+    ranking = Ranking(("end", "pick a long name"), np.array([0.9, 0.1]))
+    shown = ranking.select(top_k=1)
+    llm = ScriptedLLM(["pick a long name"])
+    answer = Selector("greedy").select(llm, writer, writer.prompt(QUERY, [], shown), ranking, shown)
+    assert llm.calls[0]["max_tokens"] == 5
+    assert (answer.tool, answer.outcome) == (None, "unlisted")
+
+
 def test_constrained_may_only_choose_what_is_shown():
     llm = ScriptedLLM(["send_mail"])
     assert select(llm, "constrained").tool == "send_mail"

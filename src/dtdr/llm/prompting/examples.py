@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import random
 from collections import defaultdict
@@ -47,7 +48,8 @@ class Examples:
         self._demonstrations = kept
         self._with_tool: dict[str, list[int]] = defaultdict(list)
         for position, item in enumerate(kept):
-            for tool in dict.fromkeys(item.plan.tools):
+            # Every plan ends, so where only the end of plan is retrieved, any plan is an example.
+            for tool in dict.fromkeys([*item.plan.tools, END]):
                 self._with_tool[tool].append(position)
 
     @property
@@ -71,12 +73,16 @@ class Examples:
         return Example(item.query, (), item.plan.calls[0])
 
     def with_tools(self, tools: Sequence[str], limit: int = 5) -> list[Demonstration]:
-        """Demonstrations whose plans use most of the tools, up to a limit."""
+        """Demonstrations whose plans use most of the tools, up to a limit.
+
+        Equal ones are in random order, as in the paper. The end of plan counts as a tool of every
+        plan.
+        """
         used: dict[int, int] = defaultdict(int)
         for tool in tools:
             for position in self._with_tool.get(tool, ()):
                 used[position] += 1
-        best = sorted(used, key=lambda position: (-used[position], position))[:limit]
+        best = heapq.nsmallest(limit, used, key=lambda position: (-used[position], position))
         return [self._demonstrations[position] for position in best]
 
     def example_for(

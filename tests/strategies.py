@@ -64,6 +64,7 @@ def run_calls(draw, earlier=(), prefix="", max_calls=5):
                 status,
                 draw(st.sampled_from([step, None])) if draw(st.booleans()) else step,
                 draw(st.sampled_from([None, 5000])),
+                draw(st.sampled_from([None, "I look for it first."])),
             )
         )
         known.append(calls[-1])

@@ -88,9 +88,7 @@ def test_each_package_stays_within_its_budget_of_lines():
     for name, path in MODULES.items():
         lines[package(name)] += len(path.read_bytes().splitlines())
     over = {name: lines[name] for name, (_, budget) in PACKAGES.items() if lines[name] > budget}
-    assert over == {}, (
-        "a package is over its budget: say why in docs/architecture.md and raise it there and here"
-    )
+    assert over == {}, "over budget: say why in docs/architecture.md, and raise it there and here"
 
 
 def test_the_page_names_the_same_packages_and_budgets():

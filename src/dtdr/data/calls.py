@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeGuard, get_args
 import msgspec
 
 from dtdr.data.outputs import Status as Status
-from dtdr.data.outputs import resolve_pointer
+from dtdr.data.outputs import last_words, resolve_pointer
 from dtdr.errors import InputError
 
 END = "end"
@@ -92,6 +92,8 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         output_length: characters of the whole output, if ``output`` is only a part of it.
         step: number of the agent's message that made the call; calls of one step are parallel.
             None if unknown.
+        text: what the agent wrote in the message that made the call, its last 500 characters; on
+            the first call of a step. None if it wrote nothing, or that is unknown.
     """
 
     # Creating a Struct takes a fifth of the time of a frozen dataclass.
@@ -102,6 +104,7 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: Status = "unknown"
     step: Annotated[int, msgspec.Meta(ge=0)] | None = None
     output_length: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    text: str | None = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @classmethod
@@ -130,12 +133,15 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{', '.join(get_args(Status))}"
             )
         step, length = _number(record, "step"), _number(record, "output_length")
-        return cls(str(identifier), tool, arguments, record.get("output"), status, step, length)
+        text = read_text(record.get("text"), f"the 'text' of call {identifier!r}")
+        output = record.get("output")
+        return cls(str(identifier), tool, arguments, output, status, step, length, text)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``from_dict`` reads back; optional keys only where known."""
         record = {"id": self.id, "tool": self.tool, "arguments": dict(self.arguments)}
         more = {"step": self.step, "output": self.output, "output_length": self.output_length}
+        more["text"] = self.text
         record.update((key, value) for key, value in more.items() if value is not None)
         if self.status != "unknown":
             record["status"] = self.status
@@ -249,6 +255,24 @@ def check_text(text: str, what: str) -> None:
     """
     if not is_text(text):
         raise InputError(f"{what} {text!r} has half of a surrogate pair, which is not text")
+
+
+def read_text(text: object, what: str) -> str | None:
+    """The end of what an agent wrote before a call; None if there are no words.
+
+    Args:
+        text: None if unknown.
+        what: its name in errors.
+
+    Raises:
+        InputError: it is not text.
+    """
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise InputError(f"{what} must be text, not {kind_of(text)}")
+    check_text(text := last_words(text), what)
+    return text or None
 
 
 def _number(record: Mapping[str, Any], key: str) -> int | None:

@@ -15,6 +15,9 @@ Status = Literal["ok", "error", "empty", "unknown"]
 OUTPUT_LENGTH = 2000
 """Characters kept of an output: enough for keys, sizes and the identifiers that calls pass on."""
 
+TEXT_LENGTH = 500
+"""Characters kept of what an agent wrote before a call: the end says what it does next."""
+
 READ_LENGTH = 8_000
 """Characters that are read of a query, a message or another text, which bounds the cost."""
 
@@ -192,6 +195,16 @@ def bound_output(
         except (RecursionError, TypeError, ValueError):
             whole_length = length + 1
     return bounded, max(whole_length, length + 1)
+
+
+def last_words(text: str, length: int = TEXT_LENGTH) -> str:
+    """The end of a text, from a whole word on, without blanks around it."""
+    text = text.rstrip()
+    if len(text) > length:
+        begin, end = text[-length - 1 : -length // 2], text[-length // 2 :]
+        # Without blanks, half a word is better than nothing.
+        text = (begin.partition(" ")[2] if " " in begin else begin[1:]) + end
+    return text.lstrip()
 
 
 def _cut_text(text: str, length: int) -> str:

@@ -285,7 +285,7 @@ def _import_arrow() -> tuple[Any, Any]:
 def _schema(arrow: Any) -> Any:
     text, number = arrow.string(), arrow.int64()
     call = dict.fromkeys(("id", "tool", "arguments"), text)
-    call |= {"step": number, "output": text, "output_length": number, "status": text}
+    call |= {"step": number, "output": text, "output_length": number, "status": text, "text": text}
     message = {"role": text, "content": text, **call}
     return arrow.schema(
         {

@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 from dtdr.data import json_codec
-from dtdr.data.calls import END, Status, ToolCall, check_text, kind_of, number_calls
+from dtdr.data.calls import END, Status, ToolCall, check_text, kind_of, number_calls, read_text
 from dtdr.data.demonstrations import Message, before_record, parse_before, read_offered
 from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, parse_output, status_of
 from dtdr.errors import InputError
@@ -39,13 +41,15 @@ class Run:
         calls: calls made for the query, oldest first; ``call`` adds one.
         offered: names of the tools that can be called, among which tools are ranked; None if
             unknown.
+        text: what the agent wrote before its next call, of which the last 500 characters are kept;
+            None if unknown. The call that is added next takes it.
 
     Raises:
-        InputError: the query is not text, ``offered`` does not contain names, or two calls share an
-            id.
+        InputError: the query or the text is not text, ``offered`` does not contain names, or two
+            calls share an id.
     """
 
-    __slots__ = ("_ids", "before", "calls", "offered", "query")
+    __slots__ = ("_ids", "before", "calls", "offered", "query", "text")
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Run:
         before: Iterable[Message | ToolCall] = (),
         calls: Iterable[ToolCall] = (),
         offered: Collection[str] | None = None,
+        text: str | None = None,
     ) -> None:
         if not isinstance(query, str):
             raise InputError(f"a query must be text, not {kind_of(query)}")
@@ -61,15 +66,18 @@ class Run:
         self.offered = read_offered(offered)
         self.calls: list[ToolCall] = []
         self._ids = {call.id for call in self.earlier} if self.before else set()
+        self.text: str | None = None
         for call in calls:
             self._add(call)
+        self.text = read_text(text, "the text before a call")
 
     @classmethod
     def from_dict(cls, record: object) -> Run:
-        """A run from a JSON object with the keys of a demonstration: query, before, calls, offered.
+        """A run from a JSON object.
 
-        A call is an object or the name of its tool; one without an id gets its position, or the
-        next free number.
+        It has the keys of a demonstration, ``query``, ``before``, ``calls`` and ``offered``, and
+        ``text``. A call is an object or the name of its tool; one without an id gets its position,
+        or the next free number.
 
         Raises:
             InputError: a key is missing or of another type, or two calls share an id.
@@ -82,7 +90,9 @@ class Run:
         calls = record.get("calls", [])
         if not isinstance(calls, list):
             raise InputError(f"the 'calls' of a run must be a list, not {kind_of(calls)}")
-        return as_run(query, calls, record.get("before", []), record.get("offered"))
+        return as_run(
+            query, calls, record.get("before", []), record.get("offered"), record.get("text")
+        )
 
     @classmethod
     def of_read(
@@ -91,11 +101,12 @@ class Run:
         before: Iterable[Message | ToolCall],
         calls: Iterable[ToolCall],
         offered: frozenset[str] | None = None,
+        text: str | None = None,
     ) -> Run:
         """A run of items that ``read_item`` returned, with unique ids."""
         run = object.__new__(cls)
         run.query, run.before, run.calls = query, tuple(before), list(calls)
-        run.offered = offered
+        run.offered, run.text = offered, text
         run._ids = {item.id for item in (*run.earlier, *run.calls)}
         return run
 
@@ -109,7 +120,9 @@ class Run:
         if isinstance(history, str):
             raise InputError(f"a history must be a list of calls, not {history!r}")
         calls = [item for item in history if not (isinstance(item, str) and item in NO_CALLS)]
-        if not run._ids and all(isinstance(item, str) for item in calls):  # the usual case
+        if (
+            not run._ids and not run.text and all(isinstance(item, str) for item in calls)
+        ):  # the usual case
             names = list(map(str, calls))
             check_text("".join(names), "a tool name in")
             run.calls = [ToolCall(str(at), name) for at, name in enumerate(names, start=1)]
@@ -129,8 +142,9 @@ class Run:
         return self.first(len(self.calls))
 
     def first(self, count: int) -> Run:
-        """The run after its first ``count`` calls."""
-        return Run.of_read(self.query, self.before, self.calls[:count], self.offered)
+        """The run after its first ``count`` calls; before all of them, what came after is lost."""
+        text = self.text if count >= len(self.calls) else None
+        return Run.of_read(self.query, self.before, self.calls[:count], self.offered, text)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``from_dict`` reads back."""
@@ -140,6 +154,8 @@ class Run:
         record["calls"] = [call.to_dict() for call in self.calls]
         if self.offered is not None:
             record["offered"] = sorted(self.offered)
+        if self.text is not None:
+            record["text"] = self.text
         return record
 
     def call(
@@ -195,8 +211,11 @@ class Run:
             )
         if call.id in self._ids:
             raise InputError(f"two calls share the id {call.id!r}; ids must be unique in a run")
-        if call.output is not None:
+        if call.output is not None or call.text is not None:
             call = read_item(call)
+        if self.text is not None:
+            call = msgspec.structs.replace(call, text=call.text or self.text)
+            self.text = None
         self._ids.add(call.id)
         self.calls.append(call)
         return call
@@ -217,6 +236,7 @@ def as_run(
     history: Iterable[CallLike] = (),
     before: Sequence[BeforeLike] = (),
     offered: Collection[str] | None = None,
+    text: str | None = None,
 ) -> Run:
     """A run from a query, calls and what came before, in any form; a ``Run`` is returned as it is.
 
@@ -225,9 +245,9 @@ def as_run(
             with more calls, messages or tools.
     """
     if isinstance(query, Run):
-        if history or before or offered is not None:
+        if history or before or offered is not None or text is not None:
             raise InputError(
-                "a run has its own calls, tools and what came before it; give the run alone"
+                "a run has its own calls, tools, text and what came before it; give the run alone"
             )
         return query
     if not isinstance(before, (list, tuple)):
@@ -235,15 +255,17 @@ def as_run(
     earlier = [item for item in before if isinstance(item, (Message, ToolCall))]
     if len(earlier) < len(before):
         earlier = [*parse_before([before_record(item) for item in before])]
-    return Run(query, earlier, offered=offered).with_calls(history)
+    run = Run(query, earlier, offered=offered).with_calls(history)
+    run.text = read_text(text, "the text before a call")
+    return run
 
 
 def read_item(item: Item) -> Item:
     """A call or message as ``dtdr import`` writes it; reading it again changes nothing.
 
     A text that is a JSON object or list is parsed. Outputs and messages are cut to 2,000 characters
-    (``bound_output``). The status of a call follows from its output (``status_of``), and ``ok``
-    becomes ``empty`` if the output is.
+    (``bound_output``), and the text before a call to its last 500. The status of a call follows
+    from its output (``status_of``), and ``ok`` becomes ``empty`` if the output is.
 
     Raises:
         InputError: an output cannot be written as JSON.
@@ -256,6 +278,10 @@ def read_item(item: Item) -> Item:
 
 
 def _read_call(item: ToolCall) -> ToolCall:
+    if item.text is not None:
+        text = read_text(item.text, f"the text of call {item.id!r}")
+        if text != item.text:
+            item = msgspec.structs.replace(item, text=text)
     if item.output is None or _is_read(item):
         return item
     status, whole = item.status, parse_output(item.output)
@@ -269,7 +295,9 @@ def _read_call(item: ToolCall) -> ToolCall:
             f"the output of {item.tool!r} cannot be written as JSON; give text or a JSON value"
         ) from error
     length = length if item.output_length is None else item.output_length
-    return ToolCall(item.id, item.tool, item.arguments, output, status, item.step, length)
+    return ToolCall(
+        item.id, item.tool, item.arguments, output, status, item.step, length, item.text
+    )
 
 
 def _is_read(call: ToolCall) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dtdr.data.calls import ToolCall, is_text, rename_call
 from dtdr.data.demonstrations import Demonstration, Message, Parent
-from dtdr.data.outputs import OUTPUT_LENGTH, bound_output
+from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, last_words
 from dtdr.data.plan import Plan
 from dtdr.logs.log_format import digest
 from dtdr.logs.redaction import Redactor
@@ -78,7 +78,8 @@ class Scrubber:
         if output is not None and call.output_length is not None:
             length = call.output_length
         arguments = self.arguments(call.arguments)
-        return replace(call, arguments=arguments, output=output, output_length=length)
+        text = call.text and last_words(self.text(call.text))
+        return replace(call, arguments=arguments, output=output, output_length=length, text=text)
 
     def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """A call's arguments without secrets."""

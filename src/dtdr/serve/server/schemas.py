@@ -54,6 +54,9 @@ class CallMade(Request, kw_only=True):
     output_length: Annotated[
         Annotated[int, Meta(ge=0)] | None, says("Characters of the whole output, if it was cut.")
     ] = None
+    text: Annotated[
+        str | None, says("What the agent wrote in the message that made the call; 500 characters.")
+    ] = None
 
 
 History = Annotated[

@@ -83,7 +83,7 @@ def main() -> None:
 
     columns = [
         Column("Set", "dataset"),
-        Column("Retriever", "retriever"),
+        Column("Ranker", "retriever"),
         Column("Best settings", "settings"),
         Column("Inner, default", "inner_default", share, numeric=True),
         Column("Inner, best", "inner", share, numeric=True),

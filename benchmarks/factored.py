@@ -58,7 +58,7 @@ def blocks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def sizes(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One line per size and retriever: MRR on the test side, compared with the first retriever."""
+    """One line per size and ranker: MRR on the test side, compared with the first ranker."""
     for dataset, split in load_sets(given):
         order = list(split.train)
         random.Random(0).shuffle(order)
@@ -92,11 +92,11 @@ MEASURES = {
         [
             Column("Set", "set"),
             Column("Demonstrations", "size", count, True),
-            Column("Retriever", "retriever"),
+            Column("Ranker", "retriever"),
             *FIGURES,
             Column("p", "p", lambda value: f"{value:.4f}", True),
         ],
-        "The test side. p: paired permutation test over plans against the first retriever.",
+        "The test side. p: paired permutation test over plans against the first ranker.",
     ),
 }
 

@@ -85,7 +85,7 @@ def fit_model(folder: Path, servers: int, tools: int) -> None:
             (("0", "1"), ("1", "2")),
         )
         demonstrations.append(dtdr.Demonstration(str(number), f"task {number}", plan))
-    dtdr.fit(demonstrations, retriever="dtdr-l", epochs=3).save(folder)
+    dtdr.fit(demonstrations, ranker="dtdr-l", epochs=3).save(folder)
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ class FirstChoice(LLM):
 
 
 def parser(about: str | None, *, retriever: str | None = None) -> argparse.ArgumentParser:
-    """Options that every such benchmark has; one retriever if a default is given."""
+    """Options that every such benchmark has; one ranker if a default is given."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
     made.add_argument("--llm")
     made.add_argument("--smoke", action="store_true", help="a quick check that it runs")

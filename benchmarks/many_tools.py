@@ -36,7 +36,7 @@ DEPTH = 5
 
 
 def score(
-    retriever: Model, held: Sequence[Demonstration], only: frozenset[str] | None
+    model: Model, held: Sequence[Demonstration], only: frozenset[str] | None
 ) -> dict[str, Any]:
     """MRR and recall@5 over the steps; with ``only``, of these tools where one comes next."""
     steps = []
@@ -45,7 +45,7 @@ def score(
             wanted = item.plan.acceptable_next(range(done))
             if wanted := wanted if only is None else wanted & only:
                 steps.append((item, done, wanted))
-    rankings = rank_after_calls(retriever, [(item, done) for item, done, _ in steps])
+    rankings = rank_after_calls(model, [(item, done) for item, done, _ in steps])
     ranks, recalls = [], []
     for (_, _, wanted), ranking in zip(steps, rankings, strict=True):
         places = [place for place, tool in enumerate(ranking.tools, start=1) if tool in wanted]
@@ -58,18 +58,18 @@ def score(
     }
 
 
-def whole_ms(retriever: Model, held: Sequence[Demonstration]) -> float:
+def whole_ms(model: Model, held: Sequence[Demonstration]) -> float:
     """Median milliseconds to rank the first step of a query that was not seen before."""
     seconds = []
     for item in held[:100]:
         started = time.perf_counter()
-        _ = retriever.rank(f"{item.query} ").order
+        _ = model.rank(f"{item.query} ").order
         seconds.append(time.perf_counter() - started)
     return 1000 * statistics.median(seconds)
 
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A line for each retriever and kind of tool."""
+    """A line for each ranker and kind of tool."""
     dataset = catalogue(given.demonstrations, given.seed)
     split = group_split(dataset.demonstrations, seed=given.seed)
     known = split.training(dataset.demonstrations)
@@ -81,19 +81,19 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in given.retrievers:
         for kind, (train, only) in sides.items():
             has_seed = "seed" in create(name).get_params()
-            retriever = create(name, **({"seed": given.seed} if has_seed else {}))
+            model = create(name, **({"seed": given.seed} if has_seed else {}))
             started = time.perf_counter()
-            retriever.fit(train, dataset.tools)
+            model.fit(train, dataset.tools)
             fit = time.perf_counter() - started
-            step = rank_microseconds_median(retriever, held)
+            step = rank_microseconds_median(model, held)
             yield {
                 "retriever": name,
                 "tools": kind,
                 "train": len(train),
-                **score(retriever, held, only),
+                **score(model, held, only),
                 "fit": fit,
                 "step_ms": step / 1000,
-                "rank_ms": whole_ms(retriever, held),
+                "rank_ms": whole_ms(model, held),
             }
 
 
@@ -121,7 +121,7 @@ def main() -> None:
         return f"{value:.2f}"
 
     columns = [
-        Column("Retriever", "retriever"),
+        Column("Ranker", "retriever"),
         Column("Tools", "tools"),
         Column("Learned", "train", count, True),
         Column("Steps", "steps", count, True),

@@ -79,12 +79,12 @@ def reciprocal_ranks(
     tools: Sequence[Tool],
 ) -> list[float]:
     """Of the call that the log made next, the mean over the steps of each plan."""
-    retriever = create(name).fit(train, tools or None)
+    model = create(name).fit(train, tools or None)
     means = []
     for item in test:
         calls = item.plan.calls
         run = Run(item.query, item.before, calls)
-        rankings = retriever.rank_batch([run.first(done) for done in range(len(calls) + 1)])
+        rankings = model.rank_batch([run.first(done) for done in range(len(calls) + 1)])
         ranks = []
         for ranking, wanted in zip(rankings, [*item.plan.tools, END], strict=True):
             is_known = wanted in ranking.tools

@@ -1,4 +1,4 @@
-"""Success rate of whole plans: ICL x retriever x selection x filling, on one sample of plans.
+"""Success rate of whole plans: ICL x ranker x selection x filling, on one sample of plans.
 
     python benchmarks/plan_success.py --llm gguf:qwen2.5-coder-0.5b.gguf --plans 40
     python benchmarks/plan_success.py --cells hard:dtdr-f:plan:learned --plans 1000

@@ -88,14 +88,14 @@ def _content(text: str) -> list[str]:
 
 
 def searches(
-    retriever: Model,
+    model: Model,
     held: Sequence[Demonstration],
     tools: Mapping[str, Tool],
     said: Mapping[tuple[str, str], str],
     new: frozenset[str] | None,
 ) -> Iterator[Search]:
     """A search for each wanted tool of each step: those of ``new``, else those the mask missed."""
-    names = retriever.vocabulary[:-1]
+    names = model.vocabulary[:-1]
     for item in held:
         for done in range(len(item.plan)):
             history = item.plan.tools[:done]
@@ -103,7 +103,7 @@ def searches(
             if new is not None:
                 wanted, among = wanted & new, None
             else:
-                ranking = retriever.rank(item.query, history)
+                ranking = model.rank(item.query, history)
                 hidden = ToolSelector(ToolPolicy()).select(names, ranking, history).hidden
                 among = frozenset(hidden)
                 wanted &= among
@@ -116,13 +116,13 @@ def searches(
                     yield Search(item.query, history, tool, text, among)
 
 
-def score(retriever: Model, found: Sequence[Search]) -> dict[str, Any]:
+def score(model: Model, found: Sequence[Search]) -> dict[str, Any]:
     """Recall@5 of each way to answer, and the milliseconds of ``search`` in a session."""
-    by_words = ToolSearch.of(retriever.tools_[:-1])
+    by_words = ToolSearch.of(model.tools_[:-1])
     hits: dict[str, list[bool]] = {"words": [], "ranking": [], "search": []}
     seconds = []
     for one in found:
-        session = retriever.session(one.query)
+        session = model.session(one.query)
         for name in one.history:
             session.call(name)
         ranked = [name for name in session.rank().calls if one.among is None or name in one.among]
@@ -150,30 +150,30 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         new = frozenset(random.Random(given.seed).sample(demonstrated, size))
         for kind in ("missed", "new"):
             left = [item for item in known if kind == "missed" or not new & {*item.plan.tools}]
-            retriever = create("dtdr-f", seed=given.seed).fit(left, dataset.tools)
-            found = list(searches(retriever, held, tools, said, new if kind == "new" else None))
+            model = create("dtdr-f", seed=given.seed).fit(left, dataset.tools)
+            found = list(searches(model, held, tools, said, new if kind == "new" else None))
             if not found:
                 continue
             kept = random.Random(given.seed).sample(found, min(len(found), given.searches))
             texts = "of an LLM" if said else "synthetic"
-            row = {"set": dataset.name, "wanted": kind, "texts": texts, **score(retriever, kept)}
-            row["ms_many"] = time_many(retriever, kept)
+            row = {"set": dataset.name, "wanted": kind, "texts": texts, **score(model, kept)}
+            row["ms_many"] = time_many(model, kept)
             yield row
 
 
-def time_many(retriever: Model, found: Sequence[Search]) -> float | None:
-    """Milliseconds of ``search`` in a session when the retriever knows 2,000 tools."""
-    if not retriever.can_change_tools:
+def time_many(model: Model, found: Sequence[Search]) -> float | None:
+    """Milliseconds of ``search`` in a session when the ranker knows 2,000 tools."""
+    if not model.can_change_tools:
         return None
-    known = retriever.tools_[:-1]
+    known = model.tools_[:-1]
     copies = (
         Tool(f"{known[n % len(known)].name} {n}", f"{known[n % len(known)].description} {n}")
         for n in range(MANY_TOOLS - len(known))
     )
-    retriever.add_tools(copies)
+    model.add_tools(copies)
     seconds = []
     for one in found[:50]:
-        session = retriever.session(one.query)
+        session = model.session(one.query)
         session.search(one.text)  # the index is made once
         started = time.perf_counter()
         session.search(f"{one.text}.")

@@ -294,13 +294,13 @@ def models(
     known: tuple[Tool, ...],
     folder: str,
 ) -> Iterator[Path]:
-    """The model that was named, or one of each retriever, fitted when it is its turn."""
+    """The model that was named, or one of each ranker, fitted when it is its turn."""
     if given.model:
         yield given.model
         return
     for name in given.retriever:
         path = Path(folder) / name / "model"
-        fit(demonstrations, known, retriever=name).save(path)
+        fit(demonstrations, known, ranker=name).save(path)
         yield path
 
 
@@ -328,9 +328,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in models(given, demonstrations, known, folder):
-            retriever = read_config(model)["retriever"]
+            ranker = read_config(model)["retriever"]
             rows += [
-                {**row, "server": f"{retriever} {row['server']}".strip()}
+                {**row, "server": f"{ranker} {row['server']}".strip()}
                 for row in measure(model, demonstrations, given)
             ]
     if given.runs > 1:

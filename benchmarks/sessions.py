@@ -131,7 +131,7 @@ def main() -> None:
     def rows() -> Iterator[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder, redis_server() as own:
             model = Path(folder) / "model"
-            fit(list(generate(200, seed=0)), tools(), retriever="dtdr-l").save(model)
+            fit(list(generate(200, seed=0)), tools(), ranker="dtdr-l").save(model)
             url, process = (given.redis, None) if given.redis or own is None else own
             for row in measure(model, items, None, 1, None):
                 yield {"store": "memory", "servers": 1, **row}

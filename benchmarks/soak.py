@@ -123,9 +123,9 @@ class Soak:
         self.kept: dict[str, set[str]] = {"mail": set(), "victim": set()}
         self.is_over = threading.Event()
         self.demonstrations = list(generate(400))
-        self.retriever = dtdr.fit(self.demonstrations[:200], list(tools()), retriever="dtdr-f")
+        self.model = dtdr.fit(self.demonstrations[:200], list(tools()), ranker="dtdr-f")
         for name in ("mail", "home", "victim"):
-            self.retriever.save(folder / name)
+            self.model.save(folder / name)
         serve = ("-m", "dtdr", "serve", "--port", "0", "--quiet", "--watch", "1")
         self.server = Process(
             *serve, folder / "mail", folder / "home",
@@ -226,7 +226,7 @@ class Soak:
 
     def reload(self, http: httpx2.Client) -> None:
         """Another model in place of one; what was learned is dropped with it."""
-        self.retriever.save(self.folder / "home", force=True)
+        self.model.save(self.folder / "home", force=True)
         self.post(http, "/v1/models/mail/reload", None)
         self.counts["reloads"] += 2
 

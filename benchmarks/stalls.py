@@ -9,7 +9,8 @@ A process of its own attacks from 127.0.0.1; this one asks as another client, fr
 small answer every 10 ms on one connection that stays open, and measures how long each takes. The
 rows "none" and "ordinary" (as many connections that ask now and then, and read the answers) say
 what the machine and ordinary use add. On Linux, "stall" is the longest time less what the server
-and this process waited for a processor meanwhile, which is the work of other processes.
+and this process waited for a processor meanwhile, which is the work of other processes. "MB" is
+the most memory that the server has had until then.
 """
 
 from __future__ import annotations
@@ -174,6 +175,20 @@ async def send_heads(address: Address) -> None:
     writer.close()
 
 
+async def send_trailers(address: Address) -> None:
+    """A chunked body, and behind it trailers, or a chunk's extension, without end."""
+    head = f"POST {address[2]} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for endless in (b"0\r\n" + b"a:\r\n" * 250_000, b"1;a=" + b"a" * 1_000_000):
+        reader, writer = await asyncio.open_connection(*address[:2])
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            writer.write(head.encode() + b"1\r\nx\r\n" + endless)
+            for _ in range(10):
+                await writer.drain()
+                writer.write(endless)
+            await asyncio.wait_for(reader.read(1_000), 1)
+        writer.close()
+
+
 async def send_slowly(address: Address) -> None:
     """A request a few bytes at a time."""
     _, writer = await asyncio.open_connection(*address[:2])
@@ -218,6 +233,7 @@ ATTACKS: dict[str, Callable[[Address], Awaitable[None]]] = {
     "ordinary": ask_now_and_then,
     "bodies": send_bodies,
     "heads": send_heads,
+    "trailers": send_trailers,
     "slow": send_slowly,
     "connections": connect_only,
     "unread answers": never_read,
@@ -271,6 +287,14 @@ def waited(*processes: int) -> float:
     return total / 1e6
 
 
+def most_memory(process: int) -> float:
+    """The most megabytes that a process has had so far; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1e3
+    return 0.0
+
+
 async def ask(address: Address, process: int, seconds: float) -> list[tuple[float, float]]:
     """Milliseconds of each small request on one connection; a lost connection is opened again.
 
@@ -297,7 +321,7 @@ async def ask(address: Address, process: int, seconds: float) -> list[tuple[floa
 def running(folder: Path, wanted: Sequence[str]) -> Iterator[dict[str, tuple[Address, int]]]:
     """The server, the gateway, or both: their addresses and processes."""
     demonstrations = list(generate(200))
-    fitted = dtdr.fit(demonstrations, list(tools()), retriever="dtdr-f", arguments=True, plans=True)
+    fitted = dtdr.fit(demonstrations, list(tools()), ranker="dtdr-f", arguments=True, plans=True)
     fitted.save(folder / "model")
     paths = {"dtdr serve": "/v1/rank", "dtdr mcp": "/mcp"}
     ports = {name: find_free_port() for name in paths}
@@ -368,7 +392,8 @@ def main() -> None:
                 rows.append(
                     {"server": server, "attack": name, "asked": len(took),
                      "p50": took[len(took) // 2], "p99": took[int(0.99 * (len(took) - 1))],
-                     "worst": took[-1], "stall": max(own for _, own in found)}
+                     "worst": took[-1], "stall": max(own for _, own in found),
+                     "MB": most_memory(process)}
                 )  # fmt: skip
                 print(rows[-1], file=sys.stderr, flush=True)
     columns = [
@@ -376,7 +401,10 @@ def main() -> None:
         Column("Attack", "attack"),
         Column("Asked", "asked", count, numeric=True),
         *(Column(name, name, lambda ms: f"{ms:.1f}", numeric=True) for name in ("p50", "p99")),
-        *(Column(name, name, lambda ms: f"{ms:.0f}", numeric=True) for name in ("worst", "stall")),
+        *(
+            Column(name, name, lambda ms: f"{ms:.0f}", numeric=True)
+            for name in ("worst", "stall", "MB")
+        ),
     ]
     title = f"Milliseconds of a small request beside {given.connections} connections of another"
     Console(width=100).print(Table(columns, rows, title).to_rich())

@@ -29,7 +29,7 @@ from dtdr.rankers.selection import Selection
 
 def main() -> None:
     """Print the table."""
-    parser = common.parser(__doc__, retriever="dtdr-l")
+    parser = common.parser(__doc__, ranker="dtdr-l")
     parser.add_argument("--icl", default=",".join(METHODS))
     parser.add_argument("--steps", type=int, default=8, help="warm and next")
     parser.add_argument("--cold-steps", type=int, default=3)
@@ -38,7 +38,7 @@ def main() -> None:
         given.retriever, given.icl, given.steps, given.cold_steps = "dr", "hard,none", 2, 1
 
     data = common.sides(given)
-    retriever = create(given.retriever).fit(data.train, data.tools)
+    model = create(given.retriever).fit(data.train, data.tools)
     # Not the first step of a plan, so that there is one before it; each of another plan, so that
     # no step finds its own query cached.
     every = choose_steps(data.test, seed=given.seed)
@@ -55,10 +55,10 @@ def main() -> None:
     rows: list[list[str]] = []
     with common.create_llm(given) as llm:
         for icl in given.icl.split(","):
-            writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
+            writer = SelectionPrompts(model.tools_, icl=icl, examples=examples)
             row = [icl]
             for state, chosen in steps.items():
-                timed = [_timed(llm, retriever, writer, mask, *step, state) for step in chosen]
+                timed = [_timed(llm, model, writer, mask, *step, state) for step in chosen]
                 walls, processors, read = zip(*timed, strict=True)
                 row += [f"{statistics.median(walls):.2f}", f"{statistics.median(processors):.2f}"]
                 row.append(f"{statistics.mean(read):.0f}")
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _timed(
     llm: LLM,
-    retriever: Model,
+    model: Model,
     writer: SelectionPrompts,
     mask: Selection,
     item: Demonstration,
@@ -81,7 +81,7 @@ def _timed(
 
     def select(done: int) -> tuple[float, float, int]:
         calls = item.plan.calls[:done]
-        ranking = retriever.rank(item.query, [call.tool for call in calls])
+        ranking = model.rank(item.query, [call.tool for call in calls])
         shown = ranking.select(mask)
         prompt = writer.prompt(item.query, calls, shown)
         started, processor = time.perf_counter(), time.process_time()

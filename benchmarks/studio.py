@@ -166,7 +166,7 @@ def main() -> None:
         data = folder / "many.jsonl"
         runs = synthetic_runs.generate(120 if given.smoke else 3 * tools, tools=tools)
         data.write_text("".join(json.dumps(item.to_dict()) + "\n" for item in runs))
-        dtdr.fit(data, synthetic_runs.tools(tools), retriever="dr").save(folder / "many")
+        dtdr.fit(data, synthetic_runs.tools(tools), ranker="dr").save(folder / "many")
         model, own = given.model, given.data
         if model is None:
             model, own = folder / "model", folder / "few.jsonl"

@@ -82,7 +82,7 @@ class RankedStep:
 
 
 def rank_steps(given: argparse.Namespace, telling: Telling) -> list[RankedStep]:
-    """The steps of every fold, ranked by a retriever that learned from the same parts of runs."""
+    """The steps of every fold, ranked by a ranker that learned from the same parts of runs."""
     ((dataset, _),) = load_sets(given, smoke=60)
     groups = sorted({item.group for item in dataset.demonstrations})
     random.Random(given.seed).shuffle(groups)
@@ -92,14 +92,14 @@ def rank_steps(given: argparse.Namespace, telling: Telling) -> list[RankedStep]:
         known = [item for item in dataset.demonstrations if fold[item.group] != number]
         # A fit leaves failed runs out.
         train = [replace(telling.of(item), outcome="success") for item in known]
-        retriever = create(given.retriever).fit(train, dataset.tools)
+        model = create(given.retriever).fit(train, dataset.tools)
         for whole in dataset.demonstrations:
             if fold[whole.group] != number:
                 continue
             calls = whole.plan.calls
             reduced = telling.of(whole)
             states = [(reduced, done) for done in range(len(calls) + 1)]
-            for done, ranking in enumerate(rank_after_calls(retriever, states)):
+            for done, ranking in enumerate(rank_after_calls(model, states)):
                 wanted = (*whole.plan.tools, END)[done]
                 tools = ranking.tools
                 rank = 1 + tools.index(wanted) if wanted in tools else len(tools) + 1

@@ -50,18 +50,18 @@ def main() -> None:
     runs = list(dtdr.logs.open_demonstrations([LOG]))
     _save("tool-graph", pictures.tool_graph(runs))
     _save("growth", draw_growth())
-    retriever = dtdr.fit(LOG)
+    model = dtdr.fit(LOG)
     asked = "Move the stay of Emi Patel to Friday."
     calls = ["find_guest", "search_bookings", "check_availability", "change_booking", "send_email"]
     run = dtdr.Run.from_dict({"query": asked, "calls": calls})
-    _save("rankings", pictures.rankings(retriever, run, tools=3))
+    _save("rankings", pictures.rankings(model, run, tools=3))
     for state in ("clean", "dirty"):
         status = {"tool": "get_room_status", "output": {"room": "214", "is": state}, "step": 3}
         before = [
             {"tool": "find_guest", "output": {"guest_id": "G-1"}, "step": 1},
             {"tool": "search_bookings", "output": {"bookings": [{"room": "214"}]}, "step": 2},
         ]
-        ranking = retriever.rank("Check in Emi Patel.", [*before, status])
+        ranking = model.rank("Check in Emi Patel.", [*before, status])
         print(state, ranking.top(3))
 
 

@@ -1,6 +1,6 @@
 """Figures of the pages that ``dtdr evaluate`` computes: ``python docs/figures.py``.
 
-A table follows its command. The program computes each cell whose row names a retriever and whose
+A table follows its command. The program computes each cell whose row names a ranker and whose
 column a metric, or the other way round, and writes it, or compares it with ``--check``. It leaves
 times as they are. Of several commands, the comment of each begins the names of its rows.
 
@@ -52,7 +52,7 @@ CHEAP_SECONDS = 1.0
 
 @cache
 def evaluate(words: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """The figures of each retriever that a command measures."""
+    """The figures of each ranker that a command measures."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         if run([*words, "--json"]) != 0:
@@ -62,7 +62,7 @@ def evaluate(words: tuple[str, ...]) -> dict[str, dict[str, float]]:
         row.update(row["next_calls"])
         if other := row.get("another_run"):
             row["ratio"] = other["model"] / other["other_run"]
-    return {row["retriever"]: row for row in results}
+    return {row["ranker"]: row for row in results}
 
 
 def split_rows(table: str) -> tuple[list[str], list[list[str]]]:
@@ -71,8 +71,8 @@ def split_rows(table: str) -> tuple[list[str], list[list[str]]]:
     return [title.strip() for title in titles], rows
 
 
-def retriever_of(row: Sequence[str]) -> str:
-    """The retriever that a row names."""
+def ranker_of(row: Sequence[str]) -> str:
+    """The ranker that a row names."""
     return re.sub(r"[`*]|\(.*", "", row[1]).strip()
 
 
@@ -85,18 +85,18 @@ def commands(command: str, table: str, *, whole: bool) -> Iterator[tuple[str, ..
         yield tuple(words)
         return
     titles, rows = split_rows(table)
-    if "Fit s" not in titles or "--retriever" not in words:
+    if "Fit s" not in titles or "--ranker" not in words:
         return
     try:
         find_file(find_source(words[words.index("--dataset") + 1]))
     except InputError as error:
         print(f"left out: {error}", file=sys.stderr)
         return
-    at = words.index("--retriever")
+    at = words.index("--ranker")
     fit = titles.index("Fit s")
     for row in rows:
         if float(row[fit]) < CHEAP_SECONDS:
-            yield (*words[: at + 1], retriever_of(row), *words[at + 2 :])
+            yield (*words[: at + 1], ranker_of(row), *words[at + 2 :])
 
 
 def update(table: str, measured: dict[str, dict[str, float]], label: str) -> str:
@@ -105,11 +105,11 @@ def update(table: str, measured: dict[str, dict[str, float]], label: str) -> str
     for row in rows:
         if not row[1].strip().startswith(label):
             continue
-        name = retriever_of(row).removeprefix(f"{label}, ")
+        name = ranker_of(row).removeprefix(f"{label}, ")
         for place, title in enumerate(titles):
             title = title.removesuffix(" on held-out steps")
-            retriever, metric = (title, name) if name in METRICS else (name, title)
-            if metric in METRICS and (value := measured.get(retriever, {}).get(METRICS[metric])):
+            ranker, metric = (title, name) if name in METRICS else (name, title)
+            if metric in METRICS and (value := measured.get(ranker, {}).get(METRICS[metric])):
                 shown = (
                     f"{value:.0%}".replace("%", " %")
                     if METRICS[metric] == "ratio"

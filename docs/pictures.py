@@ -130,15 +130,15 @@ def _graph(
     return _page(f"{head}{''.join(parts)}", width, height, "Which tool follows which")
 
 
-def rankings(retriever: Model, run: Run, *, tools: int = 4) -> str:
+def rankings(model: Model, run: Run, *, tools: int = 4) -> str:
     """The tools that are ranked highest at each step of a run, with their probabilities.
 
     Args:
-        retriever: a fitted one.
+        model: a fitted one.
         run: its query and its calls, with what they returned; the tool that was called is marked.
         tools: how many are drawn a step.
     """
-    session = retriever.session(run.query, before=run.before)
+    session = model.session(run.query, before=run.before)
     parts, row = [], 0
     long = 330
     for number in range(len(run.calls) + 1):

@@ -45,22 +45,22 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def tools_of(retriever: dtdr.predict.model.Model) -> list[BaseTool]:
+def tools_of(model: dtdr.predict.model.Model) -> list[BaseTool]:
     """The hotel's tools; each says that it is done."""
     return [
         StructuredTool.from_function(
             lambda: "done", name=tool.name, description=tool.description or tool.name
         )
-        for tool in retriever.tools_[:-1]
+        for tool in model.tools_[:-1]
     ]
 
 
 def main() -> None:
     """Learn from the log, then let the agent answer one request."""
-    retriever = dtdr.fit(LOG)
-    mask = ToolMask(retriever, ToolPolicy(top_k=5))
+    model = dtdr.fit(LOG)
+    mask = ToolMask(model, ToolPolicy(top_k=5))
     agent = create_agent(
-        ScriptedModel(), tools=tools_of(retriever), middleware=[ToolMaskMiddleware(mask)]
+        ScriptedModel(), tools=tools_of(model), middleware=[ToolMaskMiddleware(mask)]
     )
     asked = {"role": "user", "content": "Emi Patel is checking out, send the invoice."}
     answer = agent.invoke({"messages": [asked]})

@@ -22,12 +22,12 @@ def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("name a GGUF file: python examples/local_llm.py MODEL.gguf")
     name = sys.argv[1] if ":" in sys.argv[1] else f"gguf:{sys.argv[1]}"
-    retriever = dtdr.fit(LOG)
+    model = dtdr.fit(LOG)
     with backends.create(name) as llm:
-        planner = Planner(retriever, llm, icl="hard", select="constrained")
+        planner = Planner(model, llm, icl="hard", select="constrained")
         result = planner.plan("Clean room 204.")
     for number, step in enumerate(result.steps, start=1):
-        print(f"{number}. shown {len(step.shown)} of {len(retriever.tools_) - 1} tools")
+        print(f"{number}. shown {len(step.shown)} of {len(model.tools_) - 1} tools")
     print(f"plan: {', '.join(result.plan.tools)}; stopped: {result.stopped}")
 
 

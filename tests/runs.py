@@ -104,7 +104,7 @@ def is_same(first: RunLog, second: RunLog) -> bool:
 
 @st.composite
 def steps_of_plans(draw, max_plans: int = 6, like: Sequence[Step] | None = None):
-    """Steps with any rankings and acceptable tools, some of which the retriever does not know.
+    """Steps with any rankings and acceptable tools, some of which the ranker does not know.
 
     With ``like``, the same steps with other rankings.
     """

@@ -14,7 +14,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from tests import small_data
 
-RETRIEVER = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, retriever="dtdr-c")
+MODEL = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, ranker="dtdr-c")
 RUNS = [small_data.demonstration(number) for number in range(24, 36)]
 
 
@@ -53,7 +53,7 @@ def by_name(costs):
 def test_all_tools_cost_what_a_calculation_by_hand_gives():
     demonstration = Demonstration("d", "a" * 40, Plan((ToolCall("1", "weather", {}),)))
     sizes = Sizes(1000, 50, 30)
-    cost = advise(RETRIEVER, [demonstration], sizes=sizes)[0]
+    cost = advise(MODEL, [demonstration], sizes=sizes)[0]
 
     call = len('{"name": "weather", "input": {}}') // 4 + 50
     first = 6 * 30 + 1000 + 10
@@ -67,19 +67,19 @@ def test_warm_is_cold_and_the_start_that_runs_share():
         Demonstration(name, name * 40, Plan((ToolCall("1", "weather", {}),))) for name in "ab"
     )
     sizes = Sizes(1000, 50, 30)
-    cost = advise(RETRIEVER, [first, second], sizes=sizes)[0]
+    cost = advise(MODEL, [first, second], sizes=sizes)[0]
     saved = cost.cold_paid_tokens_per_run - cost.warm_paid_tokens_per_run
     assert saved == pytest.approx(0.9 * (6 * 30 + 1000) / 2)
 
 
 def test_the_recall_of_filtering_is_that_of_the_ranking():
-    costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=2)))
+    costs = by_name(advise(MODEL, RUNS, policy=ToolPolicy(top_k=2)))
     shares = []
     for item in RUNS:
         for step in item.plan.steps():
             if step.acceptable == {END}:
                 continue
-            ranking = RETRIEVER.rank(item.query, step.history)
+            ranking = MODEL.rank(item.query, step.history)
             shown = set([name for name in ranking.tools if name != END][:2]) | set(step.history)
             shares.append(len(step.acceptable & shown) / len(step.acceptable))
     expected = sum(shares) / len(shares)
@@ -97,7 +97,7 @@ def test_the_recall_of_filtering_is_that_of_the_ranking():
 
 
 def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
-    costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=1)))
+    costs = by_name(advise(MODEL, RUNS, policy=ToolPolicy(top_k=1)))
     deferred = costs["deferred, searched"]
     assert deferred.searches_per_run == sum(len(set(item.plan.tools)) for item in RUNS) / len(RUNS)
     assert costs["filtered, growing"].searches_per_run < deferred.searches_per_run
@@ -105,20 +105,20 @@ def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
 
 
 def test_tools_that_the_model_does_not_know_are_always_shown():
-    costs = advise(RETRIEVER, RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
+    costs = advise(MODEL, RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
     assert by_name(costs)["all tools"].tools_shown == 7
     unseen = Demonstration("d", "Do it", Plan((ToolCall("1", "never seen", {}),)))
-    for cost in advise(RETRIEVER, [unseen], policy=ToolPolicy(top_k=1))[:-1]:
+    for cost in advise(MODEL, [unseen], policy=ToolPolicy(top_k=1))[:-1]:
         assert cost.recall == 1.0
 
 
 def test_no_runs_and_negative_sizes_are_refused():
     with pytest.raises(InputError, match="no runs to count"):
-        advise(RETRIEVER, [])
+        advise(MODEL, [])
     with pytest.raises(InputError, match="result_tokens is -1"):
         Sizes(result_tokens=-1)
     with pytest.raises(InputError, match="no calibrated coverage"):
-        advise(RETRIEVER, RUNS, policy=ToolPolicy(coverage=0.9))
+        advise(MODEL, RUNS, policy=ToolPolicy(coverage=0.9))
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_no_runs_and_negative_sizes_are_refused():
 
 @pytest.fixture
 def model(tmp_path):
-    RETRIEVER.save(tmp_path / "model")
+    MODEL.save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -159,12 +159,12 @@ def test_json_holds_what_the_table_shows(model, runs, capsys):
 def test_tools_that_no_run_calls_are_named_with_what_they_cost(model, tmp_path, capsys):
     idle = (Tool("idle_small", "Does it"), Tool("idle_large", "Does a great deal " * 20))
     runs = [replace(RUNS[0], before=(ToolCall("x", "weather"),)), *RUNS[3:6:3]]
-    unused = unused_tools(RETRIEVER, runs, idle)
+    unused = unused_tools(MODEL, runs, idle)
     assert next(iter(unused)) == "idle_large"
     assert "idle_small" in unused
     assert "weather" not in unused  # it was called in an earlier turn
     assert "send_mail" not in unused
-    assert set(unused_tools(RETRIEVER, runs, idle, Sizes(tool_tokens=7)).values()) == {7}
+    assert set(unused_tools(MODEL, runs, idle, Sizes(tool_tokens=7)).values()) == {7}
     lines = [json.dumps(item.to_dict()) for item in RUNS]
     (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     listed = json.dumps([tool.to_dict() for tool in (*small_data.TOOLS, *idle)])

@@ -27,8 +27,8 @@ PACKAGES = {
     "serve": (7, 7200),
     "cli": (8, 4400),
 }
-TOP_FILES = {"__init__", "__main__", "api", "errors"}
-"""The front door, above ``predict``; ``errors`` is below everything."""
+TOP_FILES = {"__init__", "__main__", "api", "deprecated", "errors"}
+"""The front door, above ``predict``; ``errors`` and ``deprecated`` are below everything."""
 
 
 def module_name(path):
@@ -74,7 +74,13 @@ def test_no_file_imports_in_a_circle(graph):
 
 def test_a_package_imports_only_from_packages_below_it(graph):
     floor: dict[str, float] = {name: floor for name, (floor, _) in PACKAGES.items()}
-    floor |= {"errors": 0, "api": floor["predict"] + 0.5, "__init__": 9, "__main__": 9}
+    floor |= {
+        "errors": 0,
+        "deprecated": 0,
+        "api": floor["predict"] + 0.5,
+        "__init__": 9,
+        "__main__": 9,
+    }
     wrong = [
         (name, other)
         for name, other in graph.edges

@@ -540,21 +540,21 @@ def test_demonstrations_with_awkward_values_are_learned_from():
         assert never_seen.fill("unheard_of", Run("Go")).arguments == {}
 
 
-# -- in a retriever ----------------------------------------------------------------------------
+# -- in a model ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def retriever():
-    return dtdr.fit(DEMONSTRATIONS, TOOLS, retriever="dr", arguments=True)
+def fitted_model():
+    return dtdr.fit(DEMONSTRATIONS, TOOLS, ranker="dr", arguments=True)
 
 
-def test_a_retriever_predicts_whole_calls(retriever):
+def test_a_model_predicts_whole_calls(fitted_model):
     run = Run(LOOK_UP)
-    calls = retriever.next_calls(run, k=2)
-    ranking = retriever.rank(run)
+    calls = fitted_model.next_calls(run, k=2)
+    ranking = fitted_model.rank(run)
     assert [call.tool for call in calls] == [tool for tool, _ in ranking[:2]]
     for call, (tool, probability) in zip(calls, ranking, strict=False):
-        filled = retriever.fill(tool, run)
+        filled = fitted_model.fill(tool, run)
         assert call.arguments == filled.arguments
         assert call.probability == pytest.approx(filled.probability * probability)
 
@@ -576,9 +576,9 @@ def runs_of(tool, name):
 
 
 def test_failed_runs_teach_arguments_but_not_tools(folder, tmp_path):
-    retriever = dtdr.load(folder)
-    assert "ping" not in retriever.vocabulary
-    assert retriever.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
+    fitted_model = dtdr.load(folder)
+    assert "ping" not in fitted_model.vocabulary
+    assert fitted_model.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
     shutil.copytree(folder, tmp_path / "damaged")
     change_config(tmp_path / "damaged", arguments={"constants": {"a": 1}})
     with pytest.raises(ModelError, match="fit it again"):
@@ -586,36 +586,36 @@ def test_failed_runs_teach_arguments_but_not_tools(folder, tmp_path):
 
 
 def test_an_update_learns_arguments_and_a_removed_tool_is_forgotten(folder):
-    retriever = dtdr.load(folder)
-    before = retriever.arguments_
+    fitted_model = dtdr.load(folder)
+    before = fitted_model.arguments_
     assert before is not None
     values = before.config()["constants"]
     assert values["send_mail"]["folder"]["values"] == ["Outbox"]
-    retriever.update([runs_of("knock", name) for name in NAMES])
-    assert retriever.fill("knock", Run("Knock Wanda")).arguments == {"host": "Wanda"}
+    fitted_model.update([runs_of("knock", name) for name in NAMES])
+    assert fitted_model.fill("knock", Run("Knock Wanda")).arguments == {"host": "Wanda"}
     assert before.fill("knock", Run("Knock Wanda")).arguments == {}
-    updated = retriever.arguments_
+    updated = fitted_model.arguments_
     assert updated is not None
     assert updated.config()["constants"]["send_mail"] == values["send_mail"]
-    retriever.remove_tools(["send_mail"])
-    assert retriever.arguments_ is not None
-    after = retriever.arguments_.config()["constants"]
+    fitted_model.remove_tools(["send_mail"])
+    assert fitted_model.arguments_ is not None
+    after = fitted_model.arguments_.config()["constants"]
     assert after.keys() == {*values, "knock"} - {"send_mail"}
 
 
 def test_a_tool_that_is_renamed_keeps_its_arguments(folder, tmp_path, capsys):
-    retriever = dtdr.load(folder)
+    fitted_model = dtdr.load(folder)
     output = {"id": 77, "mail": "wanda@y.org"}
-    expected = retriever.fill("send_mail", after_look_up(output))
-    retriever.rename_tool("send_mail", "post")
-    retriever.rename_tool("find_user", "search_user")
-    retriever.rename_tool("search_user", "user.find")
-    retriever.save(tmp_path / "model")
+    expected = fitted_model.fill("send_mail", after_look_up(output))
+    fitted_model.rename_tool("send_mail", "post")
+    fitted_model.rename_tool("find_user", "search_user")
+    fitted_model.rename_tool("search_user", "user.find")
+    fitted_model.save(tmp_path / "model")
     assert run_command(["inspect", str(tmp_path / "model")]) == 0
     assert re.search(r"post +folder +\"Outbox\"", capsys.readouterr().out)
     after = Run(LOOK_UP)
     after.call("user.find", {"name": "Wanda"}, output=output)
-    for one in (retriever, dtdr.load(tmp_path / "model")):
+    for one in (fitted_model, dtdr.load(tmp_path / "model")):
         call = one.fill("post", after)
         assert (call.tool, call.arguments) == ("post", expected.arguments)
         assert call.probability == pytest.approx(expected.probability, abs=0.02)
@@ -623,18 +623,18 @@ def test_a_tool_that_is_renamed_keeps_its_arguments(folder, tmp_path, capsys):
         assert one.fill("send_mail", after).arguments == {}
     renamed = ToolCall("1", "user.find", {"name": "Zoe"})
     more = [Demonstration(str(n), f"Look up Zoe {n}", Plan((renamed,))) for n in range(3)]
-    assert retriever.update(more) == 3
-    assert retriever.fill("user.find", Run("Look up Zoe")).arguments == {"name": "Zoe"}
-    retriever.rename_tool("user.find", "find_user")
-    assert retriever.fill("find_user", Run(LOOK_UP)).arguments == {"name": "Wanda"}
-    unlearned = retriever.fill("never_called", Run(LOOK_UP))
+    assert fitted_model.update(more) == 3
+    assert fitted_model.fill("user.find", Run("Look up Zoe")).arguments == {"name": "Zoe"}
+    fitted_model.rename_tool("user.find", "find_user")
+    assert fitted_model.fill("find_user", Run(LOOK_UP)).arguments == {"name": "Wanda"}
+    unlearned = fitted_model.fill("never_called", Run(LOOK_UP))
     assert unlearned.arguments or unlearned.unknown
-    retriever.rename_tool("never_called", "still_never_called")
-    assert retriever.fill("still_never_called", Run(LOOK_UP)).arguments == unlearned.arguments
+    fitted_model.rename_tool("never_called", "still_never_called")
+    assert fitted_model.fill("still_never_called", Run(LOOK_UP)).arguments == unlearned.arguments
 
 
 def test_a_model_without_arguments_says_what_to_do(tmp_path):
-    plain = dtdr.fit(DEMONSTRATIONS[:9], retriever="dr", arguments=False)
+    plain = dtdr.fit(DEMONSTRATIONS[:9], ranker="dr", arguments=False)
     for call in (
         lambda: plain.fill("find_user", Run("Go")),
         lambda: plain.next_calls(Run("Go")),

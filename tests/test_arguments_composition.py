@@ -67,7 +67,7 @@ def search(number):
 
 def test_inspect_shows_fields_and_values_by_name(tmp_path, capsys):
     runs = demonstrations(book, 12) + demonstrations(search, 12)
-    dtdr.fit(runs, retriever="dr", arguments=True).save(tmp_path / "model")
+    dtdr.fit(runs, ranker="dr", arguments=True).save(tmp_path / "model")
     assert run_command(["inspect", str(tmp_path / "model")]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["book", "trip", "{city,", "stay}"] in shown

@@ -6,7 +6,7 @@ NAMES = ("random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l", "dtdr-f
 
 
 @pytest.mark.parametrize("retriever", ["dtdr-c", "dtdr-f"])
-def test_demo_shows_held_out_queries_step_by_step_and_evaluates_every_retriever(
+def test_demo_shows_held_out_queries_step_by_step_and_evaluates_every_ranker(
     retriever, cli, monkeypatch
 ):
     some = synthetic.bundled_demonstrations()[:40]

@@ -23,10 +23,10 @@ def data(tmp_path):
 
 @pytest.fixture
 def evaluate(data, cli):
-    """Run ``dtdr evaluate`` on the data with these retrievers."""
+    """Run ``dtdr evaluate`` on the data with these rankers."""
 
-    def call(*arguments, retrievers=("random",)):
-        chosen = [word for name in retrievers for word in ("--retriever", name)]
+    def call(*arguments, rankers=("random",)):
+        chosen = [word for name in rankers for word in ("--retriever", name)]
         return cli("evaluate", data, *chosen, *arguments)
 
     return call
@@ -34,7 +34,7 @@ def evaluate(data, cli):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with run logs of two retrievers."""
+    """A folder with run logs of two rankers."""
     folder = tmp_path_factory.mktemp("compare")
     path = small_data.write(folder, size=24)
     names = ["--retriever", "random", "--retriever", "dr"]
@@ -42,17 +42,17 @@ def runs(tmp_path_factory):
     return folder / "runs"
 
 
-def test_a_table_has_one_row_per_retriever(evaluate):
-    shown = evaluate(retrievers=("random", "dr"))
+def test_a_table_has_one_row_per_ranker(evaluate):
+    shown = evaluate(rankers=("random", "dr"))
     assert [name for name in ("random", "dr", "MRR", "Recall@5") if name not in shown.table()] == []
     assert shown.err == ""
-    lines = evaluate("--markdown", retrievers=("random", "dr")).out.strip().splitlines()
-    assert lines[0].startswith("| Retriever | Encoder | MRR |")
+    lines = evaluate("--markdown", rankers=("random", "dr")).out.strip().splitlines()
+    assert lines[0].startswith("| Ranker | Encoder | MRR |")
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| random", "| dr"]
 
 
 def test_json_is_one_object_with_the_promised_keys(evaluate):
-    found = evaluate("--json", retrievers=("random", "dtdr-c")).json()
+    found = evaluate("--json", rankers=("random", "dtdr-c")).json()
     assert (found["dataset"], found["split"]) == ("demonstrations", "paper-0")
     assert [list(item) for item in found["results"]] == [[*KEYS, "next_calls"]] * 2
     assert [item["retriever"] for item in found["results"]] == ["random", "dtdr-c"]
@@ -62,7 +62,7 @@ def test_json_is_one_object_with_the_promised_keys(evaluate):
 def test_folds_hold_out_every_plan(evaluate):
     plans = small_data.dataset(24).demonstrations
     options = ("--folds", "3", "--show", "plans")
-    found = evaluate(*options, "--json", retrievers=("dr", "random")).json()
+    found = evaluate(*options, "--json", rankers=("dr", "random")).json()
     assert found["split"] == "3-folds"
     result, _ = found["results"]
     assert {"dag", "log", "ece", "milliseconds_median"} <= result["plans"].keys()
@@ -116,7 +116,7 @@ def test_what_a_model_cannot_be_scored_on_is_one_sentence(data, tmp_path, cli):
         assert is_one_sentence(shown.err.splitlines(keepends=True)[-1])
 
 
-def test_all_is_every_retriever_that_can_run_and_names_those_that_cannot(evaluate, data, cli):
+def test_all_is_every_ranker_that_can_run_and_names_those_that_cannot(evaluate, data, cli):
     (data.parent / "tools.json").unlink()
     shown = cli("evaluate", data, "--json")
     names = {item["retriever"] for item in shown.json()["results"]}
@@ -129,9 +129,9 @@ def test_all_is_every_retriever_that_can_run_and_names_those_that_cannot(evaluat
     ):
         assert name not in names
         assert f"left out {name}: {reason}" in shown.err
-    asked = evaluate(retrievers=("bm25",))
+    asked = evaluate(rankers=("bm25",))
     assert asked.code == 2
-    assert "retriever 'bm25' needs tool descriptions" in asked.err
+    assert "ranker 'bm25' needs tool descriptions" in asked.err
 
 
 def test_split_file_decides_what_is_held_out(evaluate, tmp_path):
@@ -160,10 +160,10 @@ def test_run_logs_say_the_same_and_are_replaced_with_force_only(evaluate, tmp_pa
     assert read_run_log(folder / "random.npz").header.seed == 4
 
 
-def test_settings_go_to_the_retrievers_that_take_them(evaluate, tmp_path):
+def test_settings_go_to_the_rankers_that_take_them(evaluate, tmp_path):
     settings = ("order=1", "encoder=lexical", "recipe=paper", "random.seed=9")
     words = [word for setting in settings for word in ("--set", setting)]
-    assert evaluate(*words, "--runs", tmp_path, retrievers=("random", "dtdr-c")).code == 0
+    assert evaluate(*words, "--runs", tmp_path, rankers=("random", "dtdr-c")).code == 0
     header = read_run_log(tmp_path / "dtdr-c-lexical.npz").header
     assert (header.parameters["order"], header.parameters["recipe"], header.seed) == (1, "paper", 0)
     assert read_run_log(tmp_path / "random.npz").header.seed == 9

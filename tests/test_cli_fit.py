@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from examples.hotel.log_formats import Call, Turn, number, openai_chat, write_lines
 
-from dtdr import fit as fit_retriever
+from dtdr import fit as fit_model
 from dtdr import load
 from dtdr.cli.options import parse_settings
 from dtdr.cli.output import quote
@@ -21,10 +21,10 @@ def data(tmp_path):
 
 @pytest.fixture
 def fit(data, tmp_path, cli):
-    """Run ``dtdr fit`` on the data with the random retriever."""
+    """Run ``dtdr fit`` on the data with the random ranker."""
 
-    def call(*arguments, retriever="random"):
-        return cli("fit", data, "-o", tmp_path / "model", "--retriever", retriever, *arguments)
+    def call(*arguments, ranker="random"):
+        return cli("fit", data, "-o", tmp_path / "model", "--retriever", ranker, *arguments)
 
     return call
 
@@ -64,7 +64,7 @@ def test_tools_split_and_settings_reach_the_fit(fit, tmp_path):
     tools.write_text('[{"name": "teleport", "description": "Be there at once"}]', encoding="utf-8")
     split.write_text('{"records": 12, "train": [0, 1, 2, 3], "test": [4, 5]}', encoding="utf-8")
     more = ("--tools", tools, "--split", split, "--set", "threshold=0.25")
-    assert fit(*more, "--json", retriever="dr").json()["demonstrations"] == 4
+    assert fit(*more, "--json", ranker="dr").json()["demonstrations"] == 4
     model = load(tmp_path / "model")
     described = {tool.name: tool.description for tool in model.tools_}
     assert (described["teleport"], described["weather"]) == ("Be there at once", "")
@@ -115,7 +115,7 @@ def test_the_format_and_the_tools_of_logs_are_found(tmp_path, cli):
     assert "one.jsonl is read as openai-chat: " in shown.err
     fitted = load(tmp_path / "model")
     assert fitted.rank("Mail Ann", ["find_user"]).best == "send_mail"
-    assert fit_retriever(logs[0], retriever="dr").tools_ == fitted.tools_
+    assert fit_model(logs[0], ranker="dr").tools_ == fitted.tools_
 
 
 @pytest.mark.parametrize("source", ["-", "/dev/stdin"])

@@ -89,7 +89,7 @@ def test_inspect_lists_the_values_a_model_holds(model, data, tmp_path, cli):
 # -- plan --------------------------------------------------------------------------------------
 
 
-def test_the_retriever_alone_plans_without_an_llm(model, cli):
+def test_the_ranker_alone_plans_without_an_llm(model, cli):
     options = ("--select", "retriever")
     assert "0 LLM requests" in cli("plan", model, QUERY, *options).table()
     found = cli("plan", model, QUERY, *options, "--json").json()
@@ -113,7 +113,7 @@ def test_an_llm_on_a_server_selects_the_functions(model, cli):
 
 def test_a_plan_with_a_value_that_has_to_be_written_is_not_complete(tmp_path, cli):
     mails = [item for item in whole_calls.DEMONSTRATIONS if item.plan.calls[-1].tool == "send_mail"]
-    dtdr.fit(map(with_body, mails), retriever="dr", arguments=True).save(tmp_path / "model")
+    dtdr.fit(map(with_body, mails), ranker="dr", arguments=True).save(tmp_path / "model")
     query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
     out = cli("plan", tmp_path / "model", query).table()
     assert "has to be written: body" in out

@@ -55,7 +55,7 @@ def test_a_query_unlike_the_demonstrations_is_said_to_be(factored, cli):
 @pytest.mark.parametrize("command", ["rank", "predict"])
 def test_several_histories_add_up_and_keep_the_name_of_a_tool_whole(command, tmp_path, cli):
     folder = tmp_path / "model"
-    fit([("Mail Ann", ["odd, name", "b"]), ("Call Bo", ["b", "c"])], retriever="dr").save(folder)
+    fit([("Mail Ann", ["odd, name", "b"]), ("Call Bo", ["b", "c"])], ranker="dr").save(folder)
     history = ["--history", "b, c", "--history", "odd, name", "--history", "x"]
     shown = cli(command, folder, "Mail Ann", *history, "--json")
     assert shown.json()["history"] == ["b", "c", "odd, name", "x"]
@@ -107,7 +107,7 @@ def test_a_run_is_ranked_as_by_the_library(factored, tmp_path, stdin, cli):
     assert cli("rank", factored, "--run", "-", "--json").json() == found
 
 
-def test_a_retriever_that_knows_names_only_says_that_the_rest_changes_nothing(model, stdin, cli):
+def test_a_ranker_that_knows_names_only_says_that_the_rest_changes_nothing(model, stdin, cli):
     stdin(json.dumps(RUN))
     assert "it ignores their outputs and the messages" in cli("rank", model, "--run", "-").err
     stdin(json.dumps({"query": "Mail Ann", "calls": [{"tool": "read_file"}]}))

@@ -124,15 +124,15 @@ def test_rare_tools_keep_their_examples(tmp_path):
 
 
 @pytest.mark.parametrize("retriever", ["dtdr-l", pytest.param("dtdr-f", marks=pytest.mark.slow)])
-def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, retriever, capsys):
-    kinds = [(1, 1), (7, 2), (64, 1)] if retriever == "dtdr-f" else [(1, 1), (7, 2)]
-    some_of_them = SOME[:250] if retriever == "dtdr-f" else SOME
+def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, ranker, capsys):
+    kinds = [(1, 1), (7, 2), (64, 1)] if ranker == "dtdr-f" else [(1, 1), (7, 2)]
+    some_of_them = SOME[:250] if ranker == "dtdr-f" else SOME
     shuffled = random.Random(0).sample(some_of_them, len(some_of_them))
     for number, workers in kinds:
         items = some_of_them if number == 1 else shuffled
         folder = save_shards(tmp_path / f"data{number}", items, number)
         model = tmp_path / f"model{number}"
-        fit = ["fit", str(folder), "-o", str(model), "--sample", "80", "--retriever", retriever]
+        fit = ["fit", str(folder), "-o", str(model), "--sample", "80", "--retriever", ranker]
         assert run([*fit, "--workers", str(workers), *NAMES_ONLY]) == 0
         assert "learned from a sample of" in capsys.readouterr().out
     for name in ("config.json", "model.safetensors"):
@@ -336,7 +336,7 @@ def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
     assert merged is not None
     assert merged.phrases is None
     assert merged.to_bytes() == reduce(Counts.merge, reversed(parts)).to_bytes()
-    model = dtdr.fit(SOME[:50], retriever="dtdr-l")
+    model = dtdr.fit(SOME[:50], ranker="dtdr-l")
     model.record_counts(merged.describe_training(model.training_), merged.phrases)
     assert model.training_.demonstrations == merged.total - merged.skipped
 

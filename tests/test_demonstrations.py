@@ -191,7 +191,7 @@ def test_objects_and_pairs_are_converted():
 )
 def test_what_is_not_a_demonstration_is_named_by_its_position(value, message):
     with pytest.raises(InputError, match=r"^demonstration 1: ") as caught:
-        dtdr.fit([("x", ["a"]), value], retriever="dr")
+        dtdr.fit([("x", ["a"]), value], ranker="dr")
     assert message in str(caught.value)
 
 
@@ -201,14 +201,14 @@ def test_a_file_brings_the_tools_beside_it(tmp_path):
     assert read_demonstrations(path).tools == ()
     save_tools(tmp_path / "tools.json", [Tool("a", "Does a"), Tool("b", "Does b")])
     for source in (path, str(path), read_demonstrations(path)):
-        assert dtdr.fit(source, retriever="dr").tools_[:2] == (
+        assert dtdr.fit(source, ranker="dr").tools_[:2] == (
             Tool("a", "Does a"),
             Tool("b", "Does b"),
         )
-    assert dtdr.fit(path, [Tool("c")], retriever="dr").vocabulary == ("a", "c", "end")
+    assert dtdr.fit(path, [Tool("c")], ranker="dr").vocabulary == ("a", "c", "end")
     (tmp_path / "tools.json").write_text("5")
     with pytest.raises(InputError, match=r"tools\.json must contain a JSON list"):
-        dtdr.fit(path, retriever="dr")
+        dtdr.fit(path, ranker="dr")
 
 
 FIRST = {"$ref": "a1", "path": "/reservations/0"}

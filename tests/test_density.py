@@ -31,8 +31,8 @@ def demonstrations(count, seed=0):
     ]
 
 
-def familiarity(retriever, query):
-    value = retriever.rank(query).familiarity
+def familiarity(model, query):
+    value = model.rank(query).familiarity
     assert value is not None
     return value
 

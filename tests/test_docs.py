@@ -56,7 +56,7 @@ def test_the_first_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     shown = [line for line in capsys.readouterr().out.splitlines() if line in promised]
     assert shown == promised == ["search_bookings", "get_invoice"]
     assert len(names["request"]["tool_choice"]["allowed_tools"]["tools"]) == 5
-    run_blocks("session.md", "session", retriever=names["retriever"])
+    run_blocks("session.md", "session", model=names["model"])
     assert capsys.readouterr().out == "get_invoice\n"
 
 
@@ -71,11 +71,11 @@ def test_every_form_of_demonstrations_is_learned_from(name):
 def test_what_is_said_of_updates_notebooks_and_event_loops_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     demonstrations = list(open_demonstrations([LOG]))[:40]
-    retriever = dtdr.fit(demonstrations)
-    retriever.save("model")
-    run_blocks("session.md", "update", retriever=retriever)
+    model = dtdr.fit(demonstrations)
+    model.save("model")
+    run_blocks("session.md", "update", model=model)
     assert "send_sms" in dtdr.load("model").vocabulary
-    run_blocks("session.md", "async", retriever=retriever)
+    run_blocks("session.md", "async", model=model)
     assert "find_user" in capsys.readouterr().out
 
 

@@ -318,7 +318,7 @@ def test_no_edit_of_a_folder_sends_a_query_or_a_secret_away(server, tmp_path, mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
     monkeypatch.setenv("DTDR_ENCODER_API_KEY", KEY)
     data = small_data.dataset()
-    dtdr.fit(data.demonstrations, data.tools, retriever="qts").save(tmp_path / "model")
+    dtdr.fit(data.demonstrations, data.tools, ranker="qts").save(tmp_path / "model")
     path = tmp_path / "model" / "config.json"
     written = json.loads(path.read_text())
     for edit in (

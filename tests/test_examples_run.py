@@ -73,7 +73,7 @@ def test_the_notebook_runs_and_shows_tables():
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
     client = pytest.importorskip("nbclient", reason="nbclient is not installed")
-    notebook = nbformat.read(EXAMPLES / "compare_retrievers.ipynb", as_version=4)
+    notebook = nbformat.read(EXAMPLES / "compare_rankers.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are not committed"
     client.NotebookClient(
         notebook, timeout=600, resources={"metadata": {"path": PROJECT}}

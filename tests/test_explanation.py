@@ -80,18 +80,18 @@ def test_an_explanation_is_of_the_step_that_was_ranked(factored):
 
 
 def test_an_explanation_is_of_the_model_that_ranked():
-    retriever = create("dtdr-f").fit(SET.demonstrations, SET.tools)
-    ranking = retriever.rank(QUERY)
+    model = create("dtdr-f").fit(SET.demonstrations, SET.tools)
+    ranking = model.rank(QUERY)
     before = ranking.explain()
-    retriever.update([("Mail Ann the summary of q3.pdf", ["weather"])] * 40)
+    model.update([("Mail Ann the summary of q3.pdf", ["weather"])] * 40)
     assert ranking.explain() == before
-    assert retriever.rank(QUERY).explain() != before
+    assert model.rank(QUERY).explain() != before
 
 
 def test_a_tool_without_demonstrations_is_explained_by_its_description():
-    retriever = create("dtdr-f").fit(SET.demonstrations, SET.tools)
-    retriever.add_tools([Tool("translate", "Translate a text into another language")])
-    ranking = retriever.rank("Translate the notes into French")
+    model = create("dtdr-f").fit(SET.demonstrations, SET.tools)
+    model.add_tools([Tool("translate", "Translate a text into another language")])
+    ranking = model.rank("Translate the notes into French")
     explanation = ranking.explain("translate")
     assert "No demonstration calls 'translate'" in explanation.note
     adds = {item.block: item.adds for item in explanation.contributions}
@@ -106,8 +106,8 @@ def test_tools_outside_the_shortlist_say_so():
         Demonstration(f"m{number}", f"Do thing {number}", Plan((ToolCall("1", tool.name),)))
         for number, tool in enumerate(many[:60])
     ]
-    retriever = fit([*SET.demonstrations[:20], *called], [*TOOLS, *many])
-    ranking = retriever.rank(QUERY)
+    model = fit([*SET.demonstrations[:20], *called], [*TOOLS, *many])
+    ranking = model.rank(QUERY)
     explained = [ranking.explain(tool.name) for tool in many]
     assert all(item.probability > 0 for item in explained)
     for reason in ("candidates of this step", "No demonstration calls"):
@@ -115,8 +115,8 @@ def test_tools_outside_the_shortlist_say_so():
     assert all(item.contributions for item in explained)
 
 
-def test_other_retrievers_say_that_they_give_no_reasons():
-    explanation = fit(SET.demonstrations, SET.tools, retriever="bm25").rank(QUERY).explain()
+def test_other_rankers_say_that_they_give_no_reasons():
+    explanation = fit(SET.demonstrations, SET.tools, ranker="bm25").rank(QUERY).explain()
     assert explanation.note == "bm25 gives no reasons for its probabilities."
     assert (*explanation.contributions, *explanation.similar) == ()
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_explained_is_refused(factored):
         ranking.explain("weathr")
     with pytest.raises(InputError, match="compared with itself"):
         ranking.explain("weather", against="weather")
-    with pytest.raises(InputError, match="that a retriever made"):
+    with pytest.raises(InputError, match="that a ranker made"):
         Ranking(["a", "b"], np.array([0.5, 0.5])).explain()
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_explained_is_refused(factored):
 @pytest.fixture(scope="module", params=["dtdr-f", "dtdr-c", "bm25"])
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("why") / "model"
-    fit(SET.demonstrations, SET.tools, retriever=request.param).save(folder)
+    fit(SET.demonstrations, SET.tools, ranker=request.param).save(folder)
     return str(folder)
 
 

@@ -1,4 +1,4 @@
-"""dtdr-f: its parts one by one, and the whole against other retrievers."""
+"""dtdr-f: its parts one by one, and the whole against other rankers."""
 
 import itertools
 import subprocess
@@ -79,9 +79,9 @@ def fitted():
     return create("dtdr-f").fit(TRAIN, TOOLS)
 
 
-def features(retriever, query, calls, name):
+def features(model, query, calls, name):
     """One feature of every tool after some calls."""
-    step = StepFeatures(inner(retriever).prepare(query))
+    step = StepFeatures(inner(model).prepare(query))
     for tool in calls:
         step.call(tool)
     return step.write()[LAYOUT.names.index(name)]
@@ -146,9 +146,9 @@ def test_a_copy_of_a_run_goes_on_alone(fitted):
 
 
 def test_a_new_tool_changes_nothing_that_the_query_says_of_the_others():
-    def named(retriever):
-        row = features(retriever, QUERY, [retriever.index("play_song")], "named_here")
-        return {tool.name: row[retriever.index(tool.name)] for tool in TOOLS}
+    def named(model):
+        row = features(model, QUERY, [model.index("play_song")], "named_here")
+        return {tool.name: row[model.index(tool.name)] for tool in TOOLS}
 
     wider = create("dtdr-f").fit(TRAIN[:40], TOOLS)
     before = named(wider)

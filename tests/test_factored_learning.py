@@ -17,7 +17,7 @@ from dtdr.data.calls import END
 from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
 from dtdr.predict.model import Model
-from dtdr.rankers import NAMES, retriever_class
+from dtdr.rankers import NAMES, ranker_class
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState, checksum
@@ -30,13 +30,13 @@ FEW, MORE = HALF[:16], REST[:12]
 BOTH = [*FEW, *MORE]
 
 
-def block(retriever, name):
-    return next(item for item in inner(retriever).blocks if item.name == name)
+def block(model, name):
+    return next(item for item in inner(model).blocks if item.name == name)
 
 
-def probabilities(retriever, items=TEST[:15]):
+def probabilities(model, items=TEST[:15]):
     return [
-        retriever.rank(item.query, step.history).probabilities
+        model.rank(item.query, step.history).probabilities
         for item in items
         for step in item.plan.steps()
     ]
@@ -73,10 +73,10 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
     restored = load(tmp_path / "model")
     assert restored.can_update
     fitted = create("dtdr-f").fit(BOTH, TOOLS)
-    for retriever in (updated, restored):
-        assert retriever.update(MORE) == len(MORE)
-        assert same(probabilities(fitted), probabilities(retriever))
-        assert retriever.training_.demonstrations == len(BOTH)
+    for model in (updated, restored):
+        assert model.update(MORE) == len(MORE)
+        assert same(probabilities(fitted), probabilities(model))
+        assert model.training_.demonstrations == len(BOTH)
 
 
 EVERY = [f"tool_{number}" for number in range(18)]
@@ -142,8 +142,8 @@ def test_a_tool_that_an_update_calls_first_is_added_and_learned(half):
     assert half.rank("water the plants in the garden", ["water_plants"]).best == END
 
 
-def test_only_retrievers_that_support_updates_have_the_methods():
-    models = {name: Model(retriever_class(name).__new__(retriever_class(name))) for name in NAMES}
+def test_only_rankers_that_support_updates_have_the_methods():
+    models = {name: Model(ranker_class(name).__new__(ranker_class(name))) for name in NAMES}
     assert [name for name in NAMES if models[name].can_update] == ["dtdr-f"]
     assert [name for name in NAMES if models[name].can_change_tools] == ["dtdr-f"]
 
@@ -156,13 +156,13 @@ def test_none_of_many_rankings_during_changes_is_wrong():
     """
     least = int(os.environ.get("DTDR_TEST_RANKINGS", "30000"))
     spare = Tool("zz_spare", "Nothing that anybody asks for")
-    retriever = create("dtdr-f").fit(FEW, [*TOOLS, spare])
+    model = create("dtdr-f").fit(FEW, [*TOOLS, spare])
     item = TEST[0]
     counts = [0] * 7
     done = Event()
 
     def moment():
-        ranking = retriever.rank(item.query, ["play_song", "zz_play"])
+        ranking = model.rank(item.query, ["play_song", "zz_play"])
         return ranking.tools, ranking.probabilities.tobytes()
 
     def rank(thread):
@@ -180,17 +180,17 @@ def test_none_of_many_rankings_during_changes_is_wrong():
             for number in itertools.count():
                 if number >= 6 and sum(counts) >= least:
                     break
-                retriever.rename_tool("play_song", "zz_play")
+                model.rename_tool("play_song", "zz_play")
                 moments.add(moment())
                 if number < 6 or number % 20 == 0:  # fits the model again, as an update does
-                    retriever.remove_tools(["zz_spare"])
+                    model.remove_tools(["zz_spare"])
                     moments.add(moment())
-                    retriever.add_tools([spare])
+                    model.add_tools([spare])
                     moments.add(moment())
-                retriever.rename_tool("zz_play", "play_song")
+                model.rename_tool("zz_play", "play_song")
                 moments.add(moment())
                 if number < 6 or number % 20 == 0:
-                    retriever.update(REST[number % len(REST) : number % len(REST) + 1])
+                    model.update(REST[number % len(REST) : number % len(REST) + 1])
                     moments.add(moment())
                 time.sleep(0.01 if number < 6 else 0.05)
         finally:
@@ -206,15 +206,15 @@ def test_none_of_many_rankings_during_changes_is_wrong():
 
 def test_a_new_tool_is_ranked_by_its_description_from_the_moment_it_is_added(without_taxi):
     kept, tools = without_taxi
-    retriever = create("dtdr-f").fit(kept, tools)
+    model = create("dtdr-f").fit(kept, tools)
     steps = [
         (item.query, step.history)
         for item in TEST
         for step in item.plan.steps()
         if "book_taxi" in step.acceptable
     ]
-    retriever.add_tools([Tool("book_taxi", "Call a taxi that drives somebody to a place")])
-    places = [retriever.rank(*step).tools.index("book_taxi") for step in steps]
+    model.add_tools([Tool("book_taxi", "Call a taxi that drives somebody to a place")])
+    places = [model.rank(*step).tools.index("book_taxi") for step in steps]
     assert np.mean(np.array(places) < 5) > 0.8
 
 
@@ -301,11 +301,11 @@ def test_a_renamed_tool_keeps_what_was_learned_of_it(half):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda retriever: retriever.add_tools([Tool("play_song")]), "already known"),
-        (lambda retriever: retriever.remove_tools(["nobody"]), "not known"),
-        (lambda retriever: retriever.remove_tools([END]), "not known"),
-        (lambda retriever: retriever.rename_tool("nobody", "somebody"), "not known"),
-        (lambda retriever: retriever.rename_tool("play_song", "make_note"), "already known"),
+        (lambda model: model.add_tools([Tool("play_song")]), "already known"),
+        (lambda model: model.remove_tools(["nobody"]), "not known"),
+        (lambda model: model.remove_tools([END]), "not known"),
+        (lambda model: model.rename_tool("nobody", "somebody"), "not known"),
+        (lambda model: model.rename_tool("play_song", "make_note"), "already known"),
     ],
 )
 def test_changes_that_make_no_sense_are_input_errors_and_change_nothing(half, change, message):

@@ -84,11 +84,11 @@ def test_a_plan_without_an_llm_holds_learned_arguments_and_their_sources(learned
 
 
 def test_the_llm_is_asked_for_unknown_parameters_alone_and_reads_the_known_ones():
-    retriever = fitted(Mails, (MAIL,), arguments=True)
+    model = fitted(Mails, (MAIL,), arguments=True)
     query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
     llm = ScriptedLLM(arguments=["body='See you there'"])
     examples = map(with_body, whole_calls.DEMONSTRATIONS)
-    planner = Planner(retriever, llm, select="retriever", demonstrations=examples)
+    planner = Planner(model, llm, select="retriever", demonstrations=examples)
     result = planner.plan(query)
     (prompt,) = llm.prompts
     assert "Already filled: to=out_1, subject='Final Demo', folder='Outbox'\n" in prompt.variable
@@ -118,9 +118,9 @@ def test_a_sure_call_asks_nothing(learned):
 def test_the_paper_s_prompts_stay_as_they_were_whatever_was_learned(learned):
     """Recorded answers are found by their prompts, which rankings by names decide too."""
     seen = []
-    for retriever in (learned, fitted()):
+    for model in (learned, fitted()):
         llm = ScriptedLLM(["get_contact", "create_event", "end"], ["name='Rosa'", "title='x'"])
-        planner = Planner(retriever, llm, fill="llm", demonstrations=whole_calls.DEMONSTRATIONS)
+        planner = Planner(model, llm, fill="llm", demonstrations=whole_calls.DEMONSTRATIONS)
         planner.plan(QUERY)
         seen.append(llm.prompts)
         assert all(call["form"] is None for call in llm.calls)

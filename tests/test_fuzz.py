@@ -47,7 +47,7 @@ def test_demonstrations_and_tools_are_read_or_refused(data):
         with contextlib.suppress(DtdrError):
             read_tools(Path(folder) / "tools.json")
         with contextlib.suppress(DtdrError):
-            dtdr.fit(read_demonstrations(path), retriever="dr").rank("x", ["read_file"])
+            dtdr.fit(read_demonstrations(path), ranker="dr").rank("x", ["read_file"])
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def server(tmp_path_factory):
     from tests.server import serving
 
     folder = tmp_path_factory.mktemp("models") / "mail"
-    serving.fit(folder, retriever="dtdr-f", arguments=True)
+    serving.fit(folder, ranker="dtdr-f", arguments=True)
     with serving.serve(serving.settings(folder)) as served:
         yield served
 
@@ -150,7 +150,7 @@ def gateway(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("gateway")
     dataset = small_data.dataset(12)
-    dtdr.fit(dataset.demonstrations, dataset.tools, retriever="dtdr-f").save(folder / "model")
+    dtdr.fit(dataset.demonstrations, dataset.tools, ranker="dtdr-f").save(folder / "model")
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "dtdr", "mcp", folder / "model", "--http", str(port),

@@ -39,12 +39,12 @@ def test_every_step_of_every_held_out_plan_is_logged_once(log, dataset):
     assert found == expected
 
 
-def test_the_log_has_the_rankings_of_the_fitted_retriever(log, dataset):
-    retriever = create("random").fit(dataset.demonstrations[:8], dataset.tools)
+def test_the_log_has_the_rankings_of_the_fitted_ranker(log, dataset):
+    model = create("random").fit(dataset.demonstrations[:8], dataset.tools)
     plans = {item.id: item for item in dataset.demonstrations}
     for step in records_of(log):
         item = plans[step["plan"]]
-        expected = retriever.rank(item.query, item.plan.tools[: step["step"]])
+        expected = model.rank(item.query, item.plan.tools[: step["step"]])
         assert step["best"] == expected.best
         assert step["best_probability"] == pytest.approx(expected.probabilities[0], abs=1e-6)
         assert step["ranks"] == [expected.tools.index(name) + 1 for name in step["acceptable"]]

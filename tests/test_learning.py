@@ -38,8 +38,8 @@ OPTIONS = LearnOptions(batch=8, seconds=60, share=0.3, tolerance=0.02)
 def small_model(tmp_path_factory):
     """A dtdr-f that learned from few demonstrations, and so has much to learn."""
     folder = tmp_path_factory.mktemp("learned") / "mail"
-    retriever = dtdr.fit(list(generate(40, seed=1)), tools(), retriever="dtdr-f", **RANKER_ONLY)
-    retriever.save(folder)
+    model = dtdr.fit(list(generate(40, seed=1)), tools(), ranker="dtdr-f", **RANKER_ONLY)
+    model.save(folder)
     return folder
 
 
@@ -213,7 +213,7 @@ def test_a_model_that_was_fitted_anew_is_taken_over(model, tmp_path):
     trainer = Trainer(model, log, OPTIONS)
     log.append(feedback(120))
     trainer.step()
-    anew = dtdr.fit(list(generate(40, seed=7)), tools(), retriever="dtdr-f", **RANKER_ONLY)
+    anew = dtdr.fit(list(generate(40, seed=7)), tools(), ranker="dtdr-f", **RANKER_ONLY)
     anew.save(model, force=True)
     assert trainer.step().change is None, "the log so far is taken to be in it"
     history = Versions(model).history()

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.errors import InputError
+from tests.integrations.tools import MODEL
 from tests.integrations.tools import NAMES as SMALL
-from tests.integrations.tools import RETRIEVER
 from tests.test_masks import KEYS, MODULE, body_of, conversations
 
-MASK = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+MASK = ToolMask(MODEL, ToolPolicy(top_k=2))
 FORMS = {
     "chat": ("filtered", "allowed-tools", "hint"),
     "responses": ("filtered", "allowed-tools", "hint"),

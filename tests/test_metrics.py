@@ -108,7 +108,7 @@ def test_means_by_step_length_and_plan_weighted_by_steps_give_the_overall_mean(l
         assert total / len(log) == pytest.approx(metrics.mean_score(log, name))
 
 
-def test_acceptable_tool_that_the_retriever_never_saw_is_a_miss():
+def test_acceptable_tool_that_the_ranker_never_saw_is_a_miss():
     step = make_step([0, 1, 2, 3, 4], ["teleport"])
     assert [score(step, name) for name in EVERY] == [0.0] * len(EVERY)
 

@@ -38,7 +38,7 @@ DEMONSTRATIONS = [
 @pytest.fixture
 def folder(tmp_path):
     path = tmp_path / "model"
-    dtdr.fit(DEMONSTRATIONS, [Tool("open", "Opens a file")], retriever="dr").save(path)
+    dtdr.fit(DEMONSTRATIONS, [Tool("open", "Opens a file")], ranker="dr").save(path)
     return path
 
 
@@ -48,7 +48,7 @@ def test_a_model_folder_holds_no_other_files(folder):
 
 def test_saving_never_overwrites_without_force(folder):
     before = (folder / "config.json").read_text()
-    other = dtdr.fit(DEMONSTRATIONS[:2], retriever="dr")
+    other = dtdr.fit(DEMONSTRATIONS[:2], ranker="dr")
     with pytest.raises(OutputError, match="exists; pass --force"):
         other.save(folder)
     assert (folder / "config.json").read_text() == before
@@ -62,7 +62,7 @@ def test_what_is_not_a_model_is_never_replaced(folder, force):
     (folder / "notes.txt").write_text("mine")
     for path in (folder, folder / "notes.txt"):
         with pytest.raises(OutputError, match="never replaced"):
-            dtdr.fit(DEMONSTRATIONS[:2], retriever="dr").save(path, force=force)
+            dtdr.fit(DEMONSTRATIONS[:2], ranker="dr").save(path, force=force)
     assert (folder / "notes.txt").read_text() == "mine"
 
 
@@ -75,7 +75,7 @@ def test_a_save_that_is_cut_off_leaves_the_old_model(folder, monkeypatch, error)
 
     monkeypatch.setattr(Path, "write_bytes", interrupted)
     with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
-        dtdr.fit(DEMONSTRATIONS[:1], retriever="dr").save(folder, force=True)
+        dtdr.fit(DEMONSTRATIONS[:1], ranker="dr").save(folder, force=True)
     if isinstance(error, OSError):
         assert "the disk is full; nothing was replaced" in str(caught.value)
     monkeypatch.undo()
@@ -119,7 +119,7 @@ def config(**changes):
         (config_text(lambda text: text[: len(text) // 2]), r"config\.json is damaged"),
         (config_text(lambda text: text.replace('"tools"', '"others"')), "'tools' is missing"),
         (config(format_version=99), f"version 99, but this dtdr reads version {FORMAT_VERSION}"),
-        (config(retriever="dtdr-x"), "unknown retriever 'dtdr-x'"),
+        (config(retriever="dtdr-x"), "unknown ranker 'dtdr-x'"),
         (config(retriever="dtdr-f", parameters={"order": 1}), "'order' of another version; fit it"),
         (config(tools=5), "has another type; fit the model again"),
         (config(parameters=[]), "has another type; fit the model again"),
@@ -153,7 +153,7 @@ def test_a_file_that_is_larger_than_its_arrays_is_refused_before_it_is_read(fold
 
 @pytest.mark.parametrize("path", ["/dev/zero", "../secrets.txt", "C:\\secrets"])
 def test_a_text_of_a_folder_that_may_name_a_file_is_refused(tmp_path, path):
-    dtdr.fit(DEMONSTRATIONS, retriever="dtdr-f").save(tmp_path / "model")
+    dtdr.fit(DEMONSTRATIONS, ranker="dtdr-f").save(tmp_path / "model")
     parameters = json.loads((tmp_path / "model" / "config.json").read_text())["parameters"]
     for name in [name for name, value in parameters.items() if isinstance(value, str)]:
         change_config(tmp_path / "model", parameters={**parameters, name: path})
@@ -161,15 +161,15 @@ def test_a_text_of_a_folder_that_may_name_a_file_is_refused(tmp_path, path):
             dtdr.load(tmp_path / "model")
 
 
-def test_another_retrievers_weights_are_refused(folder, tmp_path):
+def test_another_rankers_weights_are_refused(folder, tmp_path):
     other = tmp_path / "other"
-    dtdr.fit(DEMONSTRATIONS, retriever="lr").save(other)
+    dtdr.fit(DEMONSTRATIONS, ranker="lr").save(other)
     (folder / "model.safetensors").write_bytes((other / "model.safetensors").read_bytes())
     with pytest.raises(ModelError, match="not the file that config"):
         dtdr.load(folder)
     # Even a hash that was made to fit does not let them through.
     change_config(folder, tensors_sha256=sha256_of(folder / "model.safetensors"))
-    with pytest.raises(ModelError, match="has no usable model of retriever 'dr'"):
+    with pytest.raises(ModelError, match="has no usable model of ranker 'dr'"):
         dtdr.load(folder)
 
 
@@ -204,7 +204,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
     if not exchange:
         monkeypatch.setattr("dtdr.data.files._exchange", lambda one, other: False)
     models = [
-        dtdr.fit(DEMONSTRATIONS[:count], retriever="dr", threshold=count / 10)
+        dtdr.fit(DEMONSTRATIONS[:count], ranker="dr", threshold=count / 10)
         for count in (1, 2, 3, 4)
     ]
     done = Event()
@@ -231,7 +231,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
 def test_a_link_to_a_folder_leads_to_the_new_model(folder, tmp_path):
     link = tmp_path / "current"
     link.symlink_to(folder)
-    dtdr.fit(DEMONSTRATIONS[:2], retriever="dr").save(link, force=True)
+    dtdr.fit(DEMONSTRATIONS[:2], ranker="dr").save(link, force=True)
     assert link.is_symlink()
     assert dtdr.load(link).training_.demonstrations == 2
     assert dtdr.load(folder).training_.demonstrations == 2
@@ -242,7 +242,7 @@ def test_a_link_to_a_folder_leads_to_the_new_model(folder, tmp_path):
     ("strength", "tool"), [(float("inf"), "open"), (8.0, "half a pair \ud800")]
 )
 def test_what_json_cannot_hold_is_refused_when_a_model_is_saved(tmp_path, strength, tool):
-    model = dtdr.fit(DEMONSTRATIONS, [Tool(tool)], retriever="dtdr-c", strength=strength)
+    model = dtdr.fit(DEMONSTRATIONS, [Tool(tool)], ranker="dtdr-c", strength=strength)
     with pytest.raises(OutputError, match="parameters and tools are not JSON"):
         model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
@@ -298,7 +298,7 @@ def test_a_configuration_that_would_need_much_memory_is_refused(folder, content)
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
 def test_weights_that_are_not_numbers_are_refused(tmp_path, value):
-    dtdr.fit(DEMONSTRATIONS, retriever="lr").save(tmp_path / "model")
+    dtdr.fit(DEMONSTRATIONS, ranker="lr").save(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     arrays = {name: array.copy() for name, array in load_file(path).items()}
     arrays["weights_"][0, -1] = value
@@ -313,7 +313,7 @@ LLM: dict[str, dict[str, Any]] = {"less-is-more": {"llm": lambda prompt: "Opens 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder of every retriever."""
+    """A folder of every ranker."""
     place = tmp_path_factory.mktemp("models")
     data = small_data.dataset(12)
     for name in NAMES:

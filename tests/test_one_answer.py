@@ -67,7 +67,7 @@ STATES = [(query, calls[:count]) for query, calls in RUNS for count in range(len
 
 @pytest.fixture(scope="module", params=RANKERS)
 def model(request):
-    return dtdr.fit(DEMONSTRATIONS, TOOLS, retriever=request.param)
+    return dtdr.fit(DEMONSTRATIONS, TOOLS, ranker=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -304,4 +304,4 @@ def test_the_gateway_has_one_answer(model, answers):
             )
             for item in calls
         ]
-        assert dict(ranker._retriever.rank(query, state.read_calls())) == answer
+        assert dict(ranker._model.rank(query, state.read_calls())) == answer

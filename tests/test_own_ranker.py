@@ -10,17 +10,17 @@ import pytest
 import dtdr
 from dtdr.agents import ToolMask, ToolPolicy
 from dtdr.errors import InputError, ModelError
-from dtdr.evaluate.lab.fitting import make_retriever
+from dtdr.evaluate.lab.fitting import make_model
 from dtdr.predict import create
 from dtdr.predict.model import Model
 from dtdr.rankers.similarity import QueryToolSimilarity
 from tests import small_data
 from tests.command_line import invoke
-from tests.lab.own_retrievers import Frequent
+from tests.lab.own_rankers import Frequent
 from tests.whole_calls import DEMONSTRATIONS
 from tests.whole_calls import TOOLS as WHOLE_TOOLS
 
-NAME = "tests.lab.own_retrievers:Frequent"
+NAME = "tests.lab.own_rankers:Frequent"
 SET = small_data.dataset(24)
 QUERY = "Mail Ann the summary of q3.pdf"
 
@@ -88,7 +88,7 @@ def test_a_folder_does_not_choose_what_is_imported(model, tmp_path):
         "    dtdr.load(sys.argv[1])\n"
         "except dtdr.DtdrError as error:\n"
         "    print(error)\n"
-        "print('tests.lab.own_retrievers' in sys.modules)\n"
+        "print('tests.lab.own_rankers' in sys.modules)\n"
         f"print(dtdr.load(sys.argv[1], allow_class={NAME!r}).rank('x').best)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "model")]
@@ -111,7 +111,7 @@ def test_the_lab_and_the_command_line_take_it(tmp_path):
     from dtdr.cli import app
 
     spec = {"retriever": NAME, "parameters": {"again": 0.1}, "seed": 3}
-    made = make_retriever(spec, 20).fit(SET.demonstrations, SET.tools)
+    made = make_model(spec, 20).fit(SET.demonstrations, SET.tools)
     assert made.parameters() == {"again": 0.1, "threshold": 0.0}
     data = small_data.write(tmp_path, 24)
     printed = invoke(app, "evaluate", data, "--retriever", NAME, "--json")

@@ -28,7 +28,7 @@ QUERY = "Mail Ann the summary of q3.pdf"
 
 
 @pytest.fixture(scope="module")
-def retriever():
+def model():
     calls = (
         ToolCall("1", "read_file", {"name": "a.pdf"}),
         ToolCall("2", "summarize", {"text": {"$ref": "1"}}),
@@ -42,12 +42,12 @@ ARGUMENTS = ("name='q3.pdf'", "text=out_1", "to='Ann', text=out_2")
 ALL = Selection(top_k=9)
 
 
-def make(retriever, llm, **options) -> Planner:
-    return Planner(retriever, llm, **{"mask": ALL, **options})
+def make(model, llm, **options) -> Planner:
+    return Planner(model, llm, **{"mask": ALL, **options})
 
 
-def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
-    result = make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
+def test_a_plan_has_arguments_references_and_a_record_of_every_step(model):
+    result = make(model, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
     assert result.stopped == "end"
     assert result.plan.tools == NAMES[:3]
     assert result.plan.calls[2].arguments == {"to": "Ann", "text": {"$ref": "2"}}
@@ -59,82 +59,82 @@ def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_streamed_plans_are_the_same(retriever):
-    expected = make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
-    planner = make(retriever, ScriptedLLM(NAMES, ARGUMENTS))
+def test_streamed_plans_are_the_same(model):
+    expected = make(model, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
+    planner = make(model, ScriptedLLM(NAMES, ARGUMENTS))
     steps = list(planner.iter_steps(QUERY))
     assert planner.result_of(QUERY, steps).plan == expected.plan
     assert planner.result_of(QUERY, steps[:2]).stopped == "cancelled"
 
 
-def test_an_answer_that_names_no_tool_ends_the_plan_and_keeps_what_there_is(retriever):
-    result = make(retriever, ScriptedLLM(["ping", "fly"]), select="greedy").plan(QUERY)
+def test_an_answer_that_names_no_tool_ends_the_plan_and_keeps_what_there_is(model):
+    result = make(model, ScriptedLLM(["ping", "fly"]), select="greedy").plan(QUERY)
     assert result.stopped == "no usable answer"
     assert result.plan.tools == ("ping",)
     assert result.steps[0].llm_calls == 1, "a tool without parameters needs no filling"
     assert result.steps[1].selected.outcome == "invalid"
 
 
-def test_equal_calls_are_a_loop_if_arguments_are_filled(retriever):
-    result = make(retriever, ScriptedLLM(["ping"] * 50)).plan(QUERY)
+def test_equal_calls_are_a_loop_if_arguments_are_filled(model):
+    result = make(model, ScriptedLLM(["ping"] * 50)).plan(QUERY)
     assert result.stopped == "loop"
     assert len(result.plan) < 5
     llm = ScriptedLLM([*["read_file"] * 6, "end"])
-    result = make(retriever, llm, fill="none").plan(QUERY)
+    result = make(model, llm, fill="none").plan(QUERY)
     assert (result.stopped, len(result.plan)) == ("end", 6)
 
 
-def test_the_llm_is_not_asked_to_choose_among_one(retriever):
+def test_the_llm_is_not_asked_to_choose_among_one(model):
     llm = ScriptedLLM()
-    step = make(retriever, llm, select="constrained", mask=Selection(top_k=1)).select(
-        QUERY, [], retriever.rank(QUERY)
+    step = make(model, llm, select="constrained", mask=Selection(top_k=1)).select(
+        QUERY, [], model.rank(QUERY)
     )
-    assert step.selected.tool == retriever.rank(QUERY).best
+    assert step.selected.tool == model.rank(QUERY).best
     assert (step.selected.outcome, step.llm_calls, llm.prompts) == ("single", 0, [])
 
 
-def test_a_plan_ends_at_the_step_limit(retriever):
+def test_a_plan_ends_at_the_step_limit(model):
     arguments = [f"name='{number}'" for number in range(50)]
     llm = ScriptedLLM(["read_file"] * 50, arguments)
-    result = make(retriever, llm, max_steps=4).plan(QUERY)
+    result = make(model, llm, max_steps=4).plan(QUERY)
     assert result.stopped == "step limit"
     assert len(result.plan) == 4
 
 
-def test_a_prompt_that_exceeds_the_context_is_recorded(retriever):
-    result = make(retriever, ScriptedLLM(NAMES, context=3)).plan(QUERY)
+def test_a_prompt_that_exceeds_the_context_is_recorded(model):
+    result = make(model, ScriptedLLM(NAMES, context=3)).plan(QUERY)
     assert result.stopped == "prompt too long"
     assert result.steps[0].selected.outcome == "too long"
 
 
-def test_a_malformed_answer_gets_one_repair_round(retriever):
+def test_a_malformed_answer_gets_one_repair_round(model):
     llm = ScriptedLLM(["read_file", "end"], ["file='q3.pdf'", "name='q3.pdf'"])
-    result = make(retriever, llm).plan(QUERY)
+    result = make(model, llm).plan(QUERY)
     assert result.plan.calls[0].arguments == {"name": "q3.pdf"}
     assert result.steps[0].filled.problems == ()
     repair = next(prompt for prompt in llm.prompts if "Your answer was" in prompt.variable)
     assert "'file' is no parameter" in repair.variable
 
 
-def test_an_answer_that_stays_malformed_is_reported_and_the_plan_continues(retriever):
+def test_an_answer_that_stays_malformed_is_reported_and_the_plan_continues(model):
     llm = ScriptedLLM(["send_mail", "end"], ["to='Ann'", "to='Ann', text=out_8"])
-    result = make(retriever, llm).plan(QUERY)
+    result = make(model, llm).plan(QUERY)
     assert result.stopped == "end"
     assert result.plan.calls[0].arguments == {"to": "Ann"}
     assert "text" in " ".join(result.steps[0].filled.problems)
     assert result.steps[0].llm_calls == 3
     # JSON as in a plan cannot break the plan.
     llm = ScriptedLLM(["read_file", "end"], ['{"name": {"$ref": "77"}}'] * 2)
-    result = make(retriever, llm).plan(QUERY)
+    result = make(model, llm).plan(QUERY)
     assert result.plan.calls[0].arguments == {}
 
 
-def test_the_retriever_alone_needs_no_llm(retriever):
-    result = Planner(retriever, select="retriever").plan(QUERY)
-    assert result.steps[0].selected.tool == retriever.rank(QUERY).best
+def test_the_ranker_alone_needs_no_llm(model):
+    result = Planner(model, select="retriever").plan(QUERY)
+    assert result.steps[0].selected.tool == model.rank(QUERY).best
     assert all(step.llm_calls == 0 for step in result.steps)
     with pytest.raises(InputError, match="asks an LLM"):
-        Planner(retriever, select="constrained")
+        Planner(model, select="constrained")
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_the_retriever_alone_needs_no_llm(retriever):
         ({"max_steps": 0}, "at least 1"),
     ],
 )
-def test_misuse_is_one_sentence(retriever, options, said):
+def test_misuse_is_one_sentence(model, options, said):
     with pytest.raises(InputError, match=said):
-        make(retriever, ScriptedLLM(), **options)
+        make(model, ScriptedLLM(), **options)
     with pytest.raises(InputError, match="query is empty"):
-        make(retriever, ScriptedLLM()).plan("  ")
+        make(model, ScriptedLLM()).plan("  ")
 
 
 RANKING = Ranking(("ping", "send_mail", "end"), np.array([0.6, 0.3, 0.1]))

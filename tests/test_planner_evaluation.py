@@ -29,21 +29,21 @@ STEPS = choose_steps(DATASET.demonstrations[:3])
 
 
 @pytest.fixture(scope="module")
-def retriever():
+def model():
     return create("random").fit(DATASET.demonstrations, DATASET.tools)
 
 
-def planner(retriever, llm, **options) -> Planner:
-    return Planner(retriever, llm, mask=Selection(top_k=9), **options)
+def planner(model, llm, **options) -> Planner:
+    return Planner(model, llm, mask=Selection(top_k=9), **options)
 
 
 def gold_names(steps) -> list[str]:
     return [sorted(item.plan.acceptable_next(range(step)))[0] for item, step in steps]
 
 
-def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(retriever, tmp_path):
+def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(model, tmp_path):
     llm = ScriptedLLM(gold_names(STEPS))
-    log = run_selections(planner(retriever, llm), STEPS, tmp_path / "run.jsonl")
+    log = run_selections(planner(model, llm), STEPS, tmp_path / "run.jsonl")
     assert len(log.records) == log.header["size"] == len(STEPS)
     assert function_selection_accuracy(log).value == 1
     for record in log:
@@ -51,18 +51,18 @@ def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(retriever, tmp_pat
         assert min(record["prompt_tokens"], record["seconds"]) > 0
 
 
-def test_wrong_invalid_and_too_long_answers_are_counted_apart(retriever, tmp_path):
+def test_wrong_invalid_and_too_long_answers_are_counted_apart(model, tmp_path):
     steps = STEPS[:4]
     item, step = steps[3]
     acceptable = item.plan.acceptable_next(range(step))
     wrong = next(tool.name for tool in small_data.TOOLS if tool.name not in acceptable)
     names = [gold_names(steps)[0], "fly", "", wrong]
     llm = ScriptedLLM(names)
-    log = run_selections(planner(retriever, llm, select="greedy"), steps, tmp_path / "a.jsonl")
+    log = run_selections(planner(model, llm, select="greedy"), steps, tmp_path / "a.jsonl")
     assert function_selection_accuracy(log).value == pytest.approx(0.25)
     assert [record["selected"] is None for record in log] == [False, True, True, False]
     short = ScriptedLLM(names, context=2)
-    log = run_selections(planner(retriever, short), steps, tmp_path / "b.jsonl")
+    log = run_selections(planner(model, short), steps, tmp_path / "b.jsonl")
     assert {record["outcome"] for record in log} == {"too long"}
     assert function_selection_accuracy(log).value == 0
 
@@ -79,56 +79,56 @@ class Breaking(ScriptedLLM):
         return super().complete(*arguments, **options)
 
 
-def test_an_interrupted_run_goes_on_without_losing_or_repeating_a_step(retriever, tmp_path):
+def test_an_interrupted_run_goes_on_without_losing_or_repeating_a_step(model, tmp_path):
     path = tmp_path / "run.jsonl"
     names = gold_names(STEPS)
     with pytest.raises(LLMError):
-        run_selections(planner(retriever, Breaking(names)), STEPS, path)
+        run_selections(planner(model, Breaking(names)), STEPS, path)
     assert len(read_planning_log(path).records) == 3
     with path.open("a") as stream:
         stream.write('{"plan": "d0", "st')
     llm = ScriptedLLM(names[3:])
-    log = run_selections(planner(retriever, llm), STEPS, path)
+    log = run_selections(planner(model, llm), STEPS, path)
     assert len(llm.prompts) == len(STEPS) - 3
     assert read_planning_log(path).records == log.records
     assert function_selection_accuracy(log).value == 1
-    run_selections(planner(retriever, ScriptedLLM()), STEPS, path)
+    run_selections(planner(model, ScriptedLLM()), STEPS, path)
     assert len(path.read_text().splitlines()) == len(STEPS) + 1
 
 
 @pytest.mark.parametrize("lost", [1, 9])
-def test_a_log_cut_at_its_end_loses_no_step(retriever, tmp_path, lost):
+def test_a_log_cut_at_its_end_loses_no_step(model, tmp_path, lost):
     path = tmp_path / "run.jsonl"
     names = gold_names(STEPS)
-    run_selections(planner(retriever, ScriptedLLM(names)), STEPS, path)
+    run_selections(planner(model, ScriptedLLM(names)), STEPS, path)
     path.write_bytes(path.read_bytes()[:-lost])
-    log = run_selections(planner(retriever, ScriptedLLM(names[-1:])), STEPS, path)
+    log = run_selections(planner(model, ScriptedLLM(names[-1:])), STEPS, path)
     assert len(log.records) == len(STEPS)
     assert read_planning_log(path).records == log.records
     assert path.read_bytes().count(b"\n") == len(STEPS) + 1
 
 
-def test_a_log_cut_in_its_first_line_is_begun_again(retriever, tmp_path):
+def test_a_log_cut_in_its_first_line_is_begun_again(model, tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"format": "dtdr-planning-run", "format_ver')
-    run_selections(planner(retriever, ScriptedLLM(gold_names(STEPS))), STEPS, path)
+    run_selections(planner(model, ScriptedLLM(gold_names(STEPS))), STEPS, path)
     assert len(read_planning_log(path).records) == len(STEPS)
 
 
-def test_a_log_holds_half_a_character(retriever, tmp_path):
+def test_a_log_holds_half_a_character(model, tmp_path):
     path = tmp_path / "run.jsonl"
     names = ["\ud83d", *gold_names(STEPS)[1:]]
-    log = run_selections(planner(retriever, ScriptedLLM(names), select="greedy"), STEPS, path)
+    log = run_selections(planner(model, ScriptedLLM(names), select="greedy"), STEPS, path)
     assert next(iter(log))["answer"] == "\ud83d"
     assert read_planning_log(path).records == log.records
 
 
-def test_a_log_of_plans_made_in_another_way_is_not_continued(retriever, tmp_path):
+def test_a_log_of_plans_made_in_another_way_is_not_continued(model, tmp_path):
     path = tmp_path / "run.jsonl"
     plans = DATASET.demonstrations[:2]
 
     def run(**options):
-        return run_plans(planner(retriever, ScriptedLLM(["end"] * 9), **options), plans, path)
+        return run_plans(planner(model, ScriptedLLM(["end"] * 9), **options), plans, path)
 
     run()
     with pytest.raises(InputError, match="another max steps"):
@@ -148,9 +148,9 @@ def test_a_log_of_plans_made_in_another_way_is_not_continued(retriever, tmp_path
         (lambda lines: [lines[0], "oops", *lines[2:]], "damaged"),
     ],
 )
-def test_damaged_logs_name_file_and_line(retriever, tmp_path, damage, said):
+def test_damaged_logs_name_file_and_line(model, tmp_path, damage, said):
     path = tmp_path / "run.jsonl"
-    run_selections(planner(retriever, ScriptedLLM(["end"] * 20)), STEPS, path)
+    run_selections(planner(model, ScriptedLLM(["end"] * 20)), STEPS, path)
     path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
     with pytest.raises(InputError, match=said):
         read_planning_log(path)
@@ -178,7 +178,7 @@ def read_and_write(identifier, note):
 
 def test_whole_plans_succeed_by_names_and_by_strict_arguments(tmp_path):
     demonstrations = [read_and_write(f"p{n}", "Weekly Report") for n in range(4)]
-    retriever = create("random").fit(demonstrations, NOTE_TOOLS)
+    model = create("random").fit(demonstrations, NOTE_TOOLS)
     names = ["read", "write", "end"] * 3 + ["read", "end"]
     arguments = [
         *("note='Weekly Report'", "note=out_1"),
@@ -187,21 +187,21 @@ def test_whole_plans_succeed_by_names_and_by_strict_arguments(tmp_path):
         "note='Weekly Report'",
     ]
     llm = ScriptedLLM(names, arguments)
-    log = run_plans(planner(retriever, llm), demonstrations, tmp_path / "run.jsonl")
+    log = run_plans(planner(model, llm), demonstrations, tmp_path / "run.jsonl")
     assert success_rate(log, "names").value == pytest.approx(0.75)
     assert success_rate(log, "strict").value == pytest.approx(0.25)
     again = read_planning_log(tmp_path / "run.jsonl")
     assert success_rate(again) == success_rate(log)
 
 
-def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path, retriever):
+def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path, model):
     item = DATASET.demonstrations[0]
     names = ["read_file", "weather", "find_contact", "send_mail", "end"]
     logs = {}
     for gold in (True, False):
         llm = ScriptedLLM(names)
         logs[gold] = run_plans(
-            planner(retriever, llm), [item], tmp_path / f"{gold}.jsonl", gold_history=gold
+            planner(model, llm), [item], tmp_path / f"{gold}.jsonl", gold_history=gold
         )
         (record,) = logs[gold]
         assert [call["tool"] for call in record["calls"]] == names[:4]
@@ -210,42 +210,42 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
         assert ("weather(" in third.variable) is not gold
         assert success_rate(logs[gold], "names").value == 0
     right = ScriptedLLM([*item.plan.tools, "end"])
-    made = planner(retriever, right).plan_along(item.query, item.plan.calls)
+    made = planner(model, right).plan_along(item.query, item.plan.calls)
     assert made.stopped == "end"
     assert made.plan.tools == item.plan.tools
     with pytest.raises(InputError, match="another select"):
-        run_plans(planner(retriever, right), [item], tmp_path / "True.jsonl")
+        run_plans(planner(model, right), [item], tmp_path / "True.jsonl")
 
 
 def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls():
     item = read_and_write("p", "Report")
     calls = item.plan.calls
-    retriever = create("random").fit([item], NOTE_TOOLS)
+    model = create("random").fit([item], NOTE_TOOLS)
     # The first argument is wrong; the second prompt still shows the gold one, as out_1.
     llm = ScriptedLLM(["read", "write", "end"], ["note='Rapport'", "note=out_1"])
-    made = planner(retriever, llm).plan_along("query", calls)
+    made = planner(model, llm).plan_along("query", calls)
     assert made.plan.calls[1].arguments == {"note": {"$ref": "1"}}
     assert made.plan.is_isomorphic(item.plan)
     assert not made.plan.is_isomorphic(item.plan, arguments=True)
     assert any("out_1 = read(note='Report')" in prompt.text for prompt in llm.prompts)
     beyond = ScriptedLLM(["read", "write", "write"], ["note='Report'", "note=out_1", "note=out_2"])
-    made = planner(retriever, beyond).plan_along("query", calls)
+    made = planner(model, beyond).plan_along("query", calls)
     assert (made.stopped, made.plan.tools) == ("step limit", ("read", "write", "write"))
 
 
-def test_without_filled_parameters_functions_alone_are_compared(tmp_path, retriever):
+def test_without_filled_parameters_functions_alone_are_compared(tmp_path, model):
     item = DATASET.demonstrations[0]
     assert any(item.plan.dependencies)
     llm = ScriptedLLM([*item.plan.tools, "end"])
-    log = run_plans(planner(retriever, llm, fill="none"), [item], tmp_path / "run.jsonl")
+    log = run_plans(planner(model, llm, fill="none"), [item], tmp_path / "run.jsonl")
     assert success_rate(log, "names").value == 1
     assert success_rate(log, "strict").value == 0
 
 
-def test_a_plan_that_did_not_end_is_no_success(tmp_path, retriever):
+def test_a_plan_that_did_not_end_is_no_success(tmp_path, model):
     item = DATASET.demonstrations[2]
     llm = ScriptedLLM([*item.plan.tools, "fly"])
-    log = run_plans(planner(retriever, llm), [item], tmp_path / "run.jsonl")
+    log = run_plans(planner(model, llm), [item], tmp_path / "run.jsonl")
     assert success_rate(log, "names").value == 0
 
 
@@ -256,11 +256,11 @@ def test_the_interval_is_wilsons():
     assert math.isnan(proportion([]).value)
 
 
-def test_logs_are_plain_json_without_folders(retriever, tmp_path):
+def test_logs_are_plain_json_without_folders(model, tmp_path):
     path = tmp_path / "run.jsonl"
     llm = ScriptedLLM(["end"] * 20)
     llm.name = f"gguf:{tmp_path}/model.gguf"
-    run_selections(planner(retriever, llm), STEPS, path)
+    run_selections(planner(model, llm), STEPS, path)
     header = json.loads(path.read_text().splitlines()[0])
     assert header["llm"] == "gguf:model.gguf"
     assert str(tmp_path) not in path.read_text()

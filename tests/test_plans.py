@@ -60,7 +60,7 @@ INVITATIONS = tuple(map(invitation, range(120)))
 
 @pytest.fixture(scope="module")
 def model():
-    return dtdr.fit(INVITATIONS, retriever="dr", arguments=True, plans=True)
+    return dtdr.fit(INVITATIONS, ranker="dr", arguments=True, plans=True)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def factored():
 def test_each_name_of_the_query_is_looked_up_once(model, factored, guests):
     names = ["Yusuf", "Wanda", "Zoe", "Ursula"][:guests]
     query = f"Invite {', '.join(names[:-1])} and {names[-1]} to the party"
-    for retriever in (model, factored):
-        best = retriever.plans(query)[0]
+    for planner in (model, factored):
+        best = planner.plans(query)[0]
         assert sorted(best.tools) == ["get_address"] * guests + ["invite"]
     best = model.plans(query)[0]
     assert best.is_complete
@@ -117,19 +117,19 @@ def test_after_calls_a_plan_is_what_is_left_to_do(model):
 def test_a_fit_is_deterministic(tmp_path):
     files = [tmp_path / name / "model.safetensors" for name in ("one", "two")]
     for file in files:
-        dtdr.fit(INVITATIONS[:40], retriever="dr", arguments=True, plans=True).save(file.parent)
+        dtdr.fit(INVITATIONS[:40], ranker="dr", arguments=True, plans=True).save(file.parent)
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.parametrize("name", ["model", "factored"])
 def test_a_loaded_model_plans_as_the_saved_one(name, request, tmp_path):
-    retriever = request.getfixturevalue(name)
-    retriever.save(tmp_path / "model")
+    model = request.getfixturevalue(name)
+    model.save(tmp_path / "model")
     query = "Invite Wanda, Zoe and Yusuf to the party"
-    expected = [plan.tools for plan in retriever.plans(query)]
+    expected = [plan.tools for plan in model.plans(query)]
     loaded = dtdr.load(tmp_path / "model")
     assert [plan.tools for plan in loaded.plans(query)] == expected
-    for one, other in zip(loaded.plans(query), retriever.plans(query), strict=True):
+    for one, other in zip(loaded.plans(query), model.plans(query), strict=True):
         assert one.probability == pytest.approx(other.probability, abs=0.02)  # half precision
 
 
@@ -151,9 +151,9 @@ def test_a_damaged_plan_model_is_one_error(model, tmp_path):
 
 
 def test_what_cannot_be_planned_or_scored_is_said(model):
-    retriever = dtdr.fit(INVITATIONS, retriever="dr", plans=False)
+    unplanned = dtdr.fit(INVITATIONS, ranker="dr", plans=False)
     with pytest.raises(InputError, match="plans=True"):
-        retriever.plans("Invite Wanda")
+        unplanned.plans("Invite Wanda")
     with pytest.raises(InputError, match="k is 0"):
         model.plans("Invite Wanda", k=0)
     with pytest.raises(InputError, match="no held-out plans"):
@@ -161,24 +161,24 @@ def test_what_cannot_be_planned_or_scored_is_said(model):
 
 
 def test_an_update_brings_further_tools_into_plans(factored):
-    retriever = copy(factored)  # changes replace what it holds
+    model = copy(factored)  # changes replace what it holds
     query = "Water the plants in the garden, please"
     calls = (ToolCall("1", "open_tap"), ToolCall("2", "water"), ToolCall("3", "close_tap"))
-    retriever.update([Demonstration(f"n{number}", query, Plan(calls)) for number in range(40)])
-    assert sorted(retriever.plans(query)[0].tools) == ["close_tap", "open_tap", "water"]
+    model.update([Demonstration(f"n{number}", query, Plan(calls)) for number in range(40)])
+    assert sorted(model.plans(query)[0].tools) == ["close_tap", "open_tap", "water"]
     before = factored.plans("Invite Wanda and Yusuf to the party")[0].tools
-    assert retriever.plans("Invite Wanda and Yusuf to the party")[0].tools == before
+    assert model.plans("Invite Wanda and Yusuf to the party")[0].tools == before
 
 
 def test_renamed_and_removed_tools_keep_plans_working(factored):
-    retriever = copy(factored)
+    model = copy(factored)
     query = "Invite Wanda, Zoe and Yusuf to the party"
-    retriever.rename_tool("get_address", "find_address")
-    best = retriever.plans(query)[0]
+    model.rename_tool("get_address", "find_address")
+    best = model.plans(query)[0]
     assert sorted(best.tools) == ["find_address"] * 3 + ["invite"]
-    retriever.remove_tools(["invite"])
-    retriever.add_tools([Tool("dance", "Dance at a party")])
-    for plan in retriever.plans(query):
+    model.remove_tools(["invite"])
+    model.add_tools([Tool("dance", "Dance at a party")])
+    for plan in model.plans(query):
         assert "invite" not in plan.tools
 
 
@@ -234,15 +234,15 @@ def test_unknown_calls_do_no_harm(model):
 
 @pytest.mark.parametrize("count", [1, 3, 25])
 def test_few_demonstrations_are_enough_to_plan(count):
-    retriever = dtdr.fit(INVITATIONS[:count], retriever="dr", plans=True)
+    model = dtdr.fit(INVITATIONS[:count], ranker="dr", plans=True)
     query = INVITATIONS[0].query
-    assert set(retriever.plans(query)[0].tools) <= {"get_address", "invite", "write_note"}
+    assert set(model.plans(query)[0].tools) <= {"get_address", "invite", "write_note"}
 
 
 def test_demonstrations_without_calls_make_an_empty_plan():
     empty = [Demonstration(str(number), "Thanks a lot", Plan(())) for number in range(12)]
-    retriever = dtdr.fit([*empty, *INVITATIONS[:12]], plans=True)
-    assert retriever.plans("Thanks a lot")[0].calls == ()
+    model = dtdr.fit([*empty, *INVITATIONS[:12]], plans=True)
+    assert model.plans("Thanks a lot")[0].calls == ()
 
 
 @given(st.text(max_size=200), st.lists(st.sampled_from(["invite", "get_address", "x"]), max_size=5))
@@ -338,9 +338,9 @@ def test_a_request_for_two_things_has_a_plan_for_both(joint):
         )
         for number in range(40)
     ]
-    retriever = dtdr.fit(single, retriever="dr", plans=True)
+    model = dtdr.fit(single, ranker="dr", plans=True)
     query = joint.join(("Mail Ursula the report", "Open the map of Rome"))
-    plans = [sorted(plan.tools) for plan in retriever.plans(query, k=28)]
+    plans = [sorted(plan.tools) for plan in model.plans(query, k=28)]
     assert ["map", "send", "write", "zoom"] in plans
     assert len(set(map(tuple, plans))) == len(plans)
 
@@ -356,17 +356,16 @@ def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_bette
         ranker=replace(model.ranker, dense=-model.ranker.dense, greedy_first=True),
         check=model.check._replace(greedy=model.check.plans),
     )
-    retriever = copy(factored)
-    retriever.plans_ = behind
+    changed = copy(factored)
+    changed.plans_ = behind
     for item in INVITATIONS[:10]:
-        plans = retriever.plans(item.query)
-        assert sorted(plans[0].tools) == sorted(greedy_plan(retriever, item))
+        plans = changed.plans(item.query)
+        assert sorted(plans[0].tools) == sorted(greedy_plan(changed, item))
         assert plans[0].probability == max(plan.probability for plan in plans)
-    retriever.save(tmp_path / "model")
+    changed.save(tmp_path / "model")
     loaded = dtdr.load(tmp_path / "model")
     assert (
-        loaded.plans(INVITATIONS[0].query)[0].tools
-        == retriever.plans(INVITATIONS[0].query)[0].tools
+        loaded.plans(INVITATIONS[0].query)[0].tools == changed.plans(INVITATIONS[0].query)[0].tools
     )
     assert run_command(["inspect", str(tmp_path / "model")]) == 0
     assert "the best tool of each step:" in " ".join(capsys.readouterr().out.split())
@@ -407,10 +406,10 @@ def test_arguments_are_filled_when_they_are_looked_at(model, monkeypatch):
         filled.append(tool)
         return fill(tool, state)
 
-    retriever = copy(model)
-    retriever.arguments_ = copy(model.arguments_)
-    monkeypatch.setattr(retriever.arguments_, "fill", count)
-    session = retriever.session("Invite Wanda, Zoe and Yusuf to the party")
+    copied = copy(model)
+    copied.arguments_ = copy(model.arguments_)
+    monkeypatch.setattr(copied.arguments_, "fill", count)
+    session = copied.session("Invite Wanda, Zoe and Yusuf to the party")
     best, *others = session.plans()
     session.call("get_address", {"name": "Zoe"})
     assert not filled
@@ -429,7 +428,7 @@ def test_calls_depend_on_the_one_before_where_demonstrated_calls_do():
     assert not form_chains([])
     assert not form_chains(item.plan for item in INVITATIONS), "those are references"
     items = [Demonstration(str(number), f"Do abc {number}", chain) for number in range(12)]
-    plan = dtdr.fit(items, retriever="dr", plans=True).plans("Do abc")[0]
+    plan = dtdr.fit(items, ranker="dr", plans=True).plans("Do abc")[0]
     assert plan.links == ((0, 1), (1, 2))
 
 

@@ -204,7 +204,7 @@ class InOrder(RandomRetriever):
 
 
 @pytest.fixture(scope="module")
-def retriever():
+def model():
     return Model(InOrder()).fit(whole_calls.DEMONSTRATIONS, arguments=True)
 
 
@@ -216,9 +216,7 @@ GOLD: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("has_loop", [False, True])
-def test_an_agent_finds_its_reads_done_and_other_calls_run_in_the_caller_s_thread(
-    retriever, has_loop
-):
+def test_an_agent_finds_its_reads_done_and_other_calls_run_in_the_caller_s_thread(model, has_loop):
     """No call is made twice, and none early that is not on the list."""
     made = []
     early_call = threading.Event()
@@ -237,7 +235,7 @@ def test_an_agent_finds_its_reads_done_and_other_calls_run_in_the_caller_s_threa
             return asyncio.run(work())
         return fetch.call(*asked)
 
-    session = retriever.session(QUERY)
+    session = model.session(QUERY)
     with Prefetch(session, execute, ["get_contact"], min_probability=0.5) as fetch:
         for number, (tool, arguments) in enumerate(GOLD):
             fetch.start()
@@ -272,7 +270,7 @@ def test_errors_reach_the_agent_and_the_session_and_a_model_without_arguments_st
     assert (second.tool, second.output) == ("get_contact", None)
 
 
-def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(retriever):
+def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(model):
     """These threads look up the names of hosts."""
     gate, waiting = threading.Event(), threading.Semaphore(0)
 
@@ -281,7 +279,7 @@ def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(retrie
         gate.wait(60)
 
     runs = [
-        Prefetch(retriever.session(QUERY), execute, ["get_contact"], min_probability=0.5)
+        Prefetch(model.session(QUERY), execute, ["get_contact"], min_probability=0.5)
         for _ in range(40)
     ]
     try:
@@ -295,8 +293,8 @@ def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(retrie
             run.close()
 
 
-def test_a_text_is_not_a_list_of_tools_and_a_probability_is_from_0_to_1(retriever):
-    session = retriever.session(QUERY)
+def test_a_text_is_not_a_list_of_tools_and_a_probability_is_from_0_to_1(model):
+    session = model.session(QUERY)
     with pytest.raises(InputError, match="must be a list, not 'get_contact'"):
         Prefetch(session, print, "get_contact")
     for number in (0, 1.1):

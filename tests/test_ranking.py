@@ -90,7 +90,7 @@ def test_confidence_is_calibrated_where_the_calibration_says_how():
     assert ranking(0.5, 0.3, 0.1, 0.1, calibration=calibration).confidence == pytest.approx(0.9)
 
 
-def test_what_a_retriever_was_not_calibrated_for_is_refused():
+def test_what_a_ranker_was_not_calibrated_for_is_refused():
     plain = ranking(0.5, 0.3, 0.1, 0.1)
     with pytest.raises(InputError, match="no calibrated coverage"):
         plain.select(coverage=0.9)

@@ -70,7 +70,7 @@ def test_the_public_names_are_those_of_the_documentation_and_have_docstrings():
 
 
 def test_importing_and_loading_stays_light(tmp_path):
-    dtdr.fit(generate(20, seed=1), retriever="dtdr-l").save(tmp_path / "model")
+    dtdr.fit(generate(20, seed=1), ranker="dtdr-l").save(tmp_path / "model")
     code = (
         "import sys, dtdr; dtdr.load(sys.argv[1]).rank('mail it', ['open_file']);"
         "heavy = {'torch', 'transformers', 'sklearn', 'onnxruntime', 'rich'} & {*sys.modules};"

@@ -1,4 +1,4 @@
-"""What a retriever is told of calls beyond their names, and of the conversation before."""
+"""What a model is told of calls beyond their names, and of the conversation before."""
 
 import threading
 
@@ -204,9 +204,9 @@ def test_a_whole_call_says_what_its_parts_say(reader):
     ],
 )
 def test_what_is_not_a_run_is_refused(reader, names_only, given, words):
-    for retriever in (reader, names_only):
+    for model in (reader, names_only):
         with pytest.raises(InputError, match=words):
-            retriever.rank(**given)
+            model.rank(**given)
     if "history" not in given:
         with pytest.raises(InputError, match=words):
             names_only.session(**given)

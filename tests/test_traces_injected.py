@@ -9,7 +9,7 @@ from dtdr.agents import ToolMask, anthropic, openai
 from dtdr.data.demonstrations import Message
 from dtdr.logs import CutOptions, open_demonstrations
 from dtdr.logs.injected import remove_blocks
-from tests.integrations.tools import NotingRetriever
+from tests.integrations.tools import NotingRanker
 
 REMINDER = "<system-reminder>\nThe to-do list is empty.\n</system-reminder>"
 
@@ -95,7 +95,7 @@ def test_logged_requests_with_hints_are_one_run(tmp_path):
     records: list[dict[str, Any]] = []
     for messages in (start, [*start, asked, {"role": "user", "content": [result]}]):
         body = {"max_tokens": 9, "tools": tools, "messages": messages}
-        request = anthropic.mask_request(body, ToolMask(NotingRetriever()), "hint")
+        request = anthropic.mask_request(body, ToolMask(NotingRanker()), "hint")
         assert len(request["messages"]) == len(messages) + 1
         again = {**asked, "content": [{**use, "id": f"c{len(records) + 1}"}]}
         records.append({"request": request, "response": {"type": "message", **again}})
@@ -113,10 +113,10 @@ def test_a_mask_reads_the_conversation_as_the_import_does(tmp_path):
     ]
     asked = []
     for end in (6, len(MESSAGES)):
-        retriever = NotingRetriever()
+        model = NotingRanker()
         body = {"model": "m", "messages": MESSAGES[:end], "tools": tools}
-        openai.mask_request(body, ToolMask(retriever))
-        run = retriever.runs[-1]
+        openai.mask_request(body, ToolMask(model))
+        run = model.runs[-1]
         asked.append((run.query, run.history))
         assert [item.step for item in run.calls] == list(range(1, len(run.calls) + 1))
     assert asked == imported

@@ -73,10 +73,10 @@ def hotel(fitted):
     return copy(fitted)  # changes replace what it holds
 
 
-def probabilities(retriever):
+def probabilities(model):
     told = [
-        retriever.rank("Yes, go ahead", before=[*CONTEXT, Message("assistant", "I could charge")]),
-        retriever.rank("A hotel in Bonn", [{"tool": "search", "output": ROOMS}]),
+        model.rank("Yes, go ahead", before=[*CONTEXT, Message("assistant", "I could charge")]),
+        model.rank("A hotel in Bonn", [{"tool": "search", "output": ROOMS}]),
     ]
     return np.array([ranking.probabilities for ranking in told])
 
@@ -177,8 +177,8 @@ def rooms_log(runs: int) -> list[Demonstration]:
 
 
 def test_a_tool_is_called_until_nothing_of_a_list_is_left():
-    retriever = create("dtdr-f").fit(rooms_log(48))
-    session = retriever.session("Show me rooms")
+    model = create("dtdr-f").fit(rooms_log(48))
+    session = model.session("Show me rooms")
     session.call("search", output={"rooms": ["one-1", "two-2", "three-3"]})
     for room in ("one-1", "two-2", "three-3"):
         assert session.rank().best == "show"

@@ -13,6 +13,7 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError
 from dtdr.net import VERSION
+from dtdr.predict.model import Model
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
@@ -29,6 +30,7 @@ __all__ = [
     "Demonstration",
     "DtdrError",
     "Message",
+    "Model",
     "Plan",
     "Ranking",
     "Run",

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dtdr import rankers
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, ToolLike
+from dtdr.deprecated import renamed_keywords
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
@@ -27,11 +28,12 @@ _WORDS = re.compile(r"[\w ,+-]*")
 """What a text among the parameters of a folder may be: a choice, and no path."""
 
 
+@renamed_keywords(retriever="ranker")
 def fit(
     demonstrations: Demonstrations,
-    tools: Iterable[Tool] | None = None,
+    tools: Iterable[ToolLike] | None = None,
     *,
-    retriever: str = rankers.DEFAULT,
+    ranker: str = rankers.DEFAULT,
     arguments: bool = True,
     plans: bool = True,
     value_runs: int = 3,
@@ -43,21 +45,22 @@ def fit(
         demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any known
             format; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
             or pairs ``(query, [tool names])``.
-        tools: descriptions and parameters, and tools that no demonstration uses yet; None takes
+        tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
+            objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
             those in the log, or in the ``tools.json`` next to the file.
-        retriever: its name, such as ``"dtdr-c"``.
+        ranker: its name, such as ``"dtdr-c"``.
         arguments: whether to learn the values of arguments. False makes fitting faster and the
             model smaller.
-        plans: whether to learn which whole plans are right, for ``Model.plans``. With a retriever
+        plans: whether to learn which whole plans are right, for ``Model.plans``. With a ranker
             that asks an LLM, it is always False.
         value_runs: runs that must have a value of an argument for the model to keep it as text; 0
             keeps none.
-        parameters: the retriever's own, such as ``encoder="minilm"`` or ``seed=1``.
+        parameters: the ranker's own, such as ``encoder="minilm"`` or ``seed=1``.
 
     Raises:
         InputError: an unknown name or parameter, or data that cannot be learned from.
     """
-    chosen = create(retriever, **parameters)
+    chosen = create(ranker, **parameters)
     plans = plans and "llm" not in parameters
     return chosen.fit(
         demonstrations, tools, arguments=arguments, plans=plans, value_runs=value_runs
@@ -124,4 +127,4 @@ def load(
         reason = " ".join(str(error).split())[:300]
         if not isinstance(error, ModelError):
             reason = f"{type(error).__name__}: {reason}; fit it again"
-        raise ModelError(f"{folder} has no usable model of retriever {name!r}: {reason}") from error
+        raise ModelError(f"{folder} has no usable model of ranker {name!r}: {reason}") from error

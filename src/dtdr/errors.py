@@ -18,7 +18,7 @@ class InputError(DtdrError, ValueError):
 
 
 class ModelError(DtdrError):
-    """A model folder is missing, damaged, of another version, or of another retriever."""
+    """A model folder is missing, damaged, of another version, or of another ranker."""
 
 
 class EncoderError(DtdrError):

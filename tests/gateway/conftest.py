@@ -62,9 +62,7 @@ def demonstrations(each):
 @pytest.fixture(scope="session")
 def model():
     """Learned three kinds of work."""
-    return dtdr.fit(
-        demonstrations(20), retriever="dtdr-l", epochs=100, arguments=False, plans=False
-    )
+    return dtdr.fit(demonstrations(20), ranker="dtdr-l", epochs=100, arguments=False, plans=False)
 
 
 @pytest.fixture(scope="session")

@@ -77,6 +77,23 @@ async def test_heads_bodies_and_idle_connections_have_limits(model, served):
     assert "connection: close" not in kept.lower()
 
 
+async def test_trailers_and_extensions_without_end_are_refused(model, served):
+    async with http_gateway(model, [served["known"]]) as port:
+        chunked = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n".encode()
+        answers = [
+            await answer_to(port, chunked, *[endless] * 20)
+            for endless in (b"0\r\n" + b"a:\r\n" * 50_000, b"1;a=" + b"a" * 200_000)
+        ]
+        twice = HEAD + "Transfer-Encoding: chunked\r\n" * 2
+        refused = await answer_to(port, f"{twice}\r\n0\r\n\r\n".encode())
+        nameless = await answer_to(port, b"GET /mcp HTTP/1.1\r\n\r\n")
+
+    # Nothing came back if the server had closed before the client read.
+    assert all(not answer or answer.startswith("HTTP/1.1 431 ") for answer in answers)
+    assert refused.startswith("HTTP/1.1 400 ")
+    assert nameless.startswith("HTTP/1.1 400 ")
+
+
 async def test_a_client_is_not_told_by_an_address_that_it_claims(model, served):
     """Else one of this machine could take another's place, which the gateway keeps by address."""
     gateway = Gateway(model, [served["known"]], few())

@@ -37,7 +37,7 @@ def fit(query, *calls):
         )
         for number, file in enumerate(FILES)
     ]
-    return dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100, arguments=True)
+    return dtdr.fit(demonstrations, ranker="dtdr-l", epochs=100, arguments=True)
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +170,10 @@ async def test_a_failing_early_call_is_made_again_and_early_calls_are_not_learne
 
 
 def test_what_can_make_no_call_early_is_refused(model, filling, tmp_path):
-    for retriever, listed, probability, said in (
+    for candidate, listed, probability, said in (
         (model, (), 0.5, "fitted without arguments"),
         (filling, (), 0.5, "no server lists tools"),
         (filling, ("read",), 2, "must be above 0 and at most 1"),
     ):
         with pytest.raises(InputError, match=said):
-            Gateway(retriever, [spec(tmp_path, *listed)], few(), prefetch=probability)
+            Gateway(candidate, [spec(tmp_path, *listed)], few(), prefetch=probability)

@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     """A dtdr-f that learned the servers' known tools, described."""
     tools = [Tool(name, description) for name, description in NAMES.items()]
     path = tmp_path_factory.mktemp("factored") / "model"
-    dtdr.fit(demonstrations(12), tools, retriever="dtdr-f").save(path)
+    dtdr.fit(demonstrations(12), tools, ranker="dtdr-f").save(path)
     return path
 
 
@@ -27,16 +27,16 @@ async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(
     folder, served, tmp_path
 ):
     specs = [served["known"], served["strange"]]
-    retriever = dtdr.load(folder)
-    async with gateway_client(retriever, specs) as (client, gateway):
+    loaded = dtdr.load(folder)
+    async with gateway_client(loaded, specs) as (client, gateway):
         assert gateway.catalog.unknown() == []
         meta = {"dtdr/intent": "give food to the goldfish"}
         shown = [tool.name for tool in (await client.list_tools(meta=meta)).tools]
 
     assert "feed_goldfish" in shown
     assert "paint_fence" not in shown
-    retriever.save(tmp_path / "model")
-    for model in (retriever, dtdr.load(tmp_path / "model")):
+    loaded.save(tmp_path / "model")
+    for model in (loaded, dtdr.load(tmp_path / "model")):
         ranking = model.rank("give food to the goldfish")
         added = ranking.calibration.added
         assert added is not None
@@ -45,14 +45,14 @@ async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(
 
 
 async def test_tools_are_registered_under_the_names_that_clients_see(folder, served):
-    retriever = dtdr.load(folder)
+    model = dtdr.load(folder)
     specs = [served["runs"], served["program"], served["ends"]]
-    async with gateway_client(retriever, specs) as (client, gateway):
+    async with gateway_client(model, specs) as (client, gateway):
         assert gateway.catalog.unknown() == []
-        assert retriever.index("runs__run") >= 0
-        assert retriever.index("program__run") >= 0
-        assert retriever.index("run") < 0
-        assert retriever.index("feed_goldfish") >= 0
+        assert model.index("runs__run") >= 0
+        assert model.index("program__run") >= 0
+        assert model.index("run") < 0
+        assert model.index("feed_goldfish") >= 0
         result = await client.call_tool("ends__end", {"id": "1"})  # "end" is the end of a plan
         assert len(await names(client)) == 3
 

@@ -20,7 +20,7 @@ from tests.integrations.frameworks import (
     pydantic_ai_model,
     pydantic_ai_tools,
 )
-from tests.integrations.tools import NAMES, NEW, QUERY, RETRIEVER, best
+from tests.integrations.tools import MODEL, NAMES, NEW, QUERY, best
 
 SCHEMA = {"type": "object", "properties": {}}
 MARKS = re.findall(r"<!-- test: (\S+) -->", TEXT)
@@ -43,7 +43,7 @@ FIVE = best([], 5) | {NEW}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("documentation")
-    RETRIEVER.save(place / "model")
+    MODEL.save(place / "model")
     return place
 
 
@@ -95,7 +95,7 @@ def test_the_loop_shows_what_comes_next_after_each_call():
 def test_the_prefetch_snippet_makes_the_agent_s_calls_once(folder, capsys, monkeypatch):
     calls = [("find_user", {"name": "Rosa"}), ("send_mail", {"to": "rosa@x.org"}), (None, None)]
     made = []
-    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS, retriever="dtdr-l", arguments=True)
+    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS, ranker="dtdr-l", arguments=True)
     fitted.save(folder / "filling")
     load = dtdr.load
     monkeypatch.setattr("dtdr.load", lambda name: load(folder / "filling"))

@@ -55,7 +55,7 @@ def test_each_turn_of_the_user_is_ranked_separately(way):
 
 
 @every_way
-def test_a_failing_retriever_shows_all_tools_and_says_why(way, caplog):
+def test_a_failing_ranker_shows_all_tools_and_says_why(way, caplog):
     script = Script(STEPS)
     assert FRAMEWORKS[way](script, broken_mask()).said == "There you are."
     assert set(script.seen[0]) == {*NAMES, NEW}
@@ -72,10 +72,10 @@ def test_a_token_budget_is_counted_in_definitions(way):
 
 
 @every_framework
-def test_the_retriever_receives_outputs_and_what_was_said_before(way):
+def test_the_ranker_receives_outputs_and_what_was_said_before(way):
     noting = record_mask()
     FRAMEWORKS[way](Script([*STEPS, ()]), noting, (QUERY, SECOND))
-    check_two_turns(noting.retriever.runs, STEPS, SECOND)
+    check_two_turns(noting.model.runs, STEPS, SECOND)
 
 
 @every_framework

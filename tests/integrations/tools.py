@@ -1,4 +1,4 @@
-"""Tools and a retriever that the tests of every framework share."""
+"""Tools and a model that the tests of every framework share."""
 
 from typing import Any
 
@@ -13,37 +13,37 @@ NAMES = tuple(tool.name for tool in small_data.TOOLS)
 NEW = "brand_new"
 """A tool that no demonstration uses."""
 
-RETRIEVER = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, retriever="dtdr-c")
+MODEL = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, ranker="dtdr-c")
 
 
 def mask(**policy) -> ToolMask:
-    """A mask over the shared retriever; two tools unless told otherwise."""
-    return ToolMask(RETRIEVER, ToolPolicy(**(policy or {"top_k": 2})))
+    """A mask over the shared model; two tools unless told otherwise."""
+    return ToolMask(MODEL, ToolPolicy(**(policy or {"top_k": 2})))
 
 
 def best(history, k=2, query=QUERY):
-    """The names that the retriever itself ranks first, the end of plan aside."""
-    ranking = RETRIEVER.rank(query, history)
+    """The names that the model itself ranks first, the end of plan aside."""
+    ranking = MODEL.rank(query, history)
     return set([name for name in ranking.tools if name in NAMES][:k])
 
 
-class NotingRetriever(Model):
+class NotingRanker(Model):
     """Ranks as the shared one does, and notes the runs that it was told."""
 
     uses_calls = True
 
     def __init__(self):
-        self.__dict__.update(RETRIEVER.__dict__)
+        self.__dict__.update(MODEL.__dict__)
         self.runs = []
 
     def rank_batch(self, runs):
         self.runs += runs
-        return RETRIEVER.rank_batch(runs)
+        return MODEL.rank_batch(runs)
 
 
 def record_mask() -> Any:
-    """A mask that shows every tool; its retriever notes in ``retriever.runs`` what it was told."""
-    return ToolMask(NotingRetriever(), ToolPolicy(top_k=20))
+    """A mask that shows every tool; its model notes in ``model.runs`` what it was told."""
+    return ToolMask(NotingRanker(), ToolPolicy(top_k=20))
 
 
 def told(run) -> list[tuple]:
@@ -71,7 +71,7 @@ def check_two_turns(runs, script, second):
 
 
 def broken_mask() -> ToolMask:
-    """A mask whose retriever fails at every step."""
+    """A mask whose model fails at every step."""
 
     class Broken(Model):
         def rank_batch(self, runs):
@@ -80,6 +80,6 @@ def broken_mask() -> ToolMask:
         def session(self, query, *, before=()):
             raise RuntimeError("the disk is on fire")
 
-    broken = Broken(RETRIEVER.ranker)
-    broken._install_tools(RETRIEVER.tools_)
+    broken = Broken(MODEL.ranker)
+    broken._install_tools(MODEL.tools_)
     return ToolMask(broken, ToolPolicy(top_k=2))

@@ -1,4 +1,4 @@
-"""Which retriever a lab advises, in words."""
+"""Which ranker a lab advises, in words."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -5,7 +5,7 @@ import pytest
 
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.runs import Run, code_version
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 
 SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}
 
@@ -29,7 +29,7 @@ def test_a_key_depends_on_every_part_of_the_description():
     assert Run.of({**SPEC, "encoder": None}).key == Run.of(SPEC).key
 
 
-def test_the_code_of_dtdr_and_of_the_users_own_retriever_counts(tmp_path, monkeypatch):
+def test_the_code_of_dtdr_and_of_the_users_own_ranker_counts(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     versions = {code_version()}
     for text in ("FIRST = 1\n", "SECOND = 22\n"):
@@ -48,10 +48,10 @@ def test_the_code_of_dtdr_and_of_the_users_own_retriever_counts(tmp_path, monkey
     [
         ("dtdr-x", "choose one of bm25, dr, dtdr-c"),
         ("no_such_module:Thing", "cannot be imported"),
-        ("tests.lab.own_retrievers:NOT_A_RETRIEVER", "not a subclass of"),
+        ("tests.lab.own_rankers:NOT_A_RANKER", "not a subclass of"),
     ],
 )
-def test_a_retriever_that_is_none_is_explained(name, said):
+def test_a_ranker_that_is_none_is_explained(name, said):
     with pytest.raises(InputError) as caught:
-        retriever_class(name)
+        ranker_class(name)
     assert said in str(caught.value)

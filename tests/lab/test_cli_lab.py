@@ -56,7 +56,7 @@ def test_json_has_the_means_of_every_method(here, ran):
     assert {row["method"] for row in json.loads(out)["results"]} == {"random", "dr"}
 
 
-def test_the_report_needs_neither_data_nor_retrievers(here, ran):
+def test_the_report_needs_neither_data_nor_rankers(here, ran):
     folder, arguments, _ = ran
     assert here(*arguments, "-o", folder / "report")[0] == 0
     (folder / "own.jsonl").rename(folder / "away.jsonl")
@@ -81,7 +81,7 @@ def test_a_dry_run_counts_and_computes_nothing(here, ran, tmp_path):
 
 def test_a_run_that_fails_makes_the_exit_code_1(here, ran, tmp_path):
     _, arguments, _ = ran
-    raising = ("--retriever", "tests.lab.own_retrievers:Raising")
+    raising = ("--retriever", "tests.lab.own_rankers:Raising")
     code, out, err = here(*arguments, *raising, "-o", tmp_path)
     assert code == 1
     assert "no idea what to learn" in err

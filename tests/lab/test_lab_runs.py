@@ -13,7 +13,7 @@ from dtdr.evaluate.lab.store import Store
 from tests.command_line import start
 from tests.lab.labs import in_this_process, run, write_data
 
-OWN = "tests.lab.own_retrievers"
+OWN = "tests.lab.own_rankers"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def logs_of(store):
 
 def test_a_second_run_computes_nothing(finished):
     store, data, first = finished
-    # Paper splits and splits by group, two seeds, two retrievers.
+    # Paper splits and splits by group, two seeds, two rankers.
     assert (first.runs, first.computed, first.failed) == (8, 8, [])
     again = run(store, data)
     assert (again.cached, again.computed) == (8, 0)
@@ -71,12 +71,12 @@ def test_a_changed_data_set_is_computed_anew(finished, tmp_path):
     assert again.cached == 0
 
 
-def test_a_retriever_that_raises_costs_its_own_cells_only(finished, tmp_path):
+def test_a_ranker_that_raises_costs_its_own_cells_only(finished, tmp_path):
     _, data, _ = finished
     store = Store(tmp_path)
     found = run(store, data, retrievers=["dr", f"{OWN}:Raising"], seeds=1)
     assert found.computed == 2
-    expected = r"RuntimeError: no idea what to learn \(own_retrievers.py, line \d+\)"
+    expected = r"RuntimeError: no idea what to learn \(own_rankers.py, line \d+\)"
     assert len(found.failed) == 2
     assert all(re.fullmatch(expected, reason) for _, reason in found.failed)
     with in_this_process():

@@ -16,7 +16,7 @@ from dtdr.evaluate.lab.report.page import to_markdown
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, resolve_suites
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER, PAPER_ORDER, read_suite
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 from tests.command_line import dtdr
 from tests.fake_llm_server import fake_server
 from tests.lab.hub_copy import PAPER_SETS, TITLES, fetch_from, scripted, write_hub
@@ -85,7 +85,7 @@ def test_every_run_has_the_papers_recipe_and_encoder(name):
     for spec in suite.specs():
         if "retriever" not in spec:
             continue
-        chosen = retriever_class(spec["retriever"])
+        chosen = ranker_class(spec["retriever"])
         if chosen.uses_encoder:
             assert spec["encoder"] == "sentence-transformers"
             assert spec["parameters"]["recipe"] == "paper"

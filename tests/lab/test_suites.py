@@ -3,7 +3,7 @@ import ast
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.fitting import make_retriever
+from dtdr.evaluate.lab.fitting import make_model
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.report.build import SECTIONS
 from dtdr.evaluate.lab.suite import _GRID, ORDER, names, read_suite
@@ -19,7 +19,7 @@ def test_every_bundled_suite_names_known_kinds_parameters_and_a_section(name, qu
     assert {spec["kind"] for spec in specs} <= KINDS.keys()
     for retriever, text in {(one["retriever"], repr(one.get("parameters"))) for one in specs}:
         spec = {"retriever": retriever, "parameters": ast.literal_eval(text) or {}}
-        make_retriever(spec, 100, lambda prompt: "")
+        make_model(spec, 100, lambda prompt: "")
     assert suite.section in SECTIONS
     assert suite.about
 
@@ -54,7 +54,7 @@ def test_a_suite_file_that_is_wrong_is_explained(tmp_path, text, said):
     assert "mine.toml" in str(caught.value)
 
 
-def test_another_retriever_takes_no_place_among_parameters_that_are_not_its_own():
+def test_another_ranker_takes_no_place_among_parameters_that_are_not_its_own():
     suite = read_suite("ablations").with_choices(retriever=["dtdr-l", "bm25"])
     for spec in suite.specs():
         if "clusters" in spec.get("parameters", {}):

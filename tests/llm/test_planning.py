@@ -17,7 +17,7 @@ QUERY = "Mail Ann the summary of the notes"
 
 
 @pytest.fixture(scope="module")
-def retriever():
+def model():
     return create("random").fit(DATASET.demonstrations, DATASET.tools)
 
 
@@ -28,9 +28,9 @@ def llm(gguf: Path):
 
 
 @pytest.mark.parametrize("select", [name for name in METHODS if name != "plan"])
-def test_every_selection_method_plans_with_a_real_model(retriever, llm, select):
+def test_every_selection_method_plans_with_a_real_model(model, llm, select):
     planner = Planner(
-        retriever,
+        model,
         llm,
         select=select,
         mask=Selection(top_k=2),
@@ -38,12 +38,12 @@ def test_every_selection_method_plans_with_a_real_model(retriever, llm, select):
         max_steps=2,
     )
     result = planner.plan(QUERY)
-    known = set(retriever.vocabulary)
+    known = set(model.vocabulary)
     assert all(call.tool in known for call in result.plan.calls)
     if select != "greedy":
         assert result.stopped in ("end", "step limit")
         first = result.steps[0]
-        allowed = retriever.vocabulary if select == "retriever" else first.shown
+        allowed = model.vocabulary if select == "retriever" else first.shown
         assert first.selected.tool in allowed
 
 

@@ -19,7 +19,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model that can learn."""
-    return serving.fit(tmp_path_factory.mktemp("models") / "mail", size=6, retriever="dtdr-f")
+    return serving.fit(tmp_path_factory.mktemp("models") / "mail", size=6, ranker="dtdr-f")
 
 
 @pytest.fixture(scope="module")

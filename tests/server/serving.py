@@ -64,11 +64,11 @@ class Served:
         return 0.0
 
 
-def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any) -> Path:
+def fit(folder: Path, *, size: int = 12, ranker: str = "dtdr-l", **given: Any) -> Path:
     """Fit a small model into a folder, replacing what is there."""
     dataset = small_data.dataset(size)
     given = {"arguments": False, "plans": False, **given}
-    fitted = dtdr.fit(dataset.demonstrations, dataset.tools, retriever=retriever, **given)
+    fitted = dtdr.fit(dataset.demonstrations, dataset.tools, ranker=ranker, **given)
     fitted.save(folder, force=True)
     return folder
 

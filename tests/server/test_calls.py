@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
     fitted = dtdr.fit(
         whole_calls.DEMONSTRATIONS[:40],
         whole_calls.TOOLS,
-        retriever="dtdr-l",
+        ranker="dtdr-l",
         arguments=True,
         plans=True,
     )
@@ -35,7 +35,7 @@ def filling(folder):
 
 
 @pytest.fixture
-def retriever(folder):
+def model(folder):
     return dtdr.load(folder)
 
 
@@ -74,21 +74,21 @@ def test_a_session_predicts_by_the_calls_it_was_told_whatever_named_them(filling
         assert [source.call for source in filled.sources["guests"]] == ["1", "2"]
 
 
-def test_the_clients_calls_are_those_of_the_library(filling, retriever):
+def test_the_clients_calls_are_those_of_the_library(filling, model):
     calls = [ToolCall("a", "get_contact", {"name": "Rosa"})]
     before = [Message("user", "Hello")]
     run = Run(QUERY, before, calls)
-    expected = [call.to_dict() for call in retriever.next_calls(run, 3)]
+    expected = [call.to_dict() for call in model.next_calls(run, 3)]
     with dtdr.Client(filling.url) as client:
         assert [c.to_dict() for c in client.next_calls(QUERY, calls, before=before)] == expected
         filled = client.fill("create_event", QUERY, calls, before=before)
-        assert filled.to_dict() == retriever.fill("create_event", run).to_dict()
+        assert filled.to_dict() == model.fill("create_event", run).to_dict()
 
 
-def test_plans_are_those_of_the_library(filling, retriever):
-    expected = [plan.to_dict() for plan in retriever.plans(QUERY, k=2)]
+def test_plans_are_those_of_the_library(filling, model):
+    expected = [plan.to_dict() for plan in model.plans(QUERY, k=2)]
     calls = [ToolCall("a", "get_contact", {"name": "Rosa"})]
-    left = [plan.to_dict() for plan in retriever.plans(Run(QUERY, (), calls))]
+    left = [plan.to_dict() for plan in model.plans(Run(QUERY, (), calls))]
     with dtdr.Client(filling.url) as client:
         assert [plan.to_dict() for plan in client.plans(QUERY, k=2)] == expected
         assert [plan.to_dict() for plan in client.plans(QUERY, calls)] == left
@@ -97,9 +97,9 @@ def test_plans_are_those_of_the_library(filling, retriever):
     assert filling.post("/v1/plans", {"query": QUERY, "top_k": 21}).status_code == 422
 
 
-def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path, retriever):
-    retriever.arguments_ = None
-    retriever.save(tmp_path / "mail")
+def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path, model):
+    model.arguments_ = None
+    model.save(tmp_path / "mail")
     with serving.serve(serving.settings(tmp_path / "mail")) as found:
         (plan,) = found.post("/v1/plans", {"query": QUERY, "top_k": 1}).json()["plans"]
         assert [set(call) for call in plan["calls"]] == [{"id", "tool"}] * len(plan["calls"])
@@ -135,16 +135,16 @@ def test_bad_requests_are_one_sentence(filling, more, said):
     assert said in refused(filling.post("/v1/calls", {"query": QUERY, **more}), 422)
 
 
-def test_searches_are_those_of_the_library(filling, retriever):
+def test_searches_are_those_of_the_library(filling, model):
     text = "look up the number of a contact"
     run = Run(QUERY, (), [ToolCall("a", "get_contact", {"name": "Rosa"})])
-    expected = retriever.search(text, run, 3)
+    expected = model.search(text, run, 3)
     body = {"text": text, "query": QUERY, "history": ["get_contact"], "top_k": 3}
     answer = filling.post("/v1/search", body).json()
     assert [item["tool"] for item in answer["tools"]] == [tool for tool, _ in expected]
     with dtdr.Client(filling.url) as client:
         alone = client.search(text)
-        assert [tool for tool, _ in alone] == [tool for tool, _ in retriever.search(text)]
+        assert [tool for tool, _ in alone] == [tool for tool, _ in model.search(text)]
         some = client.search(text, QUERY, run.calls, 3, among=["create_event", "nothing"])
         assert {tool for tool, _ in some} <= {"create_event"}
         with client.session(QUERY, run.calls) as session:

@@ -62,7 +62,7 @@ def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_
     assert found[0].to_dict() == written
     assert found[1].plan.tools == ("weather",) * 3
     vocabulary = ("read_file", "send_mail", "weather", "end")
-    assert dtdr.fit(found, retriever="dr").vocabulary == vocabulary
+    assert dtdr.fit(found, ranker="dr").vocabulary == vocabulary
     wrong = {**written, "id": "run-2", "time": "noon"}
     answer = logging.post("/v1/feedback", {"demonstrations": [wrong]})
     assert "the time 'noon' is not one" in refused(answer, 422)
@@ -242,13 +242,13 @@ def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
         answers = list(pool.map(lambda _: learning.post("/v1/feedback", body), range(16)))
     assert {answer.status_code for answer in answers} == {200}
     model = learning.service.models["mail"]
-    assert model.current.retriever.training_.demonstrations == 6 + 16
+    assert model.current.model.training_.demonstrations == 6 + 16
     assert model.unsaved == 16
 
 
 def test_saving_never_overwrites_what_somebody_else_wrote(model):
     with serving.serve(serving.settings(model)) as served:
-        serving.fit(model, retriever="dr")
+        serving.fit(model, ranker="dr")
         assert "was changed since it was loaded" in refused(
             served.post("/v1/models/mail/save"), 409
         )
@@ -271,7 +271,7 @@ def test_a_new_tool_is_learned_on_a_copy_ranked_at_once_and_saved(learner, tmp_p
         assert answer == {"model": "mail", "learned": 4, "logged": 0, "generation": 2, "unsaved": 4}
         assert served.metric('dtdr_learned_demonstrations_total{model="mail"}') == 4
         assert served.metric('dtdr_unsaved_demonstrations{model="mail"}') == 4
-        assert "print_pages" not in former.retriever.vocabulary
+        assert "print_pages" not in former.model.vocabulary
         assert "print_pages" in served.get("/v1/models/mail").json()["vocabulary"]
         ranked = served.post("/v1/rank", {**step, "top_k": 100}).json()
         body = {"tools": step["history"], "rank": {"top_k": 100}}

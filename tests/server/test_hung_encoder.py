@@ -27,7 +27,7 @@ def embeddings(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingsServer]:
 @pytest.fixture
 def models(fitted: Path, tmp_path: Path, embeddings: EmbeddingsServer) -> dict[str, Path]:
     encoder = EndpointEncoder(url=embeddings.url, model="m", dimension=4)
-    remote = serving.fit(tmp_path / "remote", retriever="qts", encoder=encoder)
+    remote = serving.fit(tmp_path / "remote", ranker="qts", encoder=encoder)
     return {"mail": fitted, "remote": remote}
 
 

@@ -81,19 +81,19 @@ def test_logs_are_json_and_hold_no_query_unless_allowed(fitted, caplog, log_quer
 
 def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted, caplog):
     with serving.serve(serving.settings(fitted)) as served:
-        retriever = served.service.models["mail"].current.retriever
+        model = served.service.models["mail"].current.model
 
         def fail(prepared, runs):
             raise ZeroDivisionError(f"about {runs[0].query}")
 
-        retriever.ranker.score_all = fail
+        model.ranker.score_all = fail
         assert (
             refused(
                 served.post("/v1/rank", {"query": "secret"}, headers={"x-request-id": "r-2"}), 500
             )
             == "the server failed; its log has the reason"
         )
-        del retriever.ranker.score_all
+        del model.ranker.score_all
         assert served.post("/v1/rank", {"query": "secret"}).status_code == 200
     found = records(caplog)
     failed = next(item for item in found if item["event"] == "request failed")
@@ -132,7 +132,7 @@ def test_a_ranking_is_a_retrieval_span_of_the_callers_trace(fitted, monkeypatch,
 def test_a_process_serves_follows_its_folder_and_stops_on_terminate(model):
     with serving.process(f"mail={model}", "--watch", "0.1") as served:
         assert served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
-        serving.fit(model, retriever="dr")
+        serving.fit(model, ranker="dr")
         serving.wait_until(
             lambda: served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 2
         )

@@ -303,11 +303,11 @@ def test_the_address_of_valkey_is_one_too():
 def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
     """Requests of both servers in turns are repeated until one is answered; no step is lost."""
     sessions, steps, tools = 2_000, 10, ("read_file", "summarize", "find_contact", "send_mail")
-    retriever = dtdr.load(fitted)
+    model = dtdr.load(fitted)
 
     @functools.cache
     def expected(query, history):
-        top = retriever.rank(query, history).top(5)
+        top = model.rank(query, history).top(5)
         return [{"tool": tool, "probability": round(float(p), 6)} for tool, p in top]
 
     turns = itertools.count()

@@ -40,7 +40,7 @@ def test_no_request_is_dropped_while_models_are_replaced(model):
         try:
             for number in range(6):
                 former = served.service.models["mail"].current.generation
-                serving.fit(model, retriever=("dr", "dtdr-l")[number % 2])
+                serving.fit(model, ranker=("dr", "dtdr-l")[number % 2])
                 serving.wait_until(
                     lambda former=former: served.service.models["mail"].current.generation > former
                 )
@@ -100,7 +100,7 @@ def test_a_damaged_folder_is_tried_once_and_again_when_it_changes(model):
 
 @pytest.mark.parametrize("first", ["config.json", "model.safetensors"])
 def test_a_model_whose_files_arrive_one_after_the_other_is_loaded(model, tmp_path, first):
-    refitted = serving.fit(tmp_path / "refitted", retriever="dr")
+    refitted = serving.fit(tmp_path / "refitted", ranker="dr")
     names = [first, *({"config.json", "model.safetensors"} - {first})]
     with serving.serve(serving.settings(model, watch_seconds=0.02)) as served:
         for number, name in enumerate(names):
@@ -136,7 +136,7 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
         assert served.metric('dtdr_failing{task="model mail"}', headers=headers) == 1
         revoke_key(keys, revoked.id)
         serving.wait_until(lambda: len(served.service.keys) == 1)
-        serving.fit(other, retriever="dr")
+        serving.fit(other, ranker="dr")
         serving.wait_until(
             lambda: served.get("/v1/models/other", headers=headers).json().get("retriever") == "dr"
         )
@@ -147,9 +147,9 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
 
 def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, monkeypatch):
     with serving.serve(serving.settings(fitted)) as served:
-        retriever = served.service.models["mail"].current.retriever
-        nothing = np.full((1, len(retriever.vocabulary)), np.nan)
-        monkeypatch.setattr(retriever.ranker, "score_all", lambda *_: nothing)
+        model = served.service.models["mail"].current.model
+        nothing = np.full((1, len(model.vocabulary)), np.nan)
+        monkeypatch.setattr(model.ranker, "score_all", lambda *_: nothing)
         assert "probabilities that are not numbers" in refused(
             served.post("/v1/rank", {"query": "an unusual query"}), 503
         )
@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_served_does_not_start(tmp_path):
         create_app(serving.settings(tmp_path / "nothing"))
     dataset = small_data.dataset()
     asking = dtdr.fit(
-        dataset.demonstrations, dataset.tools, retriever="less-is-more", llm=lambda _: "weather"
+        dataset.demonstrations, dataset.tools, ranker="less-is-more", llm=lambda _: "weather"
     )
     asking.save(tmp_path / "model")
     with pytest.raises(InputError, match="asks an LLM"):

@@ -10,7 +10,7 @@ from tests.server.serving import QUERY, refused
 
 
 def test_several_models_are_told_apart_by_name(fitted, tmp_path):
-    other = serving.fit(tmp_path / "other", retriever="dr")
+    other = serving.fit(tmp_path / "other", ranker="dr")
     with serving.serve(serving.settings(models={"mail": fitted, "chain": other})) as served:
         ranked = served.post("/v1/rank", {"query": QUERY, "model": "chain"}).json()
         assert ranked["model"] == "chain"
@@ -31,7 +31,7 @@ def test_several_models_are_told_apart_by_name(fitted, tmp_path):
 
 def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):
     with serving.serve(serving.settings(fitted)) as served:
-        ranker = served.service.models["mail"].current.retriever.ranker
+        ranker = served.service.models["mail"].current.model.ranker
         prepared: list[str] = []
         original = ranker.prepare_all
 
@@ -88,8 +88,8 @@ def test_sessions_and_queries_go_on_with_the_reloaded_model_and_keep_no_former_o
         served.post(f"{path}/call", {"tools": ["read_file"]})
         asked: Any = (f"{path}/rank", {}), ("/v1/rank", {"query": QUERY, "history": ["read_file"]})
         before = [served.post(*request).json() for request in asked]
-        former = weakref.ref(served.service.models["mail"].current.retriever)
-        serving.fit(model, size=4, retriever="dr")
+        former = weakref.ref(served.service.models["mail"].current.model)
+        serving.fit(model, size=4, ranker="dr")
         assert served.post("/v1/models/mail/reload").json()["generation"] == 2
         gc.collect()
         assert former() is None

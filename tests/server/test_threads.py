@@ -23,7 +23,7 @@ def planning(tmp_path_factory):
     folder = serving.fit(
         tmp_path_factory.mktemp("plans") / "mail",
         size=30,
-        retriever="dtdr-f",
+        ranker="dtdr-f",
         arguments=True,
         plans=True,
     )

@@ -54,7 +54,7 @@ def tinyagent(tmp_path_factory, data_dir):
     dataset = datasets.load("tinyagent", data_dir=data_dir)
     runs = write_runs(folder, dataset.demonstrations[:400], dataset.tools)
     dtdr.fit(runs, arguments=True).save(folder / "f")
-    dtdr.fit(runs, retriever="dtdr-c").save(folder / "c")
+    dtdr.fit(runs, ranker="dtdr-c").save(folder / "c")
     settings = serving.settings(
         folder, models={"f": folder / "f", "c": folder / "c"}, read_only=True
     )
@@ -68,7 +68,7 @@ def many(tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
     demonstrations = synthetic_runs.generate(1_000, tools=2_000)
     runs = write_runs(folder, demonstrations, synthetic_runs.tools(2_000))
-    dtdr.fit(runs, retriever="dr").save(folder / "model")
+    dtdr.fit(runs, ranker="dr").save(folder / "model")
     settings = serving.settings(folder / "model", read_only=True)
     with serving.serve(settings, more=Studio(runs).endpoints) as served:
         yield served
@@ -189,7 +189,7 @@ def test_a_story_from_a_query_to_a_shared_address(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("run", "#query")
     browser.find("#query").send_keys(QUERY)
-    rank = tinyagent.service.models["f"].current.retriever.rank
+    rank = tinyagent.service.models["f"].current.model.rank
     calls: list[str] = []
     for _ in range(3):
         best = rank(QUERY, calls).best
@@ -261,8 +261,8 @@ def test_a_recorded_run_can_be_taken_call_by_call(browser, tinyagent):
 def test_rankings_are_the_librarys_with_policies_and_arguments(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("run", q=QUERY, calls=["get_email_address"])
-    retriever = tinyagent.service.models["f"].current.retriever
-    expected = retriever.rank(QUERY, ["get_email_address"]).tools[:12]
+    model = tinyagent.service.models["f"].current.model
+    expected = model.rank(QUERY, ["get_email_address"]).tools[:12]
     assert browser.ranking() == ["" if name == "end" else name for name in expected]
     assert "Teach" not in browser.text("main"), "this studio only reads"
     browser.open("run", q=QUERY, rule="top_k", bound="2")
@@ -335,7 +335,7 @@ def test_a_run_and_the_map_by_keyboard_alone(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("run", "#query:focus")
     browser.press(*QUERY)
-    best, second, *_ = tinyagent.service.models["f"].current.retriever.rank(QUERY).tools
+    best, second, *_ = tinyagent.service.models["f"].current.model.rank(QUERY).tools
     browser.wait(lambda: browser.ranking()[:2] == [best, second])
     browser.press("ESCAPE")
     browser.press("ARROW_DOWN")

@@ -13,9 +13,9 @@ import msgspec
 from dtdr.agents.anthropic import LOADER, LOADER_TOOL, load
 from dtdr.agents.policy import Sticky, ToolPolicy, ToolSelector
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.run import as_run
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.errors import InputError, check_at_least
 from dtdr.predict.model import Model
 from dtdr.rankers.ranking import Ranking
@@ -136,9 +136,9 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def advise(
-    retriever: Model,
-    demonstrations: Sequence[Demonstration],
-    tools: Iterable[Tool] = (),
+    model: Model,
+    demonstrations: Iterable[DemonstrationLike],
+    tools: Iterable[ToolLike] = (),
     *,
     policy: ToolPolicy | None = None,
     sizes: Sizes | None = None,
@@ -151,40 +151,41 @@ def advise(
     way count: each is one more request.
 
     Args:
-        retriever: a fitted one.
+        model: a fitted one.
         demonstrations: the runs.
-        tools: definitions, in addition to those that the retriever was fitted with.
+        tools: definitions, in addition to those that the model was fitted with.
         policy: how many tools are shown; each way has its own ``sticky``.
         sizes: tokens of what demonstrations do not contain.
 
     Raises:
-        InputError: there is no demonstration, or the retriever cannot serve the policy.
+        InputError: there is no demonstration, or the model cannot serve the policy.
     """
-    if not demonstrations:
+    runs = list(as_demonstrations(demonstrations))
+    if not runs:
         raise InputError("there are no runs to count; give at least one demonstration")
     policy = policy or ToolPolicy()
-    policy.check(retriever.calibration_)
+    policy.check(model.calibration_)
     sizes = sizes or Sizes()
-    costs = definition_costs(retriever, demonstrations, tools, sizes)
+    costs = definition_costs(model, runs, tools, sizes)
     counters = [_Counter(way, policy, sizes, costs) for way in WAYS]
-    for item in demonstrations:
+    for item in runs:
         done = (item.plan.calls[:count] for count in range(len(item.plan) + 1))
-        runs = [as_run(item.query, calls, item.before, item.offered) for calls in done]
-        rankings = retriever.rank_batch(runs)
+        steps = [as_run(item.query, calls, item.before, item.offered) for calls in done]
+        rankings = model.rank_batch(steps)
         for counter in counters:
             counter.count(item, rankings)
     return [counter.cost() for counter in counters]
 
 
 def definition_costs(
-    retriever: Model,
+    model: Model,
     demonstrations: Iterable[Demonstration],
-    tools: Iterable[Tool],
+    tools: Iterable[ToolLike],
     sizes: Sizes,
 ) -> dict[str, int]:
     """Tokens of every tool's definition, by name: those of the model, of the list, of the runs."""
     known = {name: Tool(name) for item in demonstrations for name in item.plan.tools}
-    known |= {tool.name: tool for tool in (*retriever.tools_, *tools)}
+    known |= {tool.name: tool for tool in (*model.tools_, *as_tools(tools))}
     known.pop(END, None)
     if sizes.tool_tokens is not None:
         return dict.fromkeys(sorted(known), sizes.tool_tokens)
@@ -192,19 +193,20 @@ def definition_costs(
 
 
 def unused_tools(
-    retriever: Model,
-    demonstrations: Sequence[Demonstration],
-    tools: Iterable[Tool] = (),
+    model: Model,
+    demonstrations: Iterable[DemonstrationLike],
+    tools: Iterable[ToolLike] = (),
     sizes: Sizes | None = None,
 ) -> dict[str, int]:
     """Tokens of the definitions of the tools that no run calls, by name, most first.
 
     Calls of failed runs and of earlier turns count as use.
     """
-    called = {name for item in demonstrations for name in item.plan.tools}
-    for item in demonstrations:
+    runs = list(as_demonstrations(demonstrations))
+    called = {name for item in runs for name in item.plan.tools}
+    for item in runs:
         called.update(event.tool for event in item.before if isinstance(event, ToolCall))
-    costs = definition_costs(retriever, demonstrations, tools, sizes or Sizes())
+    costs = definition_costs(model, runs, tools, sizes or Sizes())
     unused = [(name, tokens) for name, tokens in costs.items() if name not in called]
     return dict(sorted(unused, key=lambda pair: -pair[1]))
 

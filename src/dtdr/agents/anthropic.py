@@ -15,15 +15,10 @@ from typing import Any, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import (
-    Provider,
-    Toolbox,
-    as_json,
-    check_list,
-    transcript_of,
-)
+from dtdr.agents.requests import Provider, Toolbox, check_list, transcript_of
 from dtdr.agents.search import searched_tools
 from dtdr.agents.transcript import Transcript
+from dtdr.data.json_codec import dump_object
 from dtdr.errors import InputError
 from dtdr.rankers.selection import AnthropicForm
 
@@ -46,7 +41,7 @@ class _Anthropic(Provider):
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a user's tool; None for tools that Anthropic defines."""
-        record = as_json(tool)
+        record = dump_object(tool)
         if not isinstance(record, Mapping) or record.get("type") not in (None, "custom"):
             return None
         name = record.get("name")
@@ -73,7 +68,7 @@ class _Anthropic(Provider):
         """See ``Provider``.
 
         With ``deferred``, the tools are the same for every step of every run: those that the
-        retriever knows have ``defer_loading``, and results of ``load_tools`` refer to them. A cache
+        model knows have ``defer_loading``, and results of ``load_tools`` refer to them. A cache
         breakpoint of a deferred tool moves to the nearest tool before it that is not deferred.
         """
         if form not in (None, "deferred"):
@@ -84,7 +79,7 @@ class _Anthropic(Provider):
         tools = self.toolbox(body["tools"])
         if LOADER in tools.names:
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
-        known = frozenset(mask.retriever.vocabulary).intersection(tools.names)
+        known = frozenset(mask.model.vocabulary).intersection(tools.names)
         waiting = known.difference(mask.policy.always_include)
         forced = self.forced_names(body.get("tool_choice"))
         return {
@@ -127,7 +122,7 @@ def answer_searches(
     Args:
         body: the request with all tools, without a mask.
         content: of the model's message.
-        mask: retriever and policy.
+        mask: model and policy.
 
     Raises:
         InputError: two tools share a name, or the request has no list of messages.
@@ -135,7 +130,7 @@ def answer_searches(
     _ANTHROPIC.messages(body)
     tool_names(body.get("tools") or ())
     answers: list[dict[str, Any]] = []
-    for block in map(as_json, check_list(content, "content")):
+    for block in map(dump_object, check_list(content, "content")):
         if block.get("type") != "tool_use" or block.get("name") != search.SEARCH_TOOL:
             continue
         answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.get("id")}
@@ -166,12 +161,12 @@ def _insert_loads(
         messages: the conversation, without anything loaded.
         tools: all tools of the request.
         waiting: names of the tools that are deferred.
-        mask: retriever and policy.
+        mask: model and policy.
         forced: names to load for the next answer, whatever their rank.
     """
     points = [
         place
-        for place, message in enumerate(map(as_json, messages))
+        for place, message in enumerate(map(dump_object, messages))
         if isinstance(message, Mapping) and message.get("role") == "assistant"
     ]
     points.append(len(messages))

@@ -37,7 +37,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
     threads and checkpoints.
 
     Args:
-        mask: retriever and policy.
+        mask: model and policy.
         form: ``filtered`` leaves tools out; the others keep all, and with them the prompt cache.
             ``allowed-tools``, for models of OpenAI, puts the shown ones into ``tool_choice``;
             ``hint`` names the preferred ones in a last message of this call.

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dtdr.agents.mask import ToolMask
-from dtdr.agents.requests import Toolbox, as_json
+from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
+from dtdr.data.json_codec import dump_object
 from dtdr.errors import MissingExtraError
 from dtdr.logs.injected import remove_blocks
 from dtdr.logs.log_format import AssistantMessage, UserMessage
@@ -36,7 +37,7 @@ class ToolMaskAgent(FunctionAgent):
     It reads the agent's messages, so one object serves any number of runs.
 
     Args:
-        mask: retriever and policy.
+        mask: model and policy.
         keywords: those of ``FunctionAgent``; ``tools`` has all tools.
 
     Raises:
@@ -99,7 +100,7 @@ def _calls(message: ChatMessage) -> Iterator[ToolCallRequest]:
     if has_blocks:
         return
     for call in message.additional_kwargs.get("tool_calls") or ():
-        record = as_json(call)
+        record = dump_object(call)
         function = record.get("function", record)
         name, arguments = function.get("name", ""), function.get("arguments")
         yield ToolCallRequest(str(record.get("id") or ""), str(name), arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,8 @@ from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript
 from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, ToolLike, as_tools
+from dtdr.deprecated import renamed_attribute, renamed_keywords
 from dtdr.errors import InputError
 from dtdr.logs.injected import is_refusal
 from dtdr.predict.model import Model
@@ -30,32 +31,35 @@ Step = tuple[Run, Sequence[str]]
 
 
 class ToolMask:
-    """A fitted retriever and a policy: decides which tools every integration shows.
+    """A fitted model and a policy: decides which tools every integration shows.
 
     It keeps no state, so one object serves all runs and threads. For a sticky policy, it ranks the
     steps of the transcript again.
 
     Args:
-        retriever: a fitted one, or the folder of a model.
+        model: a fitted one, or the folder of a model.
         policy: what is shown.
 
     Raises:
-        InputError: the retriever cannot serve the policy.
+        InputError: the model cannot serve the policy.
         ModelError: the folder has no usable model.
     """
 
+    retriever = renamed_attribute("retriever", "model")
+
+    @renamed_keywords(retriever="model")
     def __init__(
         self,
-        retriever: Model | str | Path,
+        model: Model | str | Path,
         policy: ToolPolicy | None = None,
     ) -> None:
-        if not isinstance(retriever, Model):
+        if not isinstance(model, Model):
             from dtdr.api import load
 
-            retriever = load(retriever)
-        self.retriever = retriever
+            model = load(model)
+        self.model = model
         self.policy = policy or ToolPolicy()
-        self.policy.check(retriever.calibration_)
+        self.policy.check(model.calibration_)
 
     def select(
         self,
@@ -114,7 +118,7 @@ class ToolMask:
         selector = ToolSelector(self.policy)
         try:
             steps = read() or [(Run(""), ())]
-            rankings = self.retriever.rank_batch(_offer([run for run, _ in steps], names))
+            rankings = self.model.rank_batch(_offer([run for run, _ in steps], names))
             selections = [
                 selector.select(names, ranking, called, costs=costs)
                 if run.query
@@ -126,33 +130,34 @@ class ToolMask:
         return [*selections[:-1], _warn(selections[-1])]
 
     def search(
-        self, text: str, tools: Sequence[Tool], transcript: Conversation, k: int = LIMIT
+        self, text: str, tools: Iterable[ToolLike], transcript: Conversation, k: int = LIMIT
     ) -> tuple[str, ...]:
         """Names of the tools that match an agent's search, best first.
 
-        It searches the tools that the mask hides at this step and those that the retriever does not
+        It searches the tools that the mask hides at this step and those that the model does not
         know, or all tools if none is hidden. If ranking fails, it compares words alone.
 
         Args:
             text: what the agent wants to do, in its words.
-            tools: the available tools; a retriever need not know them.
+            tools: the available tools, or their definitions; a model need not know them.
             transcript: the conversation so far, or a function that reads it.
             k: maximum number, at least 1.
 
         Raises:
             InputError: two tools share a name, the text is empty, or k is below 1.
         """
-        names = [tool.name for tool in tools]
+        described = tuple(as_tools(tools))
+        names = [tool.name for tool in described]
         hidden = self.select(names, transcript).hidden
-        index = self.retriever.index
+        index = self.model.index
         among = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
         run = asked = None
         try:
-            run = self.retriever.rank(_offer([self._run_of(transcript)], names)[0])
-            asked = self.retriever.rank(text, offered=names)
+            run = self.model.rank(_offer([self._run_of(transcript)], names)[0])
+            asked = self.model.rank(text, offered=names)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             logger.warning("searching by words alone: %s", _reason(error))
-        matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
+        matches = _search_of(described).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in matches)
 
     def _run_of(self, transcript: Conversation) -> Run:
@@ -160,9 +165,9 @@ class ToolMask:
         return self._read(read).run()
 
     def _read(self, transcript: Transcript) -> Transcript:
-        """The transcript as the retriever reads it: calls by name if it reads no outputs."""
+        """The transcript as the model reads it: calls by name if it reads no outputs."""
         transcript = transcript.without(SEARCH_CALLS)
-        return transcript if self.retriever.uses_calls else transcript.by_name()
+        return transcript if self.model.uses_calls else transcript.by_name()
 
     def run(self, query: str, *, before: Sequence[BeforeLike] = ()) -> ToolRun:
         """A run of one query, for a loop of your own.
@@ -188,7 +193,7 @@ class ToolRun:
         try:
             if not query.strip():
                 raise InputError("the query is empty")
-            self._session = mask.retriever.session(query, before=before)
+            self._session = mask.model.session(query, before=before)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             self._failure = _reason(error)
 

@@ -16,7 +16,8 @@ from typing import Any, Literal, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import Provider, as_json, check_list
+from dtdr.agents.requests import Provider, check_list
+from dtdr.data.json_codec import dump_object
 from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
@@ -31,7 +32,7 @@ class _OpenAI(Provider):
 
     def tool_name(self, tool: object) -> str | None:
         """The name of a function or custom tool; None for built-in tools, MCP servers, …."""
-        record = as_json(tool)
+        record = dump_object(tool)
         if not isinstance(record, Mapping):
             return None
         kind = record.get("type", "function")
@@ -131,7 +132,7 @@ def answer_searches(
     Args:
         body: the request with all tools, without a mask.
         output: the message in a list, for chat completions; else the response's items.
-        mask: retriever and policy.
+        mask: model and policy.
 
     Returns:
         A message of role ``tool`` or a ``tool_search_output`` for each search, in their order.
@@ -142,7 +143,7 @@ def answer_searches(
     _OPENAI.messages(body)
     tool_names(body.get("tools") or ())
     answers = []
-    for item in map(as_json, check_list(output, "output")):
+    for item in map(dump_object, check_list(output, "output")):
         if item.get("type") == "tool_search_call" and item.get("execution") == "client":
             tools_of_item, _ = _search(body, item.get("arguments"), mask)
             answers.append(
@@ -151,11 +152,13 @@ def answer_searches(
                     "execution": "client",
                     "call_id": item.get("call_id"),
                     "status": "completed",
-                    "tools": [{**as_json(tool), "defer_loading": True} for tool in tools_of_item],
+                    "tools": [
+                        {**dump_object(tool), "defer_loading": True} for tool in tools_of_item
+                    ],
                 }
             )
         for call in item.get("tool_calls") or ():
-            function = as_json(call).get("function") or {}
+            function = dump_object(call).get("function") or {}
             if function.get("name") == search.SEARCH_TOOL:
                 _, text = _search(body, function.get("arguments"), mask)
                 answers.append({"role": "tool", "tool_call_id": call["id"], "content": text})
@@ -168,14 +171,14 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
         chosen = _OPENAI.search(body, arguments, mask)
     except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
-    described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
+    described = [{"name": tool_name(tool), "definition": dump_object(tool)} for tool in chosen]
     answer = search.write_answer(described, len(chosen))
     return chosen, json.dumps(answer, ensure_ascii=False)
 
 
 def _reference(tool: object, api: Api) -> dict[str, Any]:
     """A tool as ``allowed_tools`` names it."""
-    record = as_json(tool)
+    record = dump_object(tool)
     kind = record.get("type", "function")
     name = tool_name(record)
     if name is not None:

@@ -34,7 +34,7 @@ class ToolMaskModel(Model):
 
     Args:
         model: the model to show tools to, or its name.
-        mask: retriever and policy.
+        mask: model and policy.
 
     Raises:
         InputError: at a model call, two tools share a name.

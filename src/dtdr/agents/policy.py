@@ -32,7 +32,7 @@ class ToolPolicy(Selection):
     The bounds are those of ``Selection``, with three differences. Without any, at least the five
     best tools are shown. ``token_budget`` first counts the tools that are shown in any case. For a
     query unlike the demonstrations, ``fallback`` also ignores ``top_k``.
-    With every policy, tools that were called and tools that the retriever does not know are shown,
+    With every policy, tools that were called and tools that the model does not know are shown,
     and at least one tool that it knows. The end of plan is not a tool here.
 
     Attributes:
@@ -99,7 +99,7 @@ class ToolSelection:
         reasons: for each shown tool, in the same order: ``ranked``; else ``called``, ``always`` or
             ``unknown``, which are shown whatever their rank; else ``kept`` from an earlier step by
             a sticky policy; or ``open`` if everything is shown because ranking failed.
-        weights: probabilities of the shown tools that the retriever knows, best first.
+        weights: probabilities of the shown tools that the model knows, best first.
         failure: why everything is shown; empty if nothing failed.
     """
 
@@ -171,7 +171,7 @@ class ToolSelector:
 
         Args:
             names: the named tools that are available, in the order they are given to the model.
-            ranking: of the retriever for this step.
+            ranking: of the model for this step.
             called: every tool that the transcript refers to, in any order.
             costs: tokens of each tool's definition; needed for ``token_budget``.
 

@@ -218,7 +218,7 @@ def add_call(
 class Prefetch:
     """The calls of an agent's run, the next of them made while the LLM is thinking.
 
-    >>> with Prefetch(retriever.session(query), execute, ["find_user"]) as fetch:  # doctest: +SKIP
+    >>> with Prefetch(model.session(query), execute, ["find_user"]) as fetch:  # doctest: +SKIP
     ...     fetch.start()                         # before the LLM is asked
     ...     output = fetch.call(*ask_llm())
 

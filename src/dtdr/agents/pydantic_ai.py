@@ -35,7 +35,7 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
     """A function for ``PrepareTools``, which calls it before each request to the model.
 
     Args:
-        mask: retriever and policy.
+        mask: model and policy.
         form: ``filtered`` leaves tools out, and Pydantic AI answers calls of them with an error;
             ``deferred`` leaves them to its tool search and loads the shown ones.
 

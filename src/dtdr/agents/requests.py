@@ -11,7 +11,7 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection, unique_names
 from dtdr.agents.search import SEARCH_CALLS, described_tool, read_search
 from dtdr.agents.transcript import Transcript, read_items
-from dtdr.data.json_codec import quote_json
+from dtdr.data.json_codec import dump_object, quote_json
 from dtdr.errors import InputError, check_choice
 from dtdr.logs.openai_responses import response_items
 from dtdr.rankers.selection import count_tokens
@@ -20,14 +20,6 @@ Tool = TypeVar("Tool")
 
 _SEND_ALL = frozenset(("allowed-tools", "hint"))
 """Forms that send every definition."""
-
-
-def as_json(value: object) -> Any:
-    """An object of a provider's package as JSON."""
-    if isinstance(value, dict):
-        return value
-    dump = getattr(value, "model_dump", None)
-    return dump(exclude_none=True) if callable(dump) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ class Toolbox(Generic[Tool]):
 
     tools: Sequence[Tool]
     name_of: Callable[[Tool], str | None]
-    definition_of: Callable[[Tool], object] = as_json
+    definition_of: Callable[[Tool], object] = dump_object
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,7 +60,7 @@ class Toolbox(Generic[Tool]):
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]
     ) -> list[Tool]:
         """The tools that match a model's search, best first; see ``read_search``."""
-        text = read_search(as_json(arguments))
+        text = read_search(dump_object(arguments))
         by_name = self.by_name
         described = [
             described_tool(name, self.definition_of(by_name[name]))
@@ -88,7 +80,7 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
 
 
 def _read_message(message: object) -> dict[str, Any]:
-    record = as_json(message)
+    record = dump_object(message)
     if not isinstance(record, Mapping):
         raise InputError(f"a message must be a JSON object, not {type(record).__name__}")
     return dict(record)
@@ -132,7 +124,7 @@ class Provider(ABC):
     def toolbox(self, tools: object) -> Toolbox[Any]:
         """The ``tools`` of a request, checked."""
         for tool in (listed := check_list(tools, "tools")):
-            if not isinstance(record := as_json(tool), Mapping):
+            if not isinstance(record := dump_object(tool), Mapping):
                 raise InputError(f"a tool must be a JSON object, not {type(record).__name__}")
         return Toolbox(listed, self.tool_name)
 
@@ -181,7 +173,7 @@ class Provider(ABC):
 
         Args:
             body: the keywords of the provider's ``create``.
-            mask: retriever and policy.
+            mask: model and policy.
             form: one of ``forms``; None for the first of them.
 
         Raises:
@@ -227,10 +219,10 @@ class Provider(ABC):
                 last = len(changed)
                 changed.append(tool)
                 continue
-            record = dict(as_json(tool))
+            record = dict(dump_object(tool))
             breakpoint_ = record.pop("cache_control", None)
             if breakpoint_ is not None and last is not None:
-                changed[last] = {"cache_control": breakpoint_, **as_json(changed[last])}
+                changed[last] = {"cache_control": breakpoint_, **dump_object(changed[last])}
             if (other := instead(record)) is not None:
                 changed.append(other)
         return changed
@@ -242,9 +234,9 @@ class Provider(ABC):
         shown = hidden = 0
         for tool in request.get("tools") or ():
             if form in _SEND_ALL or selection.shows(self.tool_name(tool)):
-                shown += count_tokens(as_json(tool))
+                shown += count_tokens(dump_object(tool))
             else:
-                hidden += count_tokens(as_json(tool))
+                hidden += count_tokens(dump_object(tool))
         return shown, hidden
 
 

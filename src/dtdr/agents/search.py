@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dtdr.agents.transcript import Transcript
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, as_tool
 from dtdr.errors import InputError
 
 SEARCH_TOOL = "search_tools"
@@ -87,9 +88,7 @@ def _names(output: object) -> Iterator[str]:
 def described_tool(name: str, definition: object) -> Tool:
     """A tool with the readable part of its definition."""
     record = definition if isinstance(definition, Mapping) else {}
-    nested = record.get(str(record.get("type", "function")))
-    record = nested if isinstance(nested, Mapping) else record
     try:
-        return Tool.from_dict({**record, "name": name})
+        return replace(as_tool(record), name=name)
     except InputError:
         return Tool(name, str(record.get("description") or ""))

@@ -113,7 +113,7 @@ def read_items(messages: Iterable[Iterable[Item]]) -> Transcript:
     """The transcript of a conversation, given the items of its messages.
 
     Every framework's messages become items first; then they are read as in ``dtdr import``, so that
-    the retriever sees an agent's steps as it saw its logs. Blocks of programs in the user's
+    the model sees an agent's steps as it saw its logs. Blocks of programs in the user's
     messages, and calls that were refused, are left out.
     """
     turns: list[Turn] = []

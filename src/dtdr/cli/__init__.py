@@ -100,7 +100,7 @@ def root(
 ) -> None:
     """Learn from demonstrations, and rank the tools that an LLM agent needs next.
 
-    A demonstration is a query and the calls that answered it. A retriever is a ranking method.
+    A demonstration is a query and the calls that answered it. A ranker is a ranking method.
 
     Start with: dtdr demo
 

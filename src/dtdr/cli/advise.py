@@ -49,18 +49,18 @@ def advise(
     """
     sizes = options.read_settings(settings, Sizes)
     policy = ToolPolicy() if top is None else ToolPolicy(top_k=top)
-    retriever = load(model)
+    fitted_model = load(model)
     data_set = load_dataset(data, dataset, bad=BadRecords() if skip_bad else None)
     runs = list(data_set.demonstrations)
     if split is not None:
         runs = choose_split(data_set, split).testing(runs)
-    if any(is_fitted_to(retriever, some) for some in (runs, data_set.demonstrations)):
+    if any(is_fitted_to(fitted_model, some) for some in (runs, data_set.demonstrations)):
         note(
             "the model learned from these very runs, so recall is too high; "
             "fit and advise with the same --split to count runs that it never saw"
         )
-    costs = compare(retriever, runs, data_set.tools, policy=policy, sizes=sizes)
-    unused = unused_tools(retriever, data_set.demonstrations, data_set.tools, sizes)
+    costs = compare(fitted_model, runs, data_set.tools, policy=policy, sizes=sizes)
+    unused = unused_tools(fitted_model, data_set.demonstrations, data_set.tools, sizes)
     if as_json:
         print_json(
             {

@@ -21,13 +21,13 @@ def compare(
     metric: str = "mrr",
     as_json: options.JSON = False,
 ) -> None:
-    """Test whether two retrievers differ by more than chance.
+    """Test whether two rankers differ by more than chance.
 
     Example: dtdr compare runs/dr.npz runs/dtdr-c.npz --metric f1
 
     Args:
         first (RUN1): The baseline's results, a log that dtdr evaluate --runs wrote.
-        second (RUN2): The other retriever's results on the same steps.
+        second (RUN2): The other ranker's results on the same steps.
         metric (NAME): A metric of dtdr evaluate, such as log_mrr.
     """
     logs = [read_run_log(first), read_run_log(second)]

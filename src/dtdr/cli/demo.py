@@ -33,9 +33,9 @@ def demo(
     """Learn, rank and evaluate on bundled synthetic runs.
 
     Args:
-        retriever (NAME): The retriever that ranks the example queries.
+        retriever (NAME): The ranker that ranks the example queries.
     """
-    shown = options.create_retriever(retriever, {})
+    shown = options.create_model(retriever, {})
     bundled = load(BUNDLED)
     dataset = replace(bundled, demonstrations=bundled.demonstrations[:DEMONSTRATIONS])
     split = default_split(dataset)
@@ -56,13 +56,13 @@ def demo(
         _print_steps(shown, demonstration)
     for name in NAMES:
         if name not in logs and not options.needs_llm(name):
-            logs[name] = run(options.create_retriever(name, {}), dataset, split)
+            logs[name] = run(options.create_model(name, {}), dataset, split)
     order = sorted(logs, key=[*NAMES, retriever].index)
     results = [metrics.summary(logs[name]) for name in order]
     table = retrieval_table(
         results,
         metrics.DEFAULT,
-        title=f"Every retriever that needs no LLM, on {results[0]['steps']:,} synthetic steps of "
+        title=f"Every ranker that needs no LLM, on {results[0]['steps']:,} synthetic steps of "
         f"the {len(split.test):,} held-out plans",
         caption="MRR: one over the rank of the first acceptable tool. F1: of the top k, k the "
         "number of acceptable\ntools. Rank: one more step of a session, in microseconds.",

@@ -1,4 +1,4 @@
-"""``dtdr evaluate``: how well retrievers rank held-out steps, or a fitted model ranks runs."""
+"""``dtdr evaluate``: how well rankers rank held-out steps, or a fitted model ranks runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dtdr.evaluate.run_log_file import write_run_log
 from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.model import Model
-from dtdr.rankers import NAMES, retriever_class
+from dtdr.rankers import NAMES, ranker_class
 
 ALL = "all"
 MISTAKES = 10
@@ -52,9 +52,9 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers or a model rank each step.
+    """Measure how well rankers or a model rank each step.
 
-    Without --model, each retriever learns from one side of a split and is tested on the other. With
+    Without --model, each ranker learns from one side of a split and is tested on the other. With
     --model, the model is tested on all runs, and the command lists its most confident mistakes.
 
     Example: dtdr evaluate demonstrations.jsonl --retriever all --runs runs
@@ -65,7 +65,7 @@ def evaluate(
         data (DATA): Demonstrations or an agent's logs.
         model (MODEL): Test the model in this folder; fit nothing.
         folds (N): Cross-validate with N folds. Each group stays in one fold.
-        retriever (NAME): Retriever to evaluate, or all (the default) for each that needs no LLM;
+        retriever (NAME): Ranker to evaluate, or all (the default) for each that needs no LLM;
             repeatable.
         metric (NAME): Metric to show; repeatable. mrr, f1, top1, recall@k and hit@k accept any tool
             whose inputs are ready. log_top1, log_mrr, tool_top1 and tool_recall@k accept only the
@@ -73,7 +73,7 @@ def evaluate(
             hit@k and tool_, with k = 5.
         show (TABLE): Also show a table; repeatable. calibration: whether probabilities match how
             often tools are right. calls, plans: how many calls or whole plans are right.
-        runs (FOLDER): Write a log of each retriever's results here, for dtdr compare.
+        runs (FOLDER): Write a log of each ranker's results here, for dtdr compare.
         markdown: Print the tables as Markdown.
     """
     chosen = list(dict.fromkeys(metric or metrics.DEFAULT))
@@ -93,14 +93,14 @@ def evaluate(
         is_all = ALL in (retriever or [ALL])
         every = [name for name in NAMES if not options.needs_llm(name)]
         names = every if is_all else list(dict.fromkeys(retriever or ()))
-        keywords = options.retriever_keywords(names, given)
+        keywords = options.ranker_keywords(names, given)
         paths = _log_paths(runs, keywords, force=force)
         data_set, seed = read(), options.read_seed(given)
         if folds is None:
             splits = [choose_split(data_set, split, seed=seed)]
         else:
             splits = group_folds(data_set.demonstrations, folds, seed)
-        results = _test_retrievers(
+        results = _test_rankers(
             keywords, data_set, splits, shown, are_optional=is_all, paths=paths, force=force
         )
         # Only these splits keep the runs of one task on one side.
@@ -155,7 +155,7 @@ def _test_model(
     }
 
 
-def _test_retrievers(
+def _test_rankers(
     keywords: Mapping[str, dict[str, Any]],
     dataset: Dataset,
     splits: Sequence[Split],
@@ -165,14 +165,14 @@ def _test_retrievers(
     paths: Mapping[str, Path],
     force: bool,
 ) -> dict[str, Any]:
-    """The results of retrievers.
+    """The results of rankers.
 
     Args:
-        keywords: constructor keywords by retriever.
+        keywords: constructor keywords by ranker.
         dataset: what is split.
         splits: one split, or folds.
         shown: what is measured in addition.
-        are_optional: leave out retrievers that cannot run; a note names each.
+        are_optional: leave out rankers that cannot run; a note names each.
         paths: where run logs are written.
         force: replace run logs.
     """
@@ -181,13 +181,13 @@ def _test_retrievers(
     logs, plans = [], {}
     is_described = any(tool.description for tool in dataset.tools)
     for name, parameters in keywords.items():
-        if are_optional and not is_described and retriever_class(name).needs_descriptions:
+        if are_optional and not is_described and ranker_class(name).needs_descriptions:
             note(f"left out {name}: it needs tool descriptions, and there is no tools.json")
             continue
         scores: list[PlanScores] | None = [] if Show.PLANS in shown else None
         try:
-            retriever = create(name, **parameters)
-            log = run(retriever, dataset, *splits, plan_scores=scores)
+            model = create(name, **parameters)
+            log = run(model, dataset, *splits, plan_scores=scores)
         except MissingExtraError as error:
             if not are_optional or "encoder" in parameters:
                 raise
@@ -199,7 +199,7 @@ def _test_retrievers(
         if scores is not None:
             plans[name] = PlanScores.join(scores)
     calls = None
-    if Show.CALLS in shown:  # the same for every retriever
+    if Show.CALLS in shown:  # the same for every ranker
         calls = score_calls(
             (
                 ArgumentModel.fit(split.training(dataset.demonstrations), dataset.tools),

@@ -43,13 +43,13 @@ class Evaluation:
         dataset: the set's name.
         title: the set's title.
         split: name of the split.
-        logs: one per retriever, or that of the model.
+        logs: one per ranker, or that of the model.
         metrics: names, in the order of the columns.
         show: what is shown in addition.
         together: all demonstrations, if the split keeps the runs of one group on one side.
         calls: how calls are filled; None if that was not asked.
-        plans: whether whole plans are right, by retriever; empty if that was not asked.
-        mistakes: of a fitted model, most confident first; None if retrievers were fitted.
+        plans: whether whole plans are right, by ranker; empty if that was not asked.
+        mistakes: of a fitted model, most confident first; None if rankers were fitted.
     """
 
     dataset: str
@@ -65,7 +65,7 @@ class Evaluation:
 
     @cached_property
     def _next_calls(self) -> list[tuple[str, list[NextCalls], list[Agreement]]]:
-        """By retriever: how the next calls were ranked, compared with other runs of the task."""
+        """By ranker: how the next calls were ranked, compared with other runs of the task."""
         found = []
         for log in self.logs:
             encoder = log.header.encoder

@@ -26,7 +26,7 @@ from dtdr.rankers.model_folder import check_target
 
 
 class _Settings(msgspec.Struct, frozen=True):
-    """What ``--set`` takes in addition to the parameters of the retriever."""
+    """What ``--set`` takes in addition to the parameters of the ranker."""
 
     value_runs: Annotated[int, msgspec.Meta(ge=0)] = 3
 
@@ -60,9 +60,9 @@ def fit(
         output (MODEL): Model folder to write.
         data (DATA): Files of demonstrations, or logs that dtdr import can read. They may be
             gzipped; - reads standard input.
-        retriever (NAME): The retriever to fit, such as dtdr-l, or your own as module:Class.
-            docs/concepts.md compares the retrievers.
-        settings (KEY=VALUE): Set a parameter of the retriever, such as order=2, encoder=minilm or
+        retriever (NAME): The ranker to fit, such as dtdr-l, or your own as module:Class.
+            docs/concepts.md compares the rankers.
+        settings (KEY=VALUE): Set a parameter of the ranker, such as order=2, encoder=minilm or
             seed=1; repeatable. Also, value_runs=3 stores a value of an argument if at least
             three runs have it; 0 stores none.
         arguments: Learn the values of arguments, for dtdr predict.
@@ -74,7 +74,7 @@ def fit(
     given = options.parse_settings(settings)
     own = options.take_settings(given, _Settings)
     seed = options.read_seed(given)
-    chosen = options.create_retriever(retriever, given)
+    chosen = options.create_model(retriever, given)
     check_target(output, force=force)  # known before the long work, not after it
     bad = BadRecords() if skip_bad else None
     check_at_least(0, sample=sample)

@@ -129,12 +129,12 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
         raise InputError(f"unknown split {choice!r}: {error}") from error
 
 
-def is_fitted_to(retriever: Model, runs: Sequence[Demonstration]) -> bool:
+def is_fitted_to(model: Model, runs: Sequence[Demonstration]) -> bool:
     """Whether a model was fitted to just these runs."""
     if all(run.outcome == "failure" for run in runs):
         return False
-    # The cheapest retriever there is; it hashes its training data as any other does.
-    return create("random").fit(runs).training_.sha256 == retriever.training_.sha256
+    # The cheapest ranker there is; it hashes its training data as any other does.
+    return create("random").fit(runs).training_.sha256 == model.training_.sha256
 
 
 def report_bad(bad: BadRecords | None) -> None:

@@ -85,8 +85,8 @@ def run(
         quick: Run a small version of each suite on synthetic data.
         data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
         dataset (NAME): Use only this set; repeatable.
-        retriever (NAME): Run only this retriever, or your own as module:Class; repeatable.
-        encoder (NAME): Use this encoder in retrievers that have one; repeatable.
+        retriever (NAME): Run only this ranker, or your own as module:Class; repeatable.
+        encoder (NAME): Use this encoder in rankers that have one; repeatable.
         llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME; repeatable.
         seeds (N): Number of seeds, each with its own split.
         full: Ask the LLM at every held-out step and plan.

@@ -15,7 +15,7 @@ from msgspec import inspect
 from dtdr.errors import InputError, unknown_choice
 from dtdr.predict import create
 from dtdr.predict.model import Model
-from dtdr.rankers import expected_type, retriever_class
+from dtdr.rankers import expected_type, ranker_class
 from dtdr.text import encoders
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -67,7 +67,7 @@ SETTINGS = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a parameter of the retriever, such as order=2, encoder=minilm or seed=1; "
+        help="Set a parameter of the ranker, such as order=2, encoder=minilm or seed=1; "
         "repeatable.",
     ),
 ]
@@ -168,7 +168,7 @@ def read_settings(
 
 
 def read_seed(settings: Mapping[str, Any]) -> int:
-    """The seed among the settings of retrievers, which splits and samples use as well.
+    """The seed among the settings of rankers, which splits and samples use as well.
 
     Raises:
         InputError: numpy and scikit-learn cannot use it.
@@ -179,27 +179,25 @@ def read_seed(settings: Mapping[str, Any]) -> int:
     return seed
 
 
-def create_retriever(name: str, settings: Mapping[str, Any]) -> Model:
-    """The one retriever that a user named, not fitted yet; raises as ``retriever_keywords``."""
-    return create(name, **retriever_keywords([name], settings)[name])
+def create_model(name: str, settings: Mapping[str, Any]) -> Model:
+    """The one ranker that a user named, not fitted yet; raises as ``ranker_keywords``."""
+    return create(name, **ranker_keywords([name], settings)[name])
 
 
-def retriever_keywords(
-    names: Sequence[str], settings: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """The constructor keywords of each retriever.
+def ranker_keywords(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The constructor keywords of each ranker.
 
-    ``order=2`` goes to every retriever that has that parameter, ``dtdr-c.order=2`` to that one.
+    ``order=2`` goes to every ranker that has that parameter, ``dtdr-c.order=2`` to that one.
 
     Raises:
-        InputError: a retriever is unknown or needs an LLM, no retriever has a parameter, or a value
+        InputError: a ranker is unknown or needs an LLM, no ranker has a parameter, or a value
             has another type.
     """
-    accepted = {name: signature(retriever_class(name)).parameters for name in names}
+    accepted = {name: signature(ranker_class(name)).parameters for name in names}
     for name in filter(needs_llm, names):
-        raise InputError(f"retriever {name!r} {LLM_REMEDY}")
+        raise InputError(f"ranker {name!r} {LLM_REMEDY}")
     keywords: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for key in sorted(settings, key=lambda key: "." in key):  # those of one retriever come last
+    for key in sorted(settings, key=lambda key: "." in key):  # those of one ranker come last
         value, (owner, dot, parameter) = settings[key], key.rpartition(".")
         if dot and owner not in accepted:
             raise InputError(f"--set {key!r}: before the dot, write {' or '.join(names)}")
@@ -221,5 +219,5 @@ LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
 
 
 def needs_llm(name: str) -> bool:
-    """Whether a retriever cannot run without an LLM, which only Python and ``dtdr lab`` give."""
-    return "llm" in signature(retriever_class(name)).parameters
+    """Whether a ranker cannot run without an LLM, which only Python and ``dtdr lab`` give."""
+    return "llm" in signature(ranker_class(name)).parameters

@@ -57,11 +57,11 @@ def plan(
     from dtdr.llm.planning import Planner
 
     mask = Selection(top_k=top, coverage=coverage)
-    retriever = load(model)
+    fitted_model = load(model)
     shown = [] if examples is None else list(read_demonstrations(examples))
     with nullcontext() if llm is None else backends.create(llm) as backend:
         planner = Planner(
-            retriever,
+            fitted_model,
             backend,
             icl=icl,
             select=select,

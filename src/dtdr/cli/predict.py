@@ -40,14 +40,14 @@ def predict(
         plans: Predict whole plans: all calls that remain, not only the next one.
         top (K): Number of candidates for the next call, or of plans.
     """
-    retriever, run = load_with_run(model, query, history, run_file)
-    find_unknown(run, retriever)
-    calls = [] if plans else retriever.next_calls(run, top)
-    predicted = retriever.plans(run, k=top) if plans else ()
+    fitted_model, run = load_with_run(model, query, history, run_file)
+    find_unknown(run, fitted_model)
+    calls = [] if plans else fitted_model.next_calls(run, top)
+    predicted = fitted_model.plans(run, k=top) if plans else ()
     if as_json:
         print_json(
             {
-                "retriever": retriever.name,
+                "retriever": fitted_model.name,
                 "query": run.query,
                 "history": list(run.history),
                 "plans" if plans else "calls": [item.to_dict() for item in (*predicted, *calls)],

@@ -41,15 +41,15 @@ def rank(
     """
     if top < 0:
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
-    retriever, run = load_with_run(model, query, history, run_file)
+    fitted_model, run = load_with_run(model, query, history, run_file)
     has_more = run.before or any(call != ToolCall(call.id, call.tool) for call in run.calls)
-    if has_more and not retriever.uses_calls:
+    if has_more and not fitted_model.uses_calls:
         note(
-            f"{retriever.name} reads the query and the names of the calls; it ignores their "
+            f"{model.name} reads the query and the names of the calls; it ignores their "
             "outputs and the messages before the query"
         )
-    ranking = retriever.rank(run)
-    unknown = find_unknown(run, retriever)
+    ranking = fitted_model.rank(run)
+    unknown = find_unknown(run, fitted_model)
     if not ranking.is_familiar:
         note(
             "the query is unlike the demonstrations, so the ranking may be wrong; masks show all "
@@ -60,7 +60,7 @@ def rank(
     if as_json:
         print_json(
             {
-                "retriever": retriever.name,
+                "retriever": fitted_model.name,
                 "query": run.query,
                 "history": list(run.history),
                 "unknown_tools": unknown,
@@ -72,7 +72,7 @@ def rank(
             }
         )
         return
-    _print(retriever, run, shown)
+    _print(fitted_model, run, shown)
     if explanation is not None:
         _print_explanation(explanation)
 

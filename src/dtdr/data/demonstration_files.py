@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from dtdr.data import json_codec, parquet
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.files import replace_file
 from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
 from dtdr.data.shards import Shard, find_shards
-from dtdr.data.tools import Tool, unique_tools
+from dtdr.data.tools import Tool, ToolLike, as_tools, unique_tools
 from dtdr.errors import InputError, OutputError, cannot_read
 
 
@@ -206,7 +206,7 @@ def convert_records(
 
 
 def read_tools(path: str | Path) -> tuple[Tool, ...]:
-    """Read ``tools.json``: a list of tools, in any of the shapes that ``Tool.from_dict`` takes.
+    """Read ``tools.json``: a list of tools, in any of the forms that ``as_tool`` takes.
 
     Raises:
         InputError: the file cannot be read, is not a JSON list, or names a tool twice.
@@ -222,13 +222,13 @@ def read_tools(path: str | Path) -> tuple[Tool, ...]:
     if not isinstance(value, list):
         raise InputError(f"{path} must contain a JSON list of tools")
     try:
-        return tuple(unique_tools(map(Tool.from_dict, value)).values())
+        return tuple(unique_tools(value).values())
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def save_demonstrations(
-    path: str | Path, demonstrations: Iterable[Demonstration], *, force: bool = False
+    path: str | Path, demonstrations: Iterable[DemonstrationLike], *, force: bool = False
 ) -> int:
     """Write a file as a whole or not at all; returns how many demonstrations.
 
@@ -242,21 +242,24 @@ def save_demonstrations(
     if Path(path).suffix == ".gz":
         raise InputError(f"{path} would not be packed; leave out .gz, and run gzip on the file")
     with replace_file(path, force=force) as stream:
+        items = as_demonstrations(demonstrations)
         if Path(path).suffix == parquet.SUFFIX:
-            return parquet.write_parquet(stream.buffer, demonstrations)
+            return parquet.write_parquet(stream.buffer, items)
         count = 0
-        for demonstration in demonstrations:
+        for demonstration in items:
             stream.buffer.write(json_codec.dumps(demonstration.to_dict()) + b"\n")
             count += 1
         return count
 
 
-def save_tools(path: str | Path, tools: Iterable[Tool], *, force: bool = False) -> None:
+def save_tools(path: str | Path, tools: Iterable[ToolLike], *, force: bool = False) -> None:
     """Write ``tools.json`` as a whole or not at all.
 
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
     """
     with replace_file(path, force=force) as stream:
-        json.dump([tool.to_dict() for tool in tools], stream, ensure_ascii=False, indent=1)
+        json.dump(
+            [tool.to_dict() for tool in as_tools(tools)], stream, ensure_ascii=False, indent=1
+        )
         stream.write("\n")

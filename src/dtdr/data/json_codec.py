@@ -47,6 +47,14 @@ decode_at = json.JSONDecoder(parse_constant=str, parse_float=_parse_float).raw_d
 """Reads the JSON value at an index of a text; returns it and the index after it."""
 
 
+def dump_object(value: object) -> Any:
+    """The JSON of an object of a provider's package; anything else as it is."""
+    if isinstance(value, dict):
+        return value
+    dump = getattr(value, "model_dump", None)
+    return dump(exclude_none=True) if callable(dump) else value
+
+
 def finite(number: float) -> float | str:
     """The number; NaN and infinity as texts."""
     return number if math.isfinite(number) else json.dumps(number)

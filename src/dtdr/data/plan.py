@@ -28,7 +28,7 @@ from dtdr.errors import InputError
 class Step:
     """One step of a plan: the calls so far, and what may come next.
 
-    ``acceptable`` is by dependency, as in the paper; ``targets`` is what a retriever learns to
+    ``acceptable`` is by dependency, as in the paper; ``targets`` is what a ranker learns to
     predict (``Plan.next_calls``).
     """
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from dtdr.data.calls import check_text, is_object
+from dtdr.data.calls import check_text, is_object, kind_of
+from dtdr.data.json_codec import dump_object
 from dtdr.errors import InputError
 
 
@@ -33,15 +34,17 @@ class Tool:
         """A tool from its JSON object.
 
         Accepts a list of parameters, or a JSON schema under ``parameters``, ``input_schema`` or
-        ``inputSchema``, and the ``{"type": "function", "function": {...}}`` envelope.
+        ``inputSchema``, and the ``{"type": "function", "function": {...}}`` envelope; so also the
+        definitions of OpenAI, Anthropic and MCP.
 
         Raises:
             InputError: the record is not an object or has no name.
         """
-        if isinstance(record, Mapping) and isinstance(record.get("function"), Mapping):
-            record = record["function"]
+        if isinstance(record, Mapping):
+            inner = record.get(str(record.get("type", "function")), record.get("function"))
+            record = inner if isinstance(inner, Mapping) else record
         if not isinstance(record, Mapping):
-            raise InputError(f"a tool must be a JSON object, not {type(record).__name__}")
+            raise InputError(f"a tool must be a JSON object, not {kind_of(record)}")
         name = record.get("name")
         if not isinstance(name, str) or not name:
             raise InputError("a tool has no 'name'")
@@ -55,14 +58,57 @@ class Tool:
         return {**asdict(self), "parameters": list(map(asdict, self.parameters))}
 
 
-def unique_tools(tools: Iterable[Tool]) -> dict[str, Tool]:
+class Dumpable(Protocol):
+    """An object of a provider's package that writes its JSON, such as ``mcp.types.Tool``."""
+
+    def model_dump(self, *, exclude_none: bool) -> dict[str, Any]:
+        """The JSON object."""
+        ...
+
+
+ToolLike = Tool | Mapping[str, Any] | Dumpable
+"""A tool, its JSON object, or its definition for OpenAI, Anthropic or MCP."""
+
+
+def as_tool(value: ToolLike) -> Tool:
+    """A tool from anything that describes one.
+
+    >>> as_tool({"name": "lock_door", "input_schema": {"type": "object", "properties": {}}})
+    Tool(name='lock_door', description='', parameters=())
+
+    Args:
+        value: a ``Tool``, its JSON object, or a definition for OpenAI (chat completions or
+            responses), Anthropic or MCP, as JSON or as an object of their packages.
+
+    Raises:
+        InputError: it is none of these, or has no name.
+    """
+    return value if isinstance(value, Tool) else Tool.from_dict(dump_object(value))
+
+
+def as_tools(values: Iterable[ToolLike]) -> Iterator[Tool]:
+    """Tools from anything that describes them; see ``as_tool``.
+
+    Raises:
+        InputError: with the position, from 0, of what is not a tool; or it is no collection.
+    """
+    if isinstance(values, (str, bytes, Mapping, Tool)) or not isinstance(values, Iterable):
+        raise InputError(f"give a list of tools, not {kind_of(values)}")
+    for position, value in enumerate(values):
+        try:
+            yield as_tool(value)
+        except InputError as error:
+            raise InputError(f"tool {position}: {error}") from error
+
+
+def unique_tools(tools: Iterable[ToolLike]) -> dict[str, Tool]:
     """Tools by name.
 
     Raises:
-        InputError: two tools share a name.
+        InputError: two tools share a name, or something is not a tool.
     """
     by_name: dict[str, Tool] = {}
-    for tool in tools:
+    for tool in as_tools(tools):
         if tool.name in by_name:
             raise InputError(f"two tools are named {tool.name!r}; tool names must be unique")
         by_name[tool.name] = tool

@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dtdr.data.calls import ToolCall
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluate.statistics import Record
 from dtdr.predict.arguments.model import ArgumentModel
@@ -60,7 +60,7 @@ class CallScores(Record):
 
 
 def score_calls(
-    folds: Iterable[tuple[ArgumentModel, Sequence[Demonstration]]],
+    folds: Iterable[tuple[ArgumentModel, Iterable[DemonstrationLike]]],
 ) -> CallScores:
     """Fill every call of held-out demonstrations, given its tool and all that came before it.
 
@@ -73,7 +73,9 @@ def score_calls(
     calls: list[tuple[float, bool, float]] = []  # probability, whether it is exact, seconds
     plans: list[bool] = []
     slots: dict[str, list[bool]] = defaultdict(list)
-    for model, item in ((model, item) for model, items in folds for item in items):
+    for model, item in (
+        (model, item) for model, items in folds for item in as_demonstrations(items)
+    ):
         uses_right_outputs = True
         for state, call in iter_calls([item]):
             started = time.perf_counter()

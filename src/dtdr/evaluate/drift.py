@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluate.statistics import PERMUTATIONS, holm
 from dtdr.predict.arguments.prediction import iter_sources
@@ -94,8 +94,8 @@ class Drift:
 
 
 def compare_runs(
-    before: Sequence[Demonstration],
-    after: Sequence[Demonstration],
+    before: Iterable[DemonstrationLike],
+    after: Iterable[DemonstrationLike],
     *,
     seed: int = 0,
     permutations: int = PERMUTATIONS,
@@ -117,17 +117,18 @@ def compare_runs(
     """
     from sklearn.feature_extraction import DictVectorizer
 
-    for runs, side in ((before, "before"), (after, "after")):
+    first, second = list(as_demonstrations(before)), list(as_demonstrations(after))
+    for runs, side in ((first, "before"), (second, "after")):
         if not runs:
             raise InputError(f"there is no run {side}; give demonstrations of both")
-    paired = _pair(before, after)
+    paired = _pair(first, second)
     vectorizer = DictVectorizer(sort=False)
-    matrix = vectorizer.fit_transform(map(_count, [*before, *(paired or after)]))  # sparse
+    matrix = vectorizer.fit_transform(map(_count, [*first, *(paired or second)]))  # sparse
     places: dict[str, dict[str, int]] = defaultdict(dict)
     for (block, name), column in vectorizer.vocabulary_.items():
         places[block][name] = column
     total = np.asarray(matrix.sum(axis=0)).reshape(1, -1)
-    sizes = len(before), len(after)
+    sizes = len(first), len(second)
     distributions = [name for name in MEASURES if name in places]
 
     def sums(labels: Floats) -> tuple[Floats, Floats]:

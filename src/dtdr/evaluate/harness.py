@@ -1,4 +1,4 @@
-"""Fit a retriever on one side of a split, rank every step of the other, and log it."""
+"""Fit a model on one side of a split, rank every step of the other, and log it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.progress import track
 from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
@@ -39,7 +39,7 @@ Step = tuple[Demonstration, int]
 
 
 def run(
-    retriever: Model,
+    model: Model,
     dataset: Dataset,
     *splits: Split,
     plan_scores: list[PlanScores] | None = None,
@@ -47,7 +47,7 @@ def run(
     """Fit on the train side, then rank every step of the test side teacher-forced.
 
     The history of each step is the plan's own calls, and the last step of each plan accepts the
-    end of plan only. A retriever that ``uses_calls`` receives what the agent knew at the step: the
+    end of plan only. A model that ``uses_calls`` receives what the agent knew at the step: the
     arguments and outputs of calls, and what came before the query. Runs whose outcome is a failure
     are not tested either.
 
@@ -55,10 +55,10 @@ def run(
     a demonstration. The time of fitting is the sum.
 
     Args:
-        retriever: fitted again for each split.
+        model: fitted again for each split.
         dataset: demonstrations and tools.
         splits: positions of the demonstrations on each side.
-        plan_scores: if given, the retriever learns arguments and whole plans too; how many of them
+        plan_scores: if given, the model learns arguments and whole plans too; how many of them
             are right is appended, one item for each split.
 
     Raises:
@@ -73,15 +73,15 @@ def run(
     seconds, times = 0.0, []
     for train, test in sides:
         started = time.perf_counter()
-        retriever.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
+        model.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
         seconds += time.perf_counter() - started
         if is_one:
-            tools = retriever.vocabulary
+            tools = model.vocabulary
         builder = builder or RunLogBuilder(tools)
-        _log_steps(retriever, test, builder, tools_called(train))
-        times.append(rank_microseconds_median(retriever, test))
+        _log_steps(model, test, builder, tools_called(train))
+        times.append(rank_microseconds_median(model, test))
         if plan_scores is not None:
-            plan_scores.append(score_plans(retriever, test))
+            plan_scores.append(score_plans(model, test))
     assert builder is not None
     hashes = [split_sha256(*pair) for pair in sides]
     about = {
@@ -90,26 +90,26 @@ def run(
         "train": round(statistics.mean(len(train) for train, _ in sides)),
         "test": sum(len(test) for _, test in sides),
     }
-    header = _header(retriever, dataset, about, seconds, statistics.median(times))
+    header = _header(model, dataset, about, seconds, statistics.median(times))
     return builder.build(replace(header, tools=tools))
 
 
 def score_model(
-    retriever: Model,
+    model: Model,
     dataset: Dataset,
     report: Callable[[int], None] | None = None,
     *,
-    train: Sequence[Demonstration] | None = None,
+    train: Iterable[DemonstrationLike] | None = None,
     history: int | None = None,
 ) -> RunLog:
     """Rank every step of all demonstrations with a model as it is, teacher-forced as in ``run``.
 
     Args:
-        retriever: fitted; it should not have learned from these demonstrations.
+        model: fitted; it should not have learned from these demonstrations.
         dataset: what is tested; runs that failed are left out.
         report: receives the number of ranked steps.
         train: what the model learned from, if that is known.
-        history: if given, the retriever receives the names of that many last calls and no more.
+        history: if given, the model receives the names of that many last calls and no more.
 
     Raises:
         InputError: no demonstration is left, or the model knows none of the tools that they call.
@@ -118,26 +118,27 @@ def score_model(
     called = tools_called(test)
     if not test:
         raise InputError(f"{dataset.name} has no run that succeeded; give others")
-    if called and called.isdisjoint(retriever.vocabulary):
+    if called and called.isdisjoint(model.vocabulary):
         raise InputError(
             f"the model knows none of the tools that {dataset.name} calls; give runs "
             "of the agent that it learned from"
         )
-    learned: Collection[str] = retriever.vocabulary
+    learned: Collection[str] = model.vocabulary
+    training = list(as_demonstrations(train or ()))
     if train is not None:
-        learned = tools_called(train)
-    elif (plans := retriever.ranker.demonstrated_plans()) is not None:
+        learned = tools_called(training)
+    elif (plans := model.ranker.demonstrated_plans()) is not None:
         learned = {tool for plan in plans for tool in plan.tools}
     about = {
         "name": "all",
-        "sha256": split_sha256(train or (), test),
-        "train": retriever.training_.demonstrations if train is None else len(train),
+        "sha256": split_sha256(training, test),
+        "train": model.training_.demonstrations if train is None else len(training),
         "test": len(test),
     }
-    builder = RunLogBuilder(retriever.vocabulary)
-    _log_steps(retriever, test, builder, learned, report, history)
-    median = rank_microseconds_median(retriever, test)
-    return builder.build(_header(retriever, dataset, about, 0.0, median))
+    builder = RunLogBuilder(model.vocabulary)
+    _log_steps(model, test, builder, learned, report, history)
+    median = rank_microseconds_median(model, test)
+    return builder.build(_header(model, dataset, about, 0.0, median))
 
 
 def tools_called(demonstrations: Iterable[Demonstration]) -> set[str]:
@@ -159,19 +160,19 @@ def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[De
 
 
 def _header(
-    retriever: Model, dataset: Dataset, split: dict[str, Any], fit_seconds: float, median: float
+    model: Model, dataset: Dataset, split: dict[str, Any], fit_seconds: float, median: float
 ) -> RunHeader:
     return RunHeader(
         dataset=dataset.name,
         synthetic=dataset.synthetic,
         split=split,
-        retriever=retriever.name,
-        encoder=None if retriever.ranker.encoder is None else retriever.ranker.encoder.config(),
-        parameters=retriever.parameters(),
-        seed=retriever.seed,
-        training_data=vars(retriever.training_),
+        retriever=model.name,
+        encoder=None if model.ranker.encoder is None else model.ranker.encoder.config(),
+        parameters=model.parameters(),
+        seed=model.seed,
+        training_data=vars(model.training_),
         versions=versions(),
-        tools=retriever.vocabulary,
+        tools=model.vocabulary,
         fit_seconds=fit_seconds,
         rank_microseconds_median=median,
     )
@@ -186,7 +187,7 @@ def _sha256(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-def rank_microseconds_median(retriever: Model, demonstrations: Sequence[Demonstration]) -> float:
+def rank_microseconds_median(model: Model, demonstrations: Sequence[Demonstration]) -> float:
     """Median time of a session to rank its next step and sort the tools, in microseconds.
 
     What an agent waits for after each call: the query is encoded already, and the code is warm.
@@ -194,7 +195,7 @@ def rank_microseconds_median(retriever: Model, demonstrations: Sequence[Demonstr
     chosen = random.Random(0).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
     times: list[float] = []
     for demonstration in chosen:
-        session = retriever.session(demonstration.query, before=demonstration.before)
+        session = model.session(demonstration.query, before=demonstration.before)
         for call in (*demonstration.plan.calls, None):
             _ = session.rank().order
             started = time.perf_counter()
@@ -229,25 +230,26 @@ def run_before(item: Demonstration, done: int, history: int | None = None) -> Ru
 
 
 def rank_after_calls(
-    retriever: Model, steps: Sequence[Step], history: int | None = None
+    model: Model, steps: Sequence[Step], history: int | None = None
 ) -> list[Ranking]:
     """Rankings after the first N calls of each demonstration; see ``run_before``."""
-    return retriever.rank_batch([run_before(*step, history) for step in steps])
+    return model.rank_batch([run_before(*step, history) for step in steps])
 
 
 def rank_steps(
-    retriever: Model, demonstrations: Iterable[Demonstration], history: int | None = None
+    model: Model, demonstrations: Iterable[DemonstrationLike], history: int | None = None
 ) -> Iterator[tuple[Demonstration, int, Ranking]]:
     """Every teacher-forced step, ends of plans included: the plan, the calls made, the ranking."""
-    steps = ((item, done) for item in demonstrations for done in range(len(item.plan) + 1))
+    items = as_demonstrations(demonstrations)
+    steps = ((item, done) for item in items for done in range(len(item.plan) + 1))
     while batch := list(islice(steps, STEPS_AT_ONCE)):
-        rankings = rank_after_calls(retriever, batch, history)
+        rankings = rank_after_calls(model, batch, history)
         for (item, done), ranking in zip(batch, rankings, strict=True):
             yield item, done, ranking
 
 
 def _log_steps(
-    retriever: Model,
+    model: Model,
     test: Sequence[Demonstration],
     builder: RunLogBuilder,
     learned: Collection[str],
@@ -257,8 +259,8 @@ def _log_steps(
     """Rank every step; ``learned`` are the tools that training runs call."""
     place = {name: index for index, name in enumerate(builder.tools)}
     known = {*learned, END}
-    items = track(test, f"ranking with {retriever.name}", len(test))
-    for count, (item, done, ranking) in enumerate(rank_steps(retriever, items, history), start=1):
+    items = track(test, f"ranking with {model.name}", len(test))
+    for count, (item, done, ranking) in enumerate(rank_steps(model, items, history), start=1):
         called = (*item.plan.tools, END)[done]
         is_same = ranking.vocabulary == builder.tools
         builder.add(

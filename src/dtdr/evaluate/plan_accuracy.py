@@ -115,7 +115,7 @@ def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
         "isomorphic by names;\nlog: in its order. ECE: calibration error of the first plan."
     )
     columns = [
-        Column("Retriever"),
+        Column("Ranker"),
         *numeric("greedy", "first", "95 %", "among five", "DAG", "log", best=True),
         *numeric("p", "ECE", "ms"),
     ]
@@ -129,15 +129,15 @@ def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
     return Table(columns, rows, title=title, caption=caption)
 
 
-def score_plans(retriever: Model, demonstrations: Sequence[Demonstration]) -> PlanScores:
+def score_plans(model: Model, demonstrations: Sequence[Demonstration]) -> PlanScores:
     """Predict a plan for each query of held-out demonstrations, nothing else given.
 
     Args:
-        retriever: fitted with plans.
+        model: fitted with plans.
         demonstrations: held out; failures are left out.
 
     Raises:
-        InputError: there is no demonstration, or the retriever was fitted without plans.
+        InputError: there is no demonstration, or the model was fitted without plans.
     """
     results: list[PlanResult] = []
     held_out = [item for item in demonstrations if item.outcome != "failure"]
@@ -145,12 +145,12 @@ def score_plans(retriever: Model, demonstrations: Sequence[Demonstration]) -> Pl
         raise InputError("there are no held-out plans to predict; give others")
     for item in track(held_out, "plans", len(held_out)):
         started = time.perf_counter()
-        plans = retriever.plans(item.query, before=item.before, k=PREDICTED)
+        plans = model.plans(item.query, before=item.before, k=PREDICTED)
         milliseconds = 1000 * (time.perf_counter() - started)
         wanted = sorted(item.plan.tools)
         has_tools = [sorted(plan.tools) == wanted for plan in plans]
         right = {
-            "greedy": sorted(greedy_plan(retriever, item)) == wanted,
+            "greedy": sorted(greedy_plan(model, item)) == wanted,
             "tools": has_tools[:1] == [True],
             "tools@5": any(has_tools),
             "dag": bool(plans) and plans[0].to_plan().is_isomorphic(item.plan),
@@ -160,9 +160,9 @@ def score_plans(retriever: Model, demonstrations: Sequence[Demonstration]) -> Pl
     return PlanScores(tuple(results))
 
 
-def greedy_plan(retriever: Model, demonstration: Demonstration) -> list[str]:
+def greedy_plan(model: Model, demonstration: Demonstration) -> list[str]:
     """The best tool of each step, until the end of plan or 64 calls."""
-    session = retriever.session(demonstration.query, before=demonstration.before)
+    session = model.session(demonstration.query, before=demonstration.before)
     tools: list[str] = []
     while len(tools) < MOST_CALLS:
         best = session.rank().best

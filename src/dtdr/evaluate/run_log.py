@@ -32,7 +32,7 @@ class RunHeader:
         synthetic: whether a generator wrote them.
         split: ``{"name", "sha256", "train", "test"}``: the hash of which demonstrations are on
             which side, and how many.
-        retriever: name of the retriever.
+        retriever: name of the ranker.
         encoder: its encoder's configuration, or None.
         parameters: its constructor's keywords.
         seed: its seed.
@@ -178,7 +178,7 @@ class RunLogBuilder:
     """Collects the steps of one run.
 
     Args:
-        tools: the tool vocabulary of the retriever.
+        tools: the tool vocabulary of the ranker.
     """
 
     def __init__(self, tools: Sequence[str]) -> None:
@@ -208,7 +208,7 @@ class RunLogBuilder:
             step: how many calls were made before it.
             plan_length: calls of the whole plan.
             called: the tool that the plan calls next, or the end of plan.
-            acceptable: names acceptable next; some may be unknown to the retriever.
+            acceptable: names acceptable next; some may be unknown to the ranker.
             ranking: positions in the vocabulary, best first.
             probabilities: in the order of ``ranking``, rounded to what a log keeps.
             next_in_log: names that the log called next, all of them acceptable; None for the tool

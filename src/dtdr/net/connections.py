@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import ClassVar
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dtdr.net.servers import Limits
 
@@ -18,7 +18,9 @@ _LINGER_SECONDS = 1.0
 """Seconds until a refused connection is closed, so that its sender can read the reason."""
 
 _PIECE = 1_024
-"""Bytes of heads that are parsed at a time, so that a large head is noticed in time."""
+_BODY_PIECE = 16_384
+"""Bytes of heads and of bodies that are parsed at a time, so that a large head, and what follows a
+body, is noticed in time."""
 
 _LAST_SECONDS = 0.05
 """For requests that were sent before the server stops; uvicorn waits for at least 0.1 s."""
@@ -49,8 +51,11 @@ def limit_connections(
     return Connection
 
 
-class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+class LimitedProtocol(HttpToolsProtocol):
     """One connection of uvicorn's that ends when it passes a limit.
+
+    One limit holds for all that a connection buffers before it is complete: a head, the line of a
+    chunk with its extensions, and the trailers behind a chunked body, which are dropped.
 
     A timer runs while the server waits for a head, for a client that does not read, or for the end
     of a body that is not read.
@@ -63,11 +68,16 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """The server's connections without a request, the longest waiting first."""
     _timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    """Of what is not complete: a head, a chunk's line, or trailers."""
+    _is_in_body = False
+    _has_progressed = False
+    """Whether the piece that is parsed completed a head or a chunk's line, or had bytes of a body.
+    """
     _is_refused = False
 
     # -- the transport's side ------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; if too many are open, close one that waits, or refuse this one."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
@@ -85,41 +95,65 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, heads in small pieces."""
+        """Parse what arrived, in pieces."""
         start = 0
         while start < len(data) and not (self._is_refused or self.transport.is_closing()):
-            is_body = self.cycle is not None and self.cycle.more_body
-            end = len(data) if is_body else start + _PIECE
+            end = start + (_BODY_PIECE if self._is_in_body else _PIECE)
             self._parse(data[start:end])
             start = end
 
     def _parse(self, data: bytes) -> None:
         """Parse a piece, and watch the size and the time of heads."""
-        cycle = self.cycle
-        was_in_head = cycle is None or not cycle.more_body
+        cycle, was_in_body, self._has_progressed = self.cycle, self._is_in_body, False
         super().data_received(data)
         if self.transport.is_closing() or self._is_refused:
             return
         if self.cycle is not cycle:
             self._head_bytes = 0
             self._set_timer(None)
-        elif was_in_head:
-            self._head_bytes += len(data)
-            limit = self._limits.head_bytes
-            if self._head_bytes > limit:
-                self._refuse(431, f"the head is larger than {limit} bytes, the limit", "head")
-            elif self._head_bytes == len(data) and (cycle is None or cycle.response_complete):
-                self._set_timer(self._limits.head_seconds, is_waiting=True)
-        elif not self.cycle.more_body:
-            is_answered = self.cycle.response_complete
-            self._set_timer(self._limits.idle_seconds if is_answered else None, is_answered)
+            return
+        self._head_bytes = 0 if self._has_progressed else self._head_bytes + len(data)
+        limit = self._limits.head_bytes
+        if self._head_bytes > limit:
+            part = "what surrounds the body" if was_in_body else "the head"
+            self._refuse(431, f"{part} is larger than {limit} bytes, the limit", "head")
+        elif was_in_body:
+            if not self._is_in_body:
+                is_answered = self.cycle.response_complete
+                self._set_timer(self._limits.idle_seconds if is_answered else None, is_answered)
+        elif self._head_bytes == len(data) and (cycle is None or cycle.response_complete):
+            self._set_timer(self._limits.head_seconds, is_waiting=True)
+
+    # -- the parser's side ---------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; those behind a chunked body came too late to be checked."""
+        if not self._is_in_body:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start the request; a header behind a chunked body came too late to be checked."""
+        """Start the request."""
+        if reason := _problem_of(self.headers, self.parser.get_http_version()):
+            self._refuse(400, reason, "malformed")
+            raise ValueError(reason)
+        self._is_in_body = self._has_progressed = True
         super().on_headers_complete()
-        self.headers: list[tuple[bytes, bytes]] = []
         if len(self.pipeline) > _MOST_PIPELINED:
             raise ValueError("too many requests wait")  # as if the last one could not be read
+
+    def on_chunk_header(self) -> None:
+        """Note the end of a chunk's line."""
+        self._has_progressed = True
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._has_progressed = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note the end of a body."""
+        self._is_in_body, self._has_progressed = False, True
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         """Limit the time of a client that does not read."""
@@ -139,7 +173,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().on_response_complete()
         if self.transport.is_closing() or not self.cycle.response_complete:
             return
-        if self.cycle.more_body:
+        if self._is_in_body:
             self._set_timer(self._limits.body_seconds)
         else:
             limits = self._limits
@@ -186,9 +220,15 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def _refuse(self, status: int, reason: str, kind: str) -> None:
         """Refuse the connection, and close it."""
+        if self._is_refused:
+            return
         self._count(kind)
         self._is_refused = True
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle = self.cycle
+        if self._is_in_body and not (self.pipeline or cycle.response_started):
+            cycle.disconnected = True  # the refusal is the answer
+            cycle.message_event.set()
+        elif self._is_in_body or (cycle is not None and not cycle.response_complete):
             self.end()  # the client would take a refusal for the answer
             return
         body = self._refusal(status, reason)
@@ -203,3 +243,14 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._set_timer(_LINGER_SECONDS)
+
+
+def _problem_of(headers: list[tuple[bytes, bytes]], version: str) -> str | None:
+    """Why a request is refused that a proxy in front may read in another way, or None."""
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings and (codings != [b"chunked"] or version == "1.0"):
+        return "Transfer-Encoding must be 'chunked', once, in HTTP/1.1"
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (not hosts and version != "1.0"):
+        return "send one Host header"
+    return None

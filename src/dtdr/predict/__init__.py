@@ -6,7 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from dtdr.errors import InputError
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 
 if TYPE_CHECKING:
     from dtdr.predict.model import Model
@@ -20,13 +20,13 @@ def create(name: str, **parameters: Any) -> Model:
         parameters: of the ranker.
 
     Raises:
-        InputError: no retriever has that name, or it does not take a parameter.
+        InputError: no ranker has that name, or it does not take a parameter.
     """
     from dtdr.predict.model import Model
 
-    chosen = retriever_class(name)
+    chosen = ranker_class(name)
     try:
         return Model(chosen(**parameters))
     except TypeError as error:
         known = ", ".join(signature(chosen).parameters)
-        raise InputError(f"retriever {name!r}: {error}; its parameters are {known}") from error
+        raise InputError(f"ranker {name!r}: {error}; its parameters are {known}") from error

@@ -19,7 +19,7 @@ from dtdr.data.calls import END
 from dtdr.data.demonstration_files import DemonstrationFile
 from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.run import Run
-from dtdr.data.tools import Tool, unique_tools
+from dtdr.data.tools import Tool, ToolLike, as_tool, unique_tools
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
@@ -103,7 +103,7 @@ class Model(Predictor):
     def fit(
         self,
         demonstrations: Demonstrations,
-        tools: Iterable[Tool] | None = None,
+        tools: Iterable[ToolLike] | None = None,
         *,
         arguments: bool = False,
         plans: bool = False,
@@ -115,8 +115,9 @@ class Model(Predictor):
             demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
                 known format; or an iterable, read once, of ``Demonstration`` objects, their JSON
                 objects, or pairs ``(query, [tool names])``.
-            tools: descriptions and parameters, and tools that no demonstration uses yet; None
-                takes those of the log, or of the ``tools.json`` in the folder of the file.
+            tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
+                objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
+                those of the log, or of the ``tools.json`` in the folder of the file.
             arguments: whether to also learn the values of arguments, for ``next_calls`` and
                 ``fill``, from failures too.
             plans: whether to also learn which whole plans are right, for ``plans``. This fits a
@@ -176,8 +177,8 @@ class Model(Predictor):
     def _set_vocabulary(self, known: dict[str, Tool], usable: Sequence[Demonstration]) -> None:
         if self.ranker.needs_descriptions and not any(tool.description for tool in known.values()):
             raise InputError(
-                f"retriever {self.name!r} needs tool descriptions; pass tools (--tools tools.json) "
-                "or choose a retriever that learns from demonstrations alone, such as dtdr-c"
+                f"ranker {self.name!r} needs tool descriptions; pass tools (--tools tools.json) "
+                "or choose a ranker that learns from demonstrations alone, such as dtdr-c"
             )
         names = {call.tool for demonstration in usable for call in demonstration.plan.calls}
         names.update(known)
@@ -279,11 +280,14 @@ class Model(Predictor):
         updated = copy.copy(self)
         return updated, updated.update(demonstrations)
 
-    def add_tools(self, tools: Iterable[Tool]) -> None:
+    def add_tools(self, tools: Iterable[ToolLike]) -> None:
         """Add tools that no demonstration uses yet, ranked by their descriptions.
 
+        Args:
+            tools: as for ``fit``.
+
         Raises:
-            InputError: a name is already known.
+            InputError: a name is already known, or something is not a tool.
             DtdrError: the model is not fitted, or its tools cannot change.
         """
         self._snapshot()
@@ -311,8 +315,8 @@ class Model(Predictor):
             left = [tool for tool in draft.tools_[:-1] if tool.name not in gone]
             draft._change_tools(left, draft._names)
 
-    def rename_tool(self, old: str, tool: str | Tool) -> None:
-        """Give a tool another name, and, with a ``Tool``, another description.
+    def rename_tool(self, old: str, tool: str | ToolLike) -> None:
+        """Give a tool another name, and, with a ``Tool`` or its JSON object, another description.
 
         Raises:
             InputError: the old name is not known, or the new one is taken.
@@ -322,7 +326,7 @@ class Model(Predictor):
         with self._change() as draft:
             draft._require_tool(old)
             known = draft.tools_[draft._index[old]]
-            new = replace(known, name=tool) if isinstance(tool, str) else tool
+            new = replace(known, name=tool) if isinstance(tool, str) else as_tool(tool)
             if new.name != old and new.name in draft._index:
                 raise InputError(f"tool {new.name!r} is already known; choose another name")
             tools = [new if item.name == old else item for item in draft.tools_[:-1]]

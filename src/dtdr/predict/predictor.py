@@ -77,9 +77,7 @@ class Predictor:
         """
         attributes = self.__dict__
         if "tools_" not in attributes:
-            raise DtdrError(
-                f"retriever {self.name!r} is not fitted; call fit(demonstrations) first"
-            )
+            raise DtdrError(f"ranker {self.name!r} is not fitted; call fit(demonstrations) first")
         snapshot = object.__new__(type(self))
         snapshot.__dict__ = attributes  # shared, never copied: a change replaces all of it
         return snapshot

@@ -35,7 +35,7 @@ class Session:
     A session uses the model as it was when the session was opened; later updates affect only new
     sessions. Several threads may use one session. ``Model.session`` opens it.
 
-    >>> session = retriever.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
+    >>> session = model.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
     >>> session.rank().best                                            # doctest: +SKIP
     >>> session.call("open_file", output={"pages": 3})                 # doctest: +SKIP
 

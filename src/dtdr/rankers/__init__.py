@@ -14,7 +14,7 @@ from dtdr.errors import InputError, ModelError, unknown_choice
 from dtdr.rankers.base import Ranker
 
 _REGISTRY: Registry[Ranker] = Registry(
-    "retriever",
+    "ranker",
     {
         "random": ("dtdr.rankers.random", "RandomRetriever"),
         "bm25": ("dtdr.rankers.bm25", "BM25Retriever"),
@@ -38,23 +38,23 @@ DEFAULT = "dtdr-f"
 """Ahead of all others on five published splits: MRR .952 on the TinyAgent bank, dtdr-l .920."""
 
 
-def retriever_class(name: str) -> type[Ranker]:
+def ranker_class(name: str) -> type[Ranker]:
     """The class behind a name, or behind ``module:Class``, also of the current folder.
 
     Raises:
-        InputError: no retriever has that name, or the module has no such class.
+        InputError: no ranker has that name, or the module has no such class.
     """
     if ":" not in name:
         if name not in NAMES:
             raise InputError(
-                f"unknown retriever {name!r}; choose one of {', '.join(sorted(NAMES))}, or name "
+                f"unknown ranker {name!r}; choose one of {', '.join(sorted(NAMES))}, or name "
                 "your own class as module:Class"
             )
         return _REGISTRY.find(name)
     try:
         chosen = import_own(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"retriever {name!r} cannot be imported: {error}") from error
+        raise InputError(f"ranker {name!r} cannot be imported: {error}") from error
     if not (isinstance(chosen, type) and issubclass(chosen, Ranker)):
         raise InputError(f"{name!r} is not a subclass of dtdr.rankers.base.Ranker")
     return chosen
@@ -93,9 +93,9 @@ def saved_class(folder: str | Path, name: str, allowed: Iterable[str] = ()) -> t
             "dtdr.load(…, allow_class=…)"
         )
     if not colon and name not in NAMES:
-        unknown = unknown_choice("retriever", name[:60], NAMES)
+        unknown = unknown_choice("ranker", name[:60], NAMES)
         raise ModelError(f"{folder} has no usable model: {unknown}")
-    return retriever_class(name)
+    return ranker_class(name)
 
 
 _TYPE_WORDS = {
@@ -108,12 +108,12 @@ _TYPE_WORDS = {
 
 
 def expected_type(name: str, parameter: str, value: object) -> str:
-    """What a parameter of a retriever has to be in JSON; empty where the value is of that type.
+    """What a parameter of a ranker has to be in JSON; empty where the value is of that type.
 
     Also where the parameter takes what JSON has not, which its constructor judges.
     """
     try:
-        hint = get_type_hints(retriever_class(name).__init__).get(parameter, object)
+        hint = get_type_hints(ranker_class(name).__init__).get(parameter, object)
     except NameError:  # a type that is imported for type checkers only
         return ""
     kinds = list(get_args(hint)) if get_origin(hint) in (Union, UnionType) else [hint]

@@ -51,7 +51,7 @@ class BM25Retriever(StaticRanker):
 
     Args:
         threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+        seed: not used; every ranker has one.
     """
 
     name = "bm25"

@@ -1,4 +1,4 @@
-"""Calibration: what a retriever learned about its own rankings on held-out plans."""
+"""Calibration: what a ranker learned about its own rankings on held-out plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a fitted retriever knows about its own rankings, shared by all of them.
+    """What a fitted ranker knows about its own rankings, shared by all of them.
 
     Attributes:
         held_out: shape (steps,), ascending: on plans that were held out, the probability of the
@@ -54,7 +54,7 @@ class Calibration:
             raise InputError(f"coverage is {coverage}; it must be between 0 and 1")
         if self.held_out is None or not len(self.held_out):
             raise InputError(
-                "this retriever has no calibrated coverage; use top_k or threshold, or fit dtdr-f"
+                "this ranker has no calibrated coverage; use top_k or threshold, or fit dtdr-f"
             )
         # Rank ⌊(m + 1)(1 − c)⌋ of m held-out scores; rank 0 means that no cut is low enough.
         rank = int((len(self.held_out) + 1) * (1 - coverage) + 1e-9)

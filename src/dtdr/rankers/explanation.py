@@ -54,7 +54,7 @@ class Explanation:
         probability: over all tools.
         rival: the tool that it is compared with: the best of the others, unless named.
         rival_probability: over all tools.
-        contributions: of the blocks of dtdr-f, in their order; empty for other retrievers.
+        contributions: of the blocks of dtdr-f, in their order; empty for other rankers.
         similar: the nearest demonstrations, nearest first; of dtdr-f.
         note: what else has to be known to read it; empty where there is nothing.
     """

@@ -184,7 +184,7 @@ class DependencyRetriever(ChainRanker):
 
     Args:
         threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+        seed: not used; every ranker has one.
     """
 
     name = "dr"
@@ -204,7 +204,7 @@ class SmoothedMarkov(ChainRanker):
     It is a floor for every ranker that looks at the query.
 
     Args:
-        seed: not used; every retriever has one.
+        seed: not used; every ranker has one.
     """
 
     def __init__(self, *, seed: int = 0) -> None:

@@ -76,11 +76,11 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The content of a model folder, checked as far as possible without its retriever.
+    """The content of a model folder, checked as far as possible without its ranker.
 
     Attributes:
         config: the contents of ``config.json``.
-        arrays: by name, those of the retriever.
+        arrays: by name, those of the ranker.
         part_arrays: by key in ``PARTS``, then by name, the arrays of what is learned in addition.
     """
 
@@ -113,8 +113,8 @@ def write(
 
     Args:
         folder: its place.
-        config: what ``config.json`` says of the retriever.
-        arrays: what the retriever learned.
+        config: what ``config.json`` says of the ranker.
+        arrays: what the ranker learned.
         parts: by key in ``PARTS``, what was learned in addition; None where nothing was.
         force: replace the model that is there.
 

@@ -97,7 +97,7 @@ class NameRanker(Ranker):
             sizes["dimension"] = self.encoder.dimension
         for problem, wrong in (
             ("lacks", shapes.keys() - arrays.keys()),
-            ("has another retriever's", arrays.keys() - shapes.keys()),
+            ("has another ranker's", arrays.keys() - shapes.keys()),
         ):
             if wrong:
                 raise ModelError(f"the model folder {problem} array {min(wrong)!r}; fit it again")

@@ -31,10 +31,10 @@ class Ranking:
     Args:
         vocabulary: names of the n known tools, end of plan included.
         probabilities: shape (n,), in the order of the vocabulary, summing to 1.
-        threshold: the retriever's own cut (the paper's α), used by ``select()`` without arguments.
-        calibration: what the retriever knows about its rankings.
+        threshold: the ranker's own cut (the paper's α), used by ``select()`` without arguments.
+        calibration: what the ranker knows about its rankings.
         familiarity: how much the query is like the demonstrations' queries, higher is more; None
-            where the retriever cannot tell.
+            where the ranker cannot tell.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Ranking:
         self.threshold = threshold
         self.calibration = calibration
         self.familiarity = familiarity
-        # In the order of the vocabulary, and as the retriever gave them: those of a selection sum
+        # In the order of the vocabulary, and as the ranker gave them: those of a selection sum
         # to less than 1. Confidence, thresholds and calibrated cuts are about these.
         self.scores = probabilities
-        # Of a tool and its rival: goes back to the retriever and the step that were ranked.
+        # Of a tool and its rival: goes back to the ranker and the step that were ranked.
         self.explainer: Callable[[str, str | None], Explanation] | None = None
 
     @property
@@ -89,14 +89,14 @@ class Ranking:
     def confidence(self) -> float:
         """How likely the best tool is an acceptable one; the same before and after ``select``.
 
-        If the retriever is calibrated, it is lower for a query unlike the demonstrations;
+        If the ranker is calibrated, it is lower for a query unlike the demonstrations;
         otherwise it is the best probability.
         """
         return self.calibration.confidence_of(float(self.scores.max()), self.familiarity)
 
     @property
     def is_familiar(self) -> bool:
-        """Whether the query is like the demonstrations; True where the retriever cannot tell."""
+        """Whether the query is like the demonstrations; True where the ranker cannot tell."""
         threshold = self.calibration.familiarity_threshold
         return self.familiarity is None or threshold is None or self.familiarity >= threshold
 
@@ -143,7 +143,7 @@ class Ranking:
         ]
 
     def probability(self, tool: str) -> float:
-        """Probability of a tool; 0 for one that the retriever does not know."""
+        """Probability of a tool; 0 for one that the ranker does not know."""
         try:
             return float(self._probabilities[self.vocabulary.index(tool)])
         except ValueError:
@@ -163,7 +163,7 @@ class Ranking:
             applies both selections.
 
         Raises:
-            InputError: an argument is out of range, or the retriever was not calibrated for it.
+            InputError: an argument is out of range, or the ranker was not calibrated for it.
         """
         return self._part(Selection.of(selection, bounds).positions(self))
 
@@ -204,19 +204,19 @@ class Ranking:
         """Why a tool is more probable than another.
 
         For ``dtdr-f``: what each block adds, and the nearest demonstrations. For others: only the
-        probabilities. An update of the retriever after this ranking does not change the
+        probabilities. An update of the ranker after this ranking does not change the
         explanation.
 
         Args:
-            tool: one that the retriever knows; None for the best.
+            tool: one that the ranker knows; None for the best.
             against: the tool that it is compared with; None for the best of the others.
 
         Raises:
-            InputError: the retriever knows no such tool, both are the same, or no retriever made
+            InputError: the ranker knows no such tool, both are the same, or no ranker made
                 this ranking.
         """
         if self.explainer is None:
-            raise InputError("only a ranking that a retriever made can be explained")
+            raise InputError("only a ranking that a ranker made can be explained")
         return self.explainer(self.best if tool is None else tool, against)
 
     def to_dict(self, top_k: int | None = None) -> dict[str, Any]:

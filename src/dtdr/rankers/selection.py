@@ -17,11 +17,11 @@ from dtdr.rankers.calibration import Calibration, Floats
 Positions = npt.NDArray[np.intp]
 
 COVERAGE = 0.95
-"""Default where the retriever was calibrated: one step in twenty may lack every acceptable tool,
+"""Default where the ranker was calibrated: one step in twenty may lack every acceptable tool,
 an error that no LLM can correct, so it must stay well below the LLM's own."""
 
 TOP_K = 5
-"""Default where the retriever has neither calibration nor threshold."""
+"""Default where the ranker has neither calibration nor threshold."""
 
 BYTES_PER_TOKEN = 4
 """Nearest of three counts to three tokenizers in ten languages; see docs/decisions.md."""
@@ -62,7 +62,7 @@ class Scored(Protocol):
 class Selection:
     """Which tools of a ranking are shown, best first; at least one.
 
-    Without ``top_k``, ``threshold``, ``coverage`` or ``token_budget``, the retriever decides: a
+    Without ``top_k``, ``threshold``, ``coverage`` or ``token_budget``, the ranker decides: a
     coverage of 95 % if it is calibrated, else its own threshold (the paper's α), else five tools.
 
     Attributes:
@@ -121,10 +121,10 @@ class Selection:
         return self.bounds | ({} if self.fallback else {"fallback": False})
 
     def check(self, calibration: Calibration) -> None:
-        """Raise before the first step what a retriever could not serve at any.
+        """Raise before the first step what a ranker could not serve at any.
 
         Raises:
-            InputError: coverage is asked of a retriever that is not calibrated.
+            InputError: coverage is asked of a ranker that is not calibrated.
         """
         if self.coverage is not None:
             calibration.probability_for(self.coverage)
@@ -142,11 +142,11 @@ class Selection:
         Args:
             ranking: n tools with their probabilities.
             among: shape (n,): which tools can be chosen; all by default.
-            tokens: shape (n,): what each tool costs; by default what the retriever knows.
+            tokens: shape (n,): what each tool costs; by default what the ranker knows.
             spent: tokens of the budget that are used up already.
 
         Raises:
-            InputError: the retriever was not calibrated for what is asked.
+            InputError: the ranker was not calibrated for what is asked.
         """
         top_k, threshold, coverage = self.top_k, self.threshold, self.coverage
         calibration, least = ranking.calibration, 1
@@ -177,7 +177,7 @@ class Selection:
         if self.token_budget is not None:
             tokens = calibration.tokens if tokens is None else tokens
             if tokens is None:
-                raise InputError("this retriever does not know what tools cost; use top_k instead")
+                raise InputError("this ranker does not know what tools cost; use top_k instead")
             number = int((spent + np.cumsum(tokens[candidates]) <= self.token_budget).sum())
             candidates = candidates[: max(1, number)]
         return candidates if is_open and self.FALLBACK_LIFTS_TOP_K else candidates[:top_k]

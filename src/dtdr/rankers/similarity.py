@@ -54,7 +54,7 @@ class QueryToolSimilarity(StaticRanker):
         recipe: ``"default"`` or ``"paper"``.
         encoder: its name, or the encoder.
         threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
+        seed: not used; every ranker has one.
     """
 
     name = "qts"
@@ -145,7 +145,7 @@ class LessIsMore(QueryToolSimilarity):
     ) -> None:
         if not callable(llm):
             raise InputError(
-                f"retriever {self.name!r} needs an LLM that describes the ideal tools; pass llm=, "
+                f"ranker {self.name!r} needs an LLM that describes the ideal tools; pass llm=, "
                 "a function from a prompt to an answer (also when loading a model)"
             )
         super().__init__(recipe=recipe, encoder=encoder, threshold=threshold, seed=seed)

@@ -25,7 +25,7 @@ Row: TypeAlias = Any
 def fit_encoder(encoder: Encoder, texts: Sequence[str]) -> Encoder:
     """An encoder fitted to texts; one that learns is copied first.
 
-    Otherwise two retrievers that were given the same encoder would spoil each other.
+    Otherwise two rankers that were given the same encoder would spoil each other.
     """
     return deepcopy(encoder).fit(texts) if encoder.learned else encoder
 

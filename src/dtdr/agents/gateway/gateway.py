@@ -47,7 +47,7 @@ class Gateway:
     """The state behind one served endpoint; ``run`` keeps its servers connected.
 
     Args:
-        retriever: a fitted model. If it can change its tools, it registers the servers' tools that
+        model: a fitted model. If it can change its tools, it registers the servers' tools that
             it does not know, in memory.
         specs: the servers behind the gateway.
         policy: how many ranked tools are shown and when they may change. ``always_include`` are
@@ -71,7 +71,7 @@ class Gateway:
 
     def __init__(
         self,
-        retriever: Model,
+        model: Model,
         specs: Sequence[UpstreamSpec],
         policy: ToolPolicy,
         *,
@@ -81,7 +81,7 @@ class Gateway:
         pins: Pins | None = None,
     ) -> None:
         self.policy, self._whole_run, self._recorder = policy, whole_run, recorder
-        self.ranker = Ranker(retriever, policy, whole_run=whole_run)
+        self.ranker = Ranker(model, policy, whole_run=whole_run)
         self.pins = pins or Pins()
         require_distinct(specs)
         names = [spec.name for spec in specs]

@@ -54,24 +54,24 @@ class Ranker:
         fills: whether it learned arguments, for ``predict``.
     """
 
-    def __init__(self, retriever: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
+    def __init__(self, model: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         if whole_run:
             if policy.coverage is not None:
                 raise InputError("a list for the whole run has no coverage; give --top instead")
             policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
-        policy.check(retriever.calibration_)
+        policy.check(model.calibration_)
         self._whole_run = whole_run
-        self._retriever = retriever
+        self._model = model
         self._policy = policy
         self._workers = Workers(1, RANKING_SECONDS)
         self._registrations = anyio.Lock()
         self._refused: set[str] = set()
-        self.reads_calls = retriever.uses_calls
-        self.fills = retriever.arguments_ is not None
+        self.reads_calls = model.uses_calls
+        self.fills = model.arguments_ is not None
 
     def knows(self, tool: str) -> bool:
         """Whether the model has a tool of that name."""
-        return tool != END and self._retriever.index(tool) >= 0
+        return tool != END and self._model.index(tool) >= 0
 
     async def select(self, state: ClientState, catalog: Catalog) -> Sequence[str]:
         """Names of the tools to show for their rank; all if ranking failed or there are few.
@@ -99,7 +99,7 @@ class Ranker:
         selector = ToolSelector(self._policy, kept=kept)
 
         def select() -> tuple[str, ...]:
-            model = self._retriever
+            model = self._model
             rank = partial(rank_ahead, model) if whole_run else model.rank
             ranking = rank(state.query, self._read(state), offered=offered)
             return selector.select(offered, ranking, state.history).preferred
@@ -114,7 +114,7 @@ class Ranker:
         """The most probable next calls by model names, best first; empty if the model failed."""
 
         def predict() -> list[CallPrediction]:
-            return self._retriever.next_calls(as_run(state.query, state.read_calls()), count)
+            return self._model.next_calls(as_run(state.query, state.read_calls()), count)
 
         return await self._try("predict; nothing is called early", predict) or []
 
@@ -122,8 +122,8 @@ class Ranker:
         """The rankings of the run's next step and of the first step for a text, or None."""
 
         def rank() -> tuple[Ranking, Ranking]:
-            run = self._retriever.rank(state.query, self._read(state))
-            return run, self._retriever.rank(text, ())
+            run = self._model.rank(state.query, self._read(state))
+            return run, self._model.rank(text, ())
 
         return await self._try("rank; the search goes by words alone", rank)
 
@@ -144,7 +144,7 @@ class Ranker:
         The model ranks them by their descriptions, under the names that clients see. They stay
         when their server disconnects.
         """
-        if not self._retriever.can_change_tools:
+        if not self._model.can_change_tools:
             return False
         async with self._registrations:
             new = {
@@ -156,7 +156,7 @@ class Ranker:
                 return False
             try:
                 with anyio.CancelScope(shield=True), bound_requests(RANKING_SECONDS):
-                    await anyio.to_thread.run_sync(self._retriever.add_tools, new.values())
+                    await anyio.to_thread.run_sync(self._model.add_tools, new.values())
             except DtdrError as error:
                 if not isinstance(error, EncoderError):  # whose server may answer next time
                     self._refused.update(new)

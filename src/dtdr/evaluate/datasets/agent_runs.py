@@ -67,7 +67,7 @@ def _source(name: str, title: str, file: str, origin: str, licence: str, note: s
         described: dict[str, Tool] = {}
         listing = path.with_name("tools.json")
         if listing.is_file():
-            described = unique_tools(map(Tool.from_dict, read_json(listing)))
+            described = unique_tools(read_json(listing))
         called = {tool for turn in read(path, BadRecords()) for tool in turn.plan.tools}
         names = sorted(called.union(described))
         return tuple(described.get(name, Tool(name)) for name in names)

@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dtdr.data import json_codec
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, as_demonstrations
 from dtdr.data.files import cache_folder
 from dtdr.data.jsonl import BadRecords
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, as_tools
 from dtdr.errors import InputError, cannot_read
 
 Read = Callable[[Path, BadRecords | None], Iterator[Demonstration]]
@@ -81,7 +82,9 @@ class Dataset:
     """A set of demonstrations in record order, which fixed splits refer to.
 
     Attributes:
-        tools: the tools of the set, with descriptions; end of plan is not among them.
+        demonstrations: JSON objects of demonstrations become ``Demonstration`` objects.
+        tools: the tools of the set, with descriptions; end of plan is not among them. Definitions
+            become ``Tool`` objects.
         synthetic: True when a program wrote the demonstrations, not people or an agent.
         source: where it comes from.
         note: what a reader of its figures must know.
@@ -102,6 +105,11 @@ class Dataset:
     folder: Path | None = None
     test_from: int | None = None
     remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        set_field = partial(object.__setattr__, self)  # the class is frozen
+        set_field("demonstrations", list(as_demonstrations(self.demonstrations)))
+        set_field("tools", tuple(as_tools(self.tools)))
 
     def __len__(self) -> int:
         return len(self.demonstrations)

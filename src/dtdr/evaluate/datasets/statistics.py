@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dtdr.data.demonstrations import Demonstration
-from dtdr.data.tools import Tool
+from dtdr.data.demonstrations import DemonstrationLike, as_demonstrations
+from dtdr.data.tools import ToolLike, as_tools
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets.source import Published
 
@@ -64,16 +64,16 @@ def figures(of: Statistics | Published) -> dict[str, Any]:
 
 
 def measure(
-    demonstrations: Iterable[Demonstration], tools: Iterable[Tool] = (), **about: Any
+    demonstrations: Iterable[DemonstrationLike], tools: Iterable[ToolLike] = (), **about: Any
 ) -> Statistics:
     """Statistics of a stream of demonstrations, read once; ``about`` has further attributes.
 
     Raises:
         InputError: there are no demonstrations.
     """
-    names = {tool.name for tool in tools}
+    names = {tool.name for tool in as_tools(tools)}
     sizes: list[tuple[int, int]] = []
-    for demonstration in demonstrations:
+    for demonstration in as_demonstrations(demonstrations):
         plan = demonstration.plan
         names.update(plan.tools)
         sizes.append((len(plan), sum(map(len, plan.dependencies))))

@@ -66,7 +66,7 @@ class Summary:
 
 
 class Done(NamedTuple):
-    """Runs that shared a fitted retriever, and why each failed (empty if it did not)."""
+    """Runs that shared a fitted ranker, and why each failed (empty if it did not)."""
 
     runs: Sequence[Run]
     reasons: Sequence[str]
@@ -183,7 +183,7 @@ def _compute_run(run: Run, context: Context) -> str:
 
 
 def _group(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs that use the same fitted retriever are computed together."""
+    """Runs that use the same fitted ranker are computed together."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(fit_signature(run.spec), []).append(run)

@@ -13,14 +13,14 @@ grow with: measured on TinyAgent (16 tools), T-Eval (50) and UltraTool (260)."""
 OTHERS = (0.15, 0.0)
 
 SHARED = 0.3
-"""Share of the seconds that a run takes if its retriever is fitted already."""
+"""Share of the seconds that a run takes if its ranker is fitted already."""
 
 LLM_STEP = 2.0
 """Seconds in which a small LLM on a processor selects a tool; a plan has about four steps."""
 
 
 def expected_seconds(runs: Sequence[Run], context: Context) -> float:
-    """Of runs that share a fitted retriever."""
+    """Of runs that share a fitted ranker."""
     seconds = 0.0
     for run in runs:
         spec = run.spec

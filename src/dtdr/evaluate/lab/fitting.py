@@ -1,4 +1,4 @@
-"""From a run's description to a fitted retriever."""
+"""From a run's description to a fitted ranker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.data import TrainTest
 from dtdr.predict.model import Model
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 from dtdr.rankers.base import History, Ranker
 
 _RANKING_ONLY = frozenset(
@@ -21,13 +21,13 @@ _RANKING_ONLY = frozenset(
         *("threshold", "mask", "loop", "layout", "fill"),
     }
 )
-"""Parts of a run's description that do not change what its retriever learns."""
+"""Parts of a run's description that do not change what its ranker learns."""
 
 _last: tuple[str, Model, float] | None = None
 
 
 def fit_signature(spec: Mapping[str, Any]) -> str:
-    """The same for two runs whose retrievers learn the same."""
+    """The same for two runs whose rankers learn the same."""
     left_out = _RANKING_ONLY | (set() if learns_truncated(spec) else {"history"})
     if asks_llm(spec):
         left_out -= {"llm"}
@@ -36,8 +36,8 @@ def fit_signature(spec: Mapping[str, Any]) -> str:
 
 
 def asks_llm(spec: Mapping[str, Any]) -> bool:
-    """Whether the run's retriever asks an LLM itself."""
-    return "llm" in inspect.signature(retriever_class(str(spec["retriever"]))).parameters
+    """Whether the run's ranker asks an LLM itself."""
+    return "llm" in inspect.signature(ranker_class(str(spec["retriever"]))).parameters
 
 
 def needs_llm(spec: Mapping[str, Any]) -> bool:
@@ -45,47 +45,47 @@ def needs_llm(spec: Mapping[str, Any]) -> bool:
     return spec["kind"] in ("selections", "plans") or asks_llm(spec)
 
 
-def fit_retriever(
+def fit_model(
     spec: Mapping[str, Any], data: TrainTest, ask: Callable[[str], str] | None = None
 ) -> tuple[Model, float]:
-    """The run's retriever, fitted, and the seconds that fitting took.
+    """The run's ranker, fitted, and the seconds that fitting took.
 
-    The last one is kept, since many runs use the same retriever.
+    The last one is kept, since many runs use the same ranker.
 
     Args:
         spec: of the run.
         data: what it learns from.
-        ask: an LLM, for retrievers that need one.
+        ask: an LLM, for rankers that need one.
 
     Raises:
-        InputError: the retriever does not take a parameter, or the data cannot be learned from.
+        InputError: the ranker does not take a parameter, or the data cannot be learned from.
     """
     global _last  # one a process
     signature = fit_signature(spec)
     last = _last
     if last is None or last[0] != signature:
         _last = None  # two of them need not fit into memory
-        model = make_retriever(spec, len(data.train), ask)
+        model = make_model(spec, len(data.train), ask)
         started = time.perf_counter()
         model.fit(data.train, data.tools or None)
         _last = last = (signature, model, time.perf_counter() - started)
     return last[1], last[2]
 
 
-def make_retriever(
+def make_model(
     spec: Mapping[str, Any],
     train: int,
     ask: Callable[[str], str] | None = None,
 ) -> Model:
-    """The run's retriever, not fitted yet; its seed is that of the split or a parameter.
+    """The run's ranker, not fitted yet; its seed is that of the split or a parameter.
 
     A parameter ``"n/10"`` means that share of the training side. For chains, a cut history is the
-    order. dtdr-l learns from cut histories, and every other retriever from whole ones.
+    order. dtdr-l learns from cut histories, and every other ranker from whole ones.
 
     Raises:
-        InputError: the retriever does not take a parameter.
+        InputError: the ranker does not take a parameter.
     """
-    chosen = retriever_class(str(spec["retriever"]))
+    chosen = ranker_class(str(spec["retriever"]))
     accepted = inspect.signature(chosen).parameters
     given = {
         "order": spec.get("history"),
@@ -100,7 +100,7 @@ def make_retriever(
     try:
         return Model(chosen(**keywords))
     except TypeError as error:
-        raise InputError(f"retriever {spec['retriever']!r}: {error}") from error
+        raise InputError(f"ranker {spec['retriever']!r}: {error}") from error
 
 
 def _make_truncated_linear(base: type[Ranker], calls: int) -> type[Ranker]:
@@ -118,8 +118,8 @@ def _make_truncated_linear(base: type[Ranker], calls: int) -> type[Ranker]:
 
 
 def learns_truncated(spec: Mapping[str, Any]) -> bool:
-    """Whether a truncated history changes what the retriever learns."""
-    chosen = retriever_class(str(spec["retriever"]))
+    """Whether a truncated history changes what the ranker learns."""
+    chosen = ranker_class(str(spec["retriever"]))
     return "order" in inspect.signature(chosen).parameters or _writes_history(chosen)
 
 

@@ -1,4 +1,4 @@
-"""A retriever that knows the gold plans: the upper bound of what a ranking can do for an LLM."""
+"""A ranker that knows the gold plans: the upper bound of what a ranking can do for an LLM."""
 
 from __future__ import annotations
 

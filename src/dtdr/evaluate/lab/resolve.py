@@ -18,7 +18,7 @@ from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.runs import Run, unique
 from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 from dtdr.text import encoders
 
 PAPER_SETS = (
@@ -204,7 +204,7 @@ def _cannot_encode(name: str) -> str:
 def _with_options(suite: Suite, options: Options) -> Suite:
     own = None if options.file is None else [own_name(options.file)]
     for name in options.retrievers or ():
-        retriever_class(name)
+        ranker_class(name)
     for name in options.encoders or ():
         encoders.encoder_class(name)
     if options.full:
@@ -241,7 +241,7 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
 
 def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
     """Why a run cannot be; empty where it can."""
-    chosen = retriever_class(spec["retriever"])
+    chosen = ranker_class(spec["retriever"])
     if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
         return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
     if "history" in spec and spec["kind"] != RANK and not learns_truncated(spec):
@@ -259,7 +259,7 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
     name = set_name(spec["dataset"])
     complete = {**spec, "dataset": name, "data": library.sha256(name)}
-    if not retriever_class(spec["retriever"]).uses_encoder or (
+    if not ranker_class(spec["retriever"]).uses_encoder or (
         spec.get("encoder") == encoders.DEFAULT
     ):
         # The same run in every suite.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dtdr.evaluate.lab.fitting import asks_llm
-from dtdr.rankers import retriever_class
+from dtdr.rankers import ranker_class
 
 Place: TypeAlias = tuple[str, str]
 """Data set and kind of split: what one table is about."""
@@ -33,7 +33,7 @@ class Run:
     """One run.
 
     Attributes:
-        spec: JSON: the kind, the data set's name and hash, split and seed, retriever, parameters
+        spec: JSON: the kind, the data set's name and hash, split and seed, ranker, parameters
             and whatever else the result depends on, apart from the code.
         key: hex digest of the spec and the code, which names the run in the cache.
     """
@@ -45,7 +45,7 @@ class Run:
     def of(cls, spec: Mapping[str, Any]) -> Run:
         """A run; keys whose value is None are left out, so that they change no name."""
         kept = {key: value for key, value in spec.items() if value is not None}
-        code = code_version(retriever_class(str(kept["retriever"])).__module__)
+        code = code_version(ranker_class(str(kept["retriever"])).__module__)
         text = json.dumps([kept, code], sort_keys=True, ensure_ascii=False)
         return cls(kept, hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest())
 
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def method(self) -> str:
-        """What a row is called: the retriever and what is not its default."""
+        """What a row is called: the ranker and what is not its default."""
         details = []
         for key, value in self.spec.get("parameters", {}).items():
             shown = f"{key} {value}"
@@ -92,10 +92,10 @@ def unique(runs: Iterable[Run]) -> list[Run]:
 
 @cache
 def code_version(module: str = "") -> str:
-    """Hash of the code of dtdr, and of the module of a retriever of the user's own.
+    """Hash of the code of dtdr, and of the module of a ranker of the user's own.
 
     Args:
-        module: where the retriever's class is, imported already; those of dtdr change nothing.
+        module: where the ranker's class is, imported already; those of dtdr change nothing.
     """
     digest = hashlib.sha256()
     for package in USED:

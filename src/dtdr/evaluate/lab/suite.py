@@ -105,7 +105,7 @@ class Suite:
     def with_choices(self, *, is_quick: bool = False, **choices: Sequence[Any] | None) -> Suite:
         """The suite with other choices for keys that a grid has; None leaves them.
 
-        Retrievers take the place of those of a grid, but where the grid gives them parameters or
+        Rankers take the place of those of a grid, but where the grid gives them parameters or
         cuts their history: that is about its own, so only they are kept. So are they for the
         suite's quick form.
         """
@@ -128,7 +128,7 @@ class Suite:
         return replace(self, runs=tuple(grids))
 
     def specs(self) -> Iterator[dict[str, Any]]:
-        """Every combination, once; a retriever that uses no encoder is not repeated for each."""
+        """Every combination, once; a ranker that uses no encoder is not repeated for each."""
         for grid in self.runs:
             for values in itertools.product(*grid.values()):
                 yield dict(zip(grid, values, strict=True))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.progress import track
 from dtdr.evaluate.harness import rank_after_calls
 from dtdr.evaluate.planning.run_log import PlanningLog, append_log
@@ -21,21 +21,22 @@ T = TypeVar("T")
 
 
 def choose_steps(
-    demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
+    demonstrations: Iterable[DemonstrationLike], size: int | None = None, *, seed: int = 0
 ) -> list[tuple[Demonstration, int]]:
     """Steps to run: all, or a random sample of that size, the same for the same seed.
 
     A larger sample of the same seed contains the smaller one.
     """
-    plans = [item for item in demonstrations if item.outcome != "failure"]
+    plans = (item for item in as_demonstrations(demonstrations) if item.outcome != "failure")
     return _sample([(item, at) for item in plans for at in range(len(item.plan) + 1)], size, seed)
 
 
 def choose_plans(
-    demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
+    demonstrations: Iterable[DemonstrationLike], size: int | None = None, *, seed: int = 0
 ) -> list[Demonstration]:
     """Plans to run: all, or a random sample of that size, the same for the same seed."""
-    return _sample([item for item in demonstrations if item.outcome != "failure"], size, seed)
+    plans = (item for item in as_demonstrations(demonstrations) if item.outcome != "failure")
+    return _sample(list(plans), size, seed)
 
 
 def _sample(items: list[T], size: int | None, seed: int) -> list[T]:
@@ -52,7 +53,7 @@ def run_selections(
     """Select one function at each step, teacher-forced: the calls before it are the gold plan's.
 
     Args:
-        planner: its retriever was fitted on other demonstrations.
+        planner: its model was fitted on other demonstrations.
         steps: from ``choose_steps``.
         path: the run log; if it exists, the run continues.
         about: more entries of the header: ``dataset``, ``split_sha256`` and the ``seed`` of the
@@ -71,7 +72,7 @@ def run_selections(
 
 
 def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[str, Any]:
-    (ranking,) = rank_after_calls(planner.retriever, [(demonstration, step)])
+    (ranking,) = rank_after_calls(planner.model, [(demonstration, step)])
     result = planner.select(demonstration.query, list(demonstration.plan.calls[:step]), ranking)
     chosen = result.selected
     return {
@@ -94,7 +95,7 @@ def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[s
 
 def run_plans(
     planner: Planner,
-    demonstrations: Sequence[Demonstration],
+    demonstrations: Iterable[DemonstrationLike],
     path: str | Path,
     *,
     gold_history: bool = False,
@@ -109,11 +110,12 @@ def run_plans(
         InputError: the log is of another run.
         LLMError: the LLM could not be asked; run again to continue.
     """
-    header = _header(planner, "plans", [item.id for item in demonstrations], about)
+    plans = list(as_demonstrations(demonstrations))
+    header = _header(planner, "plans", [item.id for item in plans], about)
     if gold_history:
         header["select"]["gold_history"] = True
     with append_log(path, header) as (log, add):
-        for demonstration in track(demonstrations, "Planning", total=len(demonstrations)):
+        for demonstration in track(plans, "Planning", total=len(plans)):
             if (demonstration.id, -1) in log.records:
                 continue
             if gold_history:
@@ -136,9 +138,9 @@ def _header(
     planner: Planner, kind: str, names: list[Any], about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """See ``PlanningLog``."""
-    selector, retriever = planner.selector, planner.retriever
+    selector, model = planner.selector, planner.model
     name = "" if planner.llm is None else planner.llm.name
-    kind_of_llm, _, model = name.partition(":")
+    kind_of_llm, _, llm = name.partition(":")
     is_whole = kind == "plans"
     return {
         "kind": kind,
@@ -146,9 +148,9 @@ def _header(
         "split_sha256": about.get("split_sha256", ""),
         "subset_sha256": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
         "size": len(names),
-        "retriever": {"name": retriever.name, "parameters": retriever.parameters()},
+        "retriever": {"name": model.name, "parameters": model.parameters()},
         # The folder is different on another machine.
-        "llm": f"{kind_of_llm}:{Path(model).name}" if kind_of_llm == "gguf" else name,
+        "llm": f"{kind_of_llm}:{Path(llm).name}" if kind_of_llm == "gguf" else name,
         "icl": planner.prompts.method.name,
         "select": {
             "method": selector.method,

@@ -29,7 +29,7 @@ class PlanningLog:
     Attributes:
         header: what was run on what: the ``kind`` (``selections`` or ``plans``), the data, the
             hashes of the split, of the steps or plans that are run (``subset_sha256``, ``size`` of
-            them) and of the examples, the retriever, the LLM and how it is asked, and versions.
+            them) and of the examples, the model, the LLM and how it is asked, and versions.
         records: by plan id and step; the step of a whole plan is -1.
     """
 

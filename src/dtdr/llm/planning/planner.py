@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dtdr.data.calls import END, ToolCall, renumber_calls
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import DemonstrationLike
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
+from dtdr.deprecated import renamed_attribute, renamed_keywords
 from dtdr.errors import InputError, check_at_least
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning.filling import FilledParameters, Filler
@@ -44,8 +45,8 @@ class Planner:
     """Plans how to answer a query; no tool is executed.
 
     Args:
-        retriever: fitted; it defines the tools.
-        llm: None: the retriever selects, and fills parameters as learned. With ``select="plan"``,
+        model: fitted; it defines the tools.
+        llm: None: the model selects, and fills parameters as learned. With ``select="plan"``,
             the LLM only fills what the model cannot.
         icl: how the prompt shows the ranking; see ``dtdr.llm.prompting.METHODS``.
         layout: of the prompts; see ``dtdr.llm.prompting.LAYOUTS``.
@@ -60,41 +61,44 @@ class Planner:
         seed: of the choice of the example.
 
     Raises:
-        InputError: an unknown method, no LLM where one is needed, or the retriever is not fitted.
+        InputError: an unknown method, no LLM where one is needed, or the model is not fitted.
     """
 
+    retriever = renamed_attribute("retriever", "model")
+
+    @renamed_keywords(retriever="model")
     def __init__(
         self,
-        retriever: Model,
+        model: Model,
         llm: LLM | None = None,
         *,
         icl: str = DEFAULT_ICL,
         layout: str = LAYOUTS[0],
         select: str | None = None,
         mask: Selection | None = None,
-        demonstrations: Iterable[Demonstration] = (),
+        demonstrations: Iterable[DemonstrationLike] = (),
         fill: str | None = None,
         max_steps: int = MAX_STEPS,
         seed: int = 0,
     ) -> None:
         check_at_least(1, max_steps=max_steps)
-        self.retriever = retriever
+        self.model = model
         self.llm = llm
         if select is None:
-            alone = "retriever" if retriever.plans_ is None else "plan"
+            alone = "retriever" if model.plans_ is None else "plan"
             select = alone if llm is None else DEFAULT_SELECT
         self.selector = Selector(select)
         if llm is None and self.selector.asks:
             raise InputError(
                 f"select {self.selector.method!r} asks an LLM; give one, or select retriever"
             )
-        if self.selector.method == "plan" and retriever.plans_ is None:
+        if self.selector.method == "plan" and model.plans_ is None:
             raise InputError(NO_PLANS)
         self.mask = mask or Selection()
         self.layout = layout
         self.max_steps = max_steps
-        retriever.index(END)  # raises if the retriever is not fitted
-        tools = retriever.tools_
+        model.index(END)  # raises if the model is not fitted
+        tools = model.tools_
         self.examples = Examples(demonstrations, seed=seed)
         self.prompts = SelectionPrompts(tools, icl=icl, examples=self.examples, layout=layout)
         self.filler = Filler(
@@ -102,7 +106,7 @@ class Planner:
             fill,
             llm=llm,
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
-            is_learned=retriever.arguments_ is not None,
+            is_learned=model.arguments_ is not None,
         )
 
     def plan(self, query: str | Run) -> PlanResult:
@@ -240,7 +244,7 @@ class _Run:
         self.calls: list[ToolCall] = list(run.calls)
         self.earlier = run.earlier
         self._ids = {call.id for call in (*run.earlier, *run.calls)}
-        self.session: Session = self.planner.retriever.session(run)
+        self.session: Session = self.planner.model.session(run)
         self._made: Counter[str] = Counter()
         self.planned: Planned | None = None
 

@@ -1,4 +1,4 @@
-"""Selecting the next function: by the LLM or by the retriever."""
+"""Selecting the next function: by the LLM or by the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Outcome = Literal[
     "too long",
 ]
 """How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), a single
-candidate, the retriever or its whole plan, or a prompt that exceeded the context."""
+candidate, the model or its whole plan, or a prompt that exceeded the context."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dtdr.data.calls import END, ToolCall
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 
 _MOST_COMPARED = 2_000
 """Demonstrations of one tool that are compared: some 20 ms, where an LLM takes seconds."""
@@ -42,8 +42,9 @@ class Examples:
         seed: of the random choices.
     """
 
-    def __init__(self, demonstrations: Iterable[Demonstration] = (), *, seed: int = 0) -> None:
-        kept = [item for item in demonstrations if item.outcome != "failure" and len(item.plan)]
+    def __init__(self, demonstrations: Iterable[DemonstrationLike] = (), *, seed: int = 0) -> None:
+        items = as_demonstrations(demonstrations)
+        kept = [item for item in items if item.outcome != "failure" and len(item.plan)]
         random.Random(seed).shuffle(kept)
         self._demonstrations = kept
         self._with_tool: dict[str, list[int]] = defaultdict(list)

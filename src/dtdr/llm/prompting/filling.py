@@ -7,7 +7,7 @@ from typing import Any
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.json_codec import quote_json, safe
-from dtdr.data.tools import Parameter, Tool
+from dtdr.data.tools import Parameter, Tool, ToolLike, as_tools
 from dtdr.llm.prompting.examples import Examples
 from dtdr.llm.prompting.prompt import Prompt
 from dtdr.llm.prompting.render import ShownNames, answer_line, output_names, plan_lines
@@ -34,9 +34,13 @@ class FillingPrompts:
     """
 
     def __init__(
-        self, tools: Iterable[Tool], *, examples: Examples | None = None, layout: str = LAYOUTS[0]
+        self,
+        tools: Iterable[ToolLike],
+        *,
+        examples: Examples | None = None,
+        layout: str = LAYOUTS[0],
     ) -> None:
-        self.tools = tuple(tools)
+        self.tools = tuple(as_tools(tools))
         self.names = ShownNames(tool.name for tool in self.tools)
         self._examples = examples or Examples()
         self._is_one_message = layout == "paper"

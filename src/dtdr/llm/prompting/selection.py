@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.json_codec import quote_json
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.errors import InputError, check_choice
 from dtdr.llm.prompting.examples import Example, Examples
 from dtdr.llm.prompting.prompt import Prompt
@@ -115,7 +115,7 @@ class SelectionPrompts:
 
     def __init__(
         self,
-        tools: Iterable[Tool],
+        tools: Iterable[ToolLike],
         *,
         icl: str,
         examples: Examples | None = None,
@@ -126,7 +126,7 @@ class SelectionPrompts:
         if layout == "paper" and self.method.masks and self.method.lists_all:
             raise InputError(f"the paper's layout has no ICL method {icl!r}; choose another one")
         self._is_paper = layout == "paper"
-        self.tools = tuple(tools)
+        self.tools = tuple(as_tools(tools))
         self.names = ShownNames(tool.name for tool in self.tools)
         self._tool = {tool.name: tool for tool in self.tools}
         self._examples = examples or Examples()

@@ -30,7 +30,7 @@ class HeldOutPlan(NamedTuple):
     """A held-out demonstration.
 
     Attributes:
-        found: the plans that a retriever finds for its query without having seen it.
+        found: the plans that a ranker finds for its query without having seen it.
         plan: the right one.
         half: 0 or 1, the same in a group; the ranker that learned from the other half judges it.
         is_under_way: whether some of its calls were made.

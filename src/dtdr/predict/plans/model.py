@@ -1,4 +1,4 @@
-"""Whole plans: learned from plans that the retriever has not seen, for any retriever."""
+"""Whole plans: learned from plans that the ranker has not seen, for any ranker."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class PlanModel:
         may_be_empty: bool,
         seed: int = 0,
     ) -> Self:
-        """Learn from plans that a retriever has not seen.
+        """Learn from plans that a ranker has not seen.
 
         Args:
             demonstrations: with arguments if they are known.
-            tools: of the retriever, without the end of plan.
+            tools: of the ranker, without the end of plan.
             folds: parts of the demonstrations, each with a ranker that has not seen them.
             may_be_empty: whether a plan may have no call.
             seed: of the choice among many plans.

@@ -85,7 +85,7 @@ class _State:
     checksum: str
     version: str
     position: str
-    retriever: Model
+    model: Model
 
 
 class Trainer:
@@ -196,29 +196,29 @@ class Trainer:
         """The served model, and its position in the log."""
         folder = self.versions.model
         checksum = checksum_of(folder)
-        retriever = load(folder)
-        if not retriever.can_update:
+        model = load(folder)
+        if not model.can_update:
             raise InputError(
-                f"{folder} is a {retriever.name}, which does not support updates; fit a dtdr-f, "
+                f"{folder} is a {model.name}, which does not support updates; fit a dtdr-f, "
                 "or fit this one again with the log: dtdr fit DATA LOG"
             )
         history = self.versions.history()
         known = [change for change in history if change.checksum == checksum]
         if known:
-            return _State(checksum, known[-1].version, known[-1].position, retriever)
+            return _State(checksum, known[-1].version, known[-1].position, model)
         # A model that was fitted again has learned from the log so far.
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
         copy_folder(folder, self.versions.folder / name)
         self.versions.add(Change(name, "begun", checksum, position, now()))
-        return _State(checksum, name, position, retriever)
+        return _State(checksum, name, position, model)
 
     def _learn(self) -> Change | None:
         """Publish or refuse a version; None if the model's folder has changed."""
         items = [item for item, _ in self._waiting]
         updated = self._update(items)
         test = [*self._given, *self._held_out]
-        before = mean_reciprocal_rank(self._state.retriever, test)
+        before = mean_reciprocal_rank(self._state.model, test)
         after = before if updated is None else mean_reciprocal_rank(updated, test)
         if self._has_changed():
             return None
@@ -248,7 +248,7 @@ class Trainer:
 
     def _update(self, items: Sequence[Demonstration]) -> Model | None:
         """An updated copy; None if it can learn from no demonstration."""
-        served = self._state.retriever
+        served = self._state.model
         try:
             return served.update_copy(items)[0]
         except DtdrError:
@@ -259,16 +259,16 @@ class Trainer:
 
     def _can_learn(self, item: Demonstration) -> bool:
         try:
-            self._state.retriever.update_copy([item])
+            self._state.model.update_copy([item])
         except DtdrError:
             return False
         return True
 
 
-def mean_reciprocal_rank(retriever: Model, test: Sequence[Demonstration]) -> float:
+def mean_reciprocal_rank(model: Model, test: Sequence[Demonstration]) -> float:
     """MRR over the steps of held-out plans, ends included, teacher-forced."""
     reciprocals: list[float] = []
-    for item, done, ranking in rank_steps(retriever, test):
+    for item, done, ranking in rank_steps(model, test):
         acceptable = item.plan.acceptable_next(range(done))
         ranks = (rank for rank, name in enumerate(ranking.tools, 1) if name in acceptable)
         reciprocals.append(1 / next(ranks, inf))

@@ -112,13 +112,13 @@ class Versions:
         names = [int(change.version) for change in history]
         return f"{max(names, default=0) + 1:06d}"
 
-    def save(self, name: str, retriever: Model) -> str:
+    def save(self, name: str, model: Model) -> str:
         """Write a version without publishing it; returns its checksum.
 
         Raises:
             OutputError: it cannot be written.
         """
-        retriever.save(self.folder / name, force=True)
+        model.save(self.folder / name, force=True)
         return checksum_of(self.folder / name)
 
     def publish(self, name: str) -> None:

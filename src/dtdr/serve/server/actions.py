@@ -43,7 +43,7 @@ async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.
     def answer(snapshot: Snapshot) -> schemas.RankResponse:
         return rank_response(snapshot, step.history, step.rank(snapshot), body)
 
-    with ranking_span(call.headers, model.name, model.current.retriever.name) as span:
+    with ranking_span(call.headers, model.name, model.current.model.name) as span:
         response = await step.ask(answer, ranks=True)
         service.metrics.count_ranking(model.name, familiar=response.familiar)
         note_ranking(span, query, len(step.history), response)
@@ -64,7 +64,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
     def answer() -> list[schemas.RankResponse]:
         runs = [read_run(step.query, step.history, step.before) for step in body.steps]
-        rankings = snapshot.retriever.rank_batch(runs)
+        rankings = snapshot.model.rank_batch(runs)
         return [
             rank_response(snapshot, names_of(step.history), ranking, body)
             for step, ranking in zip(body.steps, rankings, strict=True)
@@ -94,7 +94,7 @@ async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> sch
 
     def answer(snapshot: Snapshot) -> schemas.SearchResponse:
         run = step.read() if step.query else None
-        tools = snapshot.retriever.search(body.text, run, body.top_k, among=body.among)
+        tools = snapshot.model.search(body.text, run, body.top_k, among=body.among)
         return schemas.SearchResponse(
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
             unknown_tools=unknown_names(snapshot, step.history),
@@ -109,15 +109,15 @@ async def predict_calls(
 ) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
     model, tool = step.model, body.tool
-    _require(model, model.current.retriever.arguments_, "arguments")
-    if tool is not None and model.current.retriever.index(tool) < 0:
+    _require(model, model.current.model.arguments_, "arguments")
+    if tool is not None and model.current.model.index(tool) < 0:
         raise HTTPException(
             422, f"tool: is not known to model {model.name!r}; see /v1/models/{model.name}"
         )
 
     def answer(snapshot: Snapshot) -> schemas.CallsResponse:
-        retriever, run = snapshot.retriever, step.read()
-        predicted = [retriever.fill(tool, run)] if tool else retriever.next_calls(run, body.top_k)
+        model, run = snapshot.model, step.read()
+        predicted = [model.fill(tool, run)] if tool else model.next_calls(run, body.top_k)
         calls: list[Any] = [item.to_dict() for item in predicted]
         unknown = unknown_names(snapshot, step.history)
         return schemas.CallsResponse(calls=calls, unknown_tools=unknown, **snapshot.identity)
@@ -129,11 +129,11 @@ async def predict_plans(
     call: Call, step: AskedStep, body: schemas.PlanBounds
 ) -> schemas.PlansResponse:
     """Predict whole plans, or what is left to do after the calls of the history."""
-    _require(step.model, step.model.current.retriever.plans_, "plans")
+    _require(step.model, step.model.current.model.plans_, "plans")
 
     def answer(snapshot: Snapshot) -> schemas.PlansResponse:
         # Written in this thread: a plan fills its arguments when it is written.
-        predicted = snapshot.retriever.plans(step.read(), k=body.top_k)
+        predicted = snapshot.model.plans(step.read(), k=body.top_k)
         plans: list[Any] = [plan.to_dict() for plan in predicted]
         unknown = unknown_names(snapshot, step.history)
         return schemas.PlansResponse(plans=plans, unknown_tools=unknown, **snapshot.identity)

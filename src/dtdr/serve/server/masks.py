@@ -97,7 +97,7 @@ async def _mask(
     snapshot = model.current
 
     def answer() -> MaskResponse:
-        mask = ToolMask(snapshot.retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
+        mask = ToolMask(snapshot.model, ToolPolicy(**msgspec.structs.asdict(body.policy)))
         try:
             selection = provider.select(request, mask)
             masked = provider.mask_request(request, mask, body.form)

@@ -27,7 +27,7 @@ async def show_model(call: Call) -> schemas.ModelDetail:
     """One model and its tool vocabulary."""
     model = call.service.models.find(call.parameters["model"])
     described = msgspec.structs.asdict(_describe(model))
-    return schemas.ModelDetail(**described, vocabulary=list(model.current.retriever.vocabulary))
+    return schemas.ModelDetail(**described, vocabulary=list(model.current.model.vocabulary))
 
 
 async def reload_model(call: Call) -> schemas.ModelResponse:
@@ -50,11 +50,11 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
     current = model.current
     return schemas.ModelResponse(
         name=model.name,
-        retriever=current.retriever.name,
+        retriever=current.model.name,
         generation=current.generation,
-        tools=len(current.retriever.vocabulary),
-        demonstrations=current.retriever.training_.demonstrations,
-        can_learn=current.retriever.can_update,
+        tools=len(current.model.vocabulary),
+        demonstrations=current.model.training_.demonstrations,
+        can_learn=current.model.can_update,
         unsaved=model.unsaved,
         reload_error=model.reload_error,
     )

@@ -53,10 +53,10 @@ class ServedModel:
         self._lock = asyncio.Lock()
         self._stamp = _stamp(folder)
         self._failed_stamp: Stamp | None = None
-        retriever = _load(folder)
-        threads = min(limits.threads, _COMPUTING) if computes(retriever) else limits.threads
+        model = _load(folder)
+        threads = min(limits.threads, _COMPUTING) if computes(model) else limits.threads
         self.workers = Workers(threads, limits.ranking_seconds)
-        self._install(retriever, 1)
+        self._install(model, 1)
 
     # -- reloading -----------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class ServedModel:
         async with self._lock:
             stamp = _stamp(self.folder)
             try:
-                retriever = await self.workers.run(_load, self.folder, seconds=_CHANGE_SECONDS)
+                model = await self.workers.run(_load, self.folder, seconds=_CHANGE_SECONDS)
             except Exception as error:
                 if not isinstance(error, DtdrError):
                     logger.exception("a folder cannot be loaded")
@@ -90,12 +90,12 @@ class ServedModel:
                 raise error from None
             self._stamp, self._failed_stamp, self.reload_error = stamp, None, None
             self.unsaved = 0
-            self._install(retriever, self.current.generation + 1)
+            self._install(model, self.current.generation + 1)
 
-    def _install(self, retriever: Model, generation: int) -> None:
+    def _install(self, model: Model, generation: int) -> None:
         # Prepared queries go with the snapshot, so that no older model ranks them.
-        prepare = keep_prepared(retriever)
-        self.current = Snapshot(self.name, retriever, generation, self.workers, prepare)
+        prepare = keep_prepared(model)
+        self.current = Snapshot(self.name, model, generation, self.workers, prepare)
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -107,14 +107,14 @@ class ServedModel:
             InputError: it cannot learn from these.
             ModelError: it took too long.
         """
-        if not self.current.retriever.can_update:
+        if not self.current.model.can_update:
             raise HTTPException(
                 409,
-                f"model {self.name!r} is a {self.current.retriever.name}, which does not support "
+                f"model {self.name!r} is a {self.current.model.name}, which does not support "
                 "updates; fit it again with the new demonstrations, or serve a dtdr-f",
             )
         async with self._lock:
-            update = self.current.retriever.update_copy
+            update = self.current.model.update_copy
             try:
                 updated, learned = await self.workers.run(
                     update, demonstrations, seconds=_CHANGE_SECONDS
@@ -139,8 +139,8 @@ class ServedModel:
                     f"the folder of model {self.name!r} was changed since it was loaded; reload it "
                     "and send the feedback again, or copy the folder first",
                 )
-            saved, retriever = self.unsaved, self.current.retriever
-            await to_thread.run_sync(lambda: retriever.save(self.folder, force=True))
+            saved, model = self.unsaved, self.current.model
+            await to_thread.run_sync(lambda: model.save(self.folder, force=True))
             self._stamp = _stamp(self.folder)
             self.unsaved -= saved
             return saved
@@ -186,7 +186,7 @@ class AskedStep:
     def rank(self, snapshot: Snapshot) -> Ranking:
         """The ranking of the next step."""
         if self.has_details:
-            return snapshot.retriever.rank(self.read())
+            return snapshot.model.rank(self.read())
         return snapshot.rank(self.query, self.history)
 
     async def ask(self, answer: Callable[[Snapshot], Result], *, ranks: bool = False) -> Result:
@@ -219,7 +219,7 @@ def record_of(call: CallMade) -> Object:
 
 def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
-    index = snapshot.retriever.index
+    index = snapshot.model.index
     return list(dict.fromkeys(name for name in history if index(name) < 0))
 
 
@@ -243,20 +243,20 @@ def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
 
 def _load(folder: Path) -> Model:
     name = read_config(folder)["retriever"]
-    if name in rankers.NAMES and "llm" in rankers.retriever_class(name).not_saved:
+    if name in rankers.NAMES and "llm" in rankers.ranker_class(name).not_saved:
         raise InputError(
-            f"{folder} is a {name}, which asks an LLM for every query; serve a retriever that "
+            f"{folder} is a {name}, which asks an LLM for every query; serve a model that "
             "learned from demonstrations, such as dtdr-l"
         )
-    retriever = load(folder)
-    if erased := retriever.training_.erased:
+    model = load(folder)
+    if erased := model.training_.erased:
         logger.warning(
             "%s learned from %d demonstrations that were erased since; fit it again", folder, erased
         )
     # The first ranking also sets things up.
-    if computes(retriever) and not isfinite(retriever.rank("warm up").confidence):
+    if computes(model) and not isfinite(model.rank("warm up").confidence):
         raise ModelError(f"{folder} gives probabilities that are not numbers; fit it again")
-    return retriever
+    return model
 
 
 def _stamp(folder: Path) -> Stamp | None:

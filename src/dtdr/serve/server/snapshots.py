@@ -38,13 +38,13 @@ class Snapshot:
 
     Attributes:
         name: of the served model.
-        retriever: fitted.
+        model: fitted.
         generation: number of the snapshot, from 1.
         workers: threads of the served model.
     """
 
     name: str
-    retriever: Model
+    model: Model
     generation: int
     workers: Workers
     _prepare: Callable[[str], RankHistory]
@@ -63,9 +63,9 @@ class Snapshot:
 
         A ranker from outside may do anything, and a fixed encoder may ask a network.
         """
-        retriever = self.retriever
-        is_small = size <= _QUICK_LENGTH and len(retriever.vocabulary) <= _QUICK_TOOLS
-        return is_small and retriever.name in NAMES and computes(retriever)
+        model = self.model
+        is_small = size <= _QUICK_LENGTH and len(model.vocabulary) <= _QUICK_TOOLS
+        return is_small and model.name in NAMES and computes(model)
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Do work in the model's threads.
@@ -80,17 +80,17 @@ class Snapshot:
             raise HTTPException(503, reason, RETRY_SOON) from None
 
 
-def computes(retriever: Model) -> bool:
+def computes(model: Model) -> bool:
     """Whether a model only computes; other encoders may ask a network."""
-    return retriever.ranker.encoder is None or retriever.ranker.encoder.learned
+    return model.ranker.encoder is None or model.ranker.encoder.learned
 
 
-def keep_prepared(retriever: Model) -> Callable[[str], RankHistory]:
+def keep_prepared(model: Model) -> Callable[[str], RankHistory]:
     """A function that prepares queries, and keeps recent ones of ordinary length.
 
     dtdr-f, the largest, has 29 kB for a short query and 245 kB for one of 2,000 characters on
     48 tools, and 0.16 and 1.0 MB on 2,048 tools; this counts 157 kB and 0.86 MB for each.
     """
-    size = (_KEPT_LENGTH + 400) * (100 + len(retriever.vocabulary) // 4)
-    keep = lru_cache(max(1, _KEPT_BYTES // size))(retriever.prepare)
-    return lambda query: (keep if len(query) <= _KEPT_LENGTH else retriever.prepare)(query)
+    size = (_KEPT_LENGTH + 400) * (100 + len(model.vocabulary) // 4)
+    keep = lru_cache(max(1, _KEPT_BYTES // size))(model.prepare)
+    return lambda query: (keep if len(query) <= _KEPT_LENGTH else model.prepare)(query)

@@ -18,7 +18,7 @@ with contextlib.suppress(ImportError):
 
 
 @contextlib.contextmanager
-def ranking_span(headers: Mapping[bytes, bytes], model: str, retriever: str) -> Iterator[Any]:
+def ranking_span(headers: Mapping[bytes, bytes], model: str, ranker: str) -> Iterator[Any]:
     """A span around one ranking, in the request's or its caller's; None without a provider."""
     if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         yield None
@@ -35,7 +35,7 @@ def ranking_span(headers: Mapping[bytes, bytes], model: str, retriever: str) -> 
             "gen_ai.operation.name": "retrieval",
             "gen_ai.provider.name": "dtdr",
             "gen_ai.data_source.id": model,
-            "gen_ai.request.model": retriever,
+            "gen_ai.request.model": ranker,
         },
         record_exception=False,
         set_status_on_exception=False,

@@ -43,7 +43,7 @@ def of_model(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def endpoint(studio: Studio, call: Call, body: Any) -> Any:
         served = call.service.models.find(body.model).current
-        return await served.run(method, studio, served.retriever, body)
+        return await served.run(method, studio, served.model, body)
 
     return endpoint
 
@@ -103,7 +103,7 @@ class Studio:
                     has_arguments=model.arguments_ is not None,
                 )
                 for name, served in service.models.items()
-                for model in (served.current.retriever,)
+                for model in (served.current.model,)
             ],
             data=self._name,
             runs=0 if runs is None else len(runs.demonstrations),
@@ -281,15 +281,15 @@ class Studio:
         """Which tools a policy shows along a run, and what they cost."""
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
         served = step.model.current
-        return await served.run(select_shown, served.retriever, step.read(), policy)
+        return await served.run(select_shown, served.model, step.read(), policy)
 
 
-def select_shown(retriever: Model, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
+def select_shown(model: Model, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
     """Which tools a policy shows at each step of a run, and what they cost."""
-    tools = retriever.tools_[:-1]
+    tools = model.tools_[:-1]
     names = [tool.name for tool in tools]
     costs = {tool.name: count_tokens(tool.to_dict()) for tool in tools}
-    masked = ToolMask(retriever, policy).run(run.query, before=run.before)
+    masked = ToolMask(model, policy).run(run.query, before=run.before)
     steps: list[schemas.ShownStep] = []
     selection = masked.select(names, costs=costs)
     for made in (None, *run.calls):

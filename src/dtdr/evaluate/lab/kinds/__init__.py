@@ -8,7 +8,7 @@ from typing import Any
 
 from dtdr.evaluate import harness
 from dtdr.evaluate.lab.data import Context, train_test
-from dtdr.evaluate.lab.fitting import fit_retriever, learns_truncated
+from dtdr.evaluate.lab.fitting import fit_model, learns_truncated
 from dtdr.evaluate.lab.kinds.llm import asker, make_plans, measure_prompts, select_steps
 from dtdr.evaluate.next_calls import agreement
 from dtdr.evaluate.run_log import RunLog
@@ -19,21 +19,26 @@ def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
 
     Raises:
         InputError: a side of the split is empty, or the data cannot be learned from.
-        LLMError: the retriever asks an LLM, which could not be asked.
+        LLMError: the ranker asks an LLM, which could not be asked.
     """
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
-    retriever, fit_seconds = fit_retriever(spec, data, asker(context, spec))
+    model, fit_seconds = fit_model(spec, data, asker(context, spec))
     log = harness.score_model(
-        retriever,
+        model,
         replace(dataset, demonstrations=data.test),
         train=data.train,
         history=None if learns_truncated(spec) else spec.get("history"),
     )
+<<<<<<< HEAD
     arrays = retriever.ranker.arrays()
     details: dict[str, Any] = {"stored": sum(int(array.size) for array in arrays.values())}
     if retriever.name in PARAMETERS:
         details["parameters"] = int(arrays[PARAMETERS[retriever.name]].size)
+=======
+    arrays = model.ranker.arrays().values()
+    details: dict[str, Any] = {"numbers": sum(int(array.size) for array in arrays)}
+>>>>>>> main
     other = agreement(log, dataset.demonstrations) if spec.get("split") == "group" else None
     if other is not None:
         details["another_run"] = other.to_dict()

@@ -13,7 +13,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
 from dtdr.evaluate.lab.data import Context, TrainTest, train_test
-from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
+from dtdr.evaluate.lab.fitting import asks_llm, fit_model, make_model
 from dtdr.evaluate.lab.oracle import Oracle
 from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.planning.harness import (
@@ -58,10 +58,10 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
     Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
     """
     data = train_test(context.dataset(spec), spec)
-    retriever, _ = fit_retriever(spec, data)
+    model, _ = fit_model(spec, data)
     seed = int(spec.get("seed", 0))
     steps = choose_steps(data.test, spec.get("steps"), seed=seed)
-    rankings = rank_after_calls(retriever, steps)
+    rankings = rank_after_calls(model, steps)
     count: Callable[[str], int] = count_tokens
     counted = f"UTF-8 bytes / {BYTES_PER_TOKEN}"
     if "llm" in spec:
@@ -69,7 +69,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
         counted = f"tokenizer of {spec['llm']}"
     selection = _selection_of(spec, spec.get("threshold"))
     writer = SelectionPrompts(
-        retriever.tools_,
+        model.tools_,
         icl=str(spec["icl"]),
         examples=Examples(data.train, seed=seed),
         layout=str(spec.get("layout", LAYOUTS[0])),
@@ -99,7 +99,7 @@ def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
         "versions": versions(),
         **chosen,
         "train": len(data.train),
-        "parameters": planner.retriever.parameters(),
+        "parameters": planner.model.parameters(),
         "records": [_selection(record) for record in log],
     }
 
@@ -124,12 +124,19 @@ def _prepare(
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))
     ask = asker(context, spec)
+<<<<<<< HEAD
     retriever = fit_retriever(spec, data, ask)[0]
     if isinstance(retriever.ranker, Oracle):
         retriever.ranker.plans = {item.query: item.plan for item in data.test}
     mask = _selection_of(spec, spec.get("threshold"))
+=======
+    model = fit_model(spec, data, ask)[0]
+    if isinstance(model.ranker, Oracle):
+        model.ranker.plans = {item.query: item.plan for item in data.test}
+    mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+>>>>>>> main
     chosen: dict[str, Any] = {}
-    if spec.get("mask") == "paper" and retriever.ranker.cut is None:
+    if spec.get("mask") == "paper" and model.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
         "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",
@@ -137,18 +144,18 @@ def _prepare(
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
     }
-    return _planner(spec, context, retriever, mask, data.train), data, about, chosen
+    return _planner(spec, context, model, mask, data.train), data, about, chosen
 
 
 def _planner(
     spec: Mapping[str, Any],
     context: Context,
-    retriever: Model,
+    model: Model,
     mask: Selection,
     examples: Sequence[Demonstration],
 ) -> Planner:
     return Planner(
-        retriever,
+        model,
         _open_model(context, spec),
         icl=str(spec["icl"]),
         layout=str(spec.get("layout", LAYOUTS[0])),
@@ -184,10 +191,10 @@ def _choose_threshold(
     seed = int(spec.get("seed", 0))
     split = paper_split(data.train, seed, HELD_OUT)
     kept, held_out = split.training(data.train), split.testing(data.train)
-    retriever = make_retriever(spec, len(kept), ask)
-    retriever.fit(kept, data.tools or None)
+    model = make_model(spec, len(kept), ask)
+    model.fit(kept, data.tools or None)
     steps = choose_steps(held_out, min(ALPHA_STEPS, spec.get("size") or ALPHA_STEPS), seed=seed)
-    rankings = rank_after_calls(retriever, steps)
+    rankings = rank_after_calls(model, steps)
     accuracies: dict[float, float] = {}
     known: dict[tuple[tuple[str, ...], ...], float] = {}
     base = {key: value for key, value in spec.items() if key not in ("loop", "size", "mask")}
@@ -197,7 +204,11 @@ def _choose_threshold(
         if shown not in known:
             run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
             log = run_selections(
+<<<<<<< HEAD
                 _planner(spec, context, retriever, selection, kept),
+=======
+                _planner(spec, context, model, Selection(threshold=alpha), kept),
+>>>>>>> main
                 steps,
                 context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
@@ -233,7 +244,7 @@ def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
 
 
 def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
-    """A function from a prompt to the model's answer; None for retrievers that ask no LLM."""
+    """A function from a prompt to the model's answer; None for rankers that ask no LLM."""
     if not asks_llm(spec):
         return None
     name = context.models.get(str(spec["llm"]), str(spec["llm"]))

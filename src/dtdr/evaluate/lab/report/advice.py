@@ -1,4 +1,4 @@
-"""What a user asks of their own data: which retriever, how many tools to show, what goes wrong."""
+"""What a user asks of their own data: which ranker, how many tools to show, what goes wrong."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _advise(results: Results, place: Place, runs: Sequence[Run]) -> list[Block]:
 
 
 def choose_method(summaries: Summaries) -> tuple[str, str]:
-    """The default retriever, unless another is better; and which others could be as good."""
+    """The default ranker, unless another is better; and which others could be as good."""
     best, adjusted = against_best(summaries, "mrr")
     alike = [best, *(name for name, p in adjusted.items() if p >= LEVEL)]
     named = [name for name, splits in summaries.items() if splits[0].header.retriever == DEFAULT]

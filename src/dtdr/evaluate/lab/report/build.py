@@ -147,8 +147,8 @@ def _commands(results: Results) -> Table:
         rows.append([name, f"`{manifest['command']}`", number(len(specs)), shown])
     columns = [Column("Suite"), Column("Command"), *numeric("Runs"), Column("Seeds")]
     caption = (
-        "The seed draws the split and is the retriever's own seed. A run is kept under the "
-        "hash of its data, split, retriever, parameters and code; what changed is computed "
+        "The seed draws the split and is the ranker's own seed. A run is kept under the "
+        "hash of its data, split, ranker, parameters and code; what changed is computed "
         "again, the rest is read."
     )
     return Table(columns, rows, "Commands", caption)

@@ -42,8 +42,8 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         for name in ordered:
             row: list[Any] = [*name]
             for title, measure in measures.items():
-                run = measure.find(groups[name])
-                row.append(percent(measure.share(results, run)) if run else EMPTY)
+                measured = measure.find(groups[name])
+                row.append(percent(measure.share(results, measured)) if measured else EMPTY)
                 if title in p_values:
                     row.append(Cell(p_values[title].get(name, "-")))
             rows.append(row + ([_alpha(results, groups[name])] if has_alpha else []))
@@ -168,9 +168,18 @@ def _loop(run: Run) -> str:
     return str(run.spec.get("loop", "own"))
 
 
+<<<<<<< HEAD
 def _alpha(results: Results, runs: Sequence[Run]) -> Cell:
     values = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
     return Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(values)) or "-")
+=======
+def _shown_method(run: Run) -> str:
+    """The ranker, or how the prompt is written without one."""
+    icl = str(run.spec.get("icl"))
+    if run.spec["retriever"] == ORACLE:
+        return "gold tools" if run.spec.get("select") == "retriever" else "perfect ranking"
+    return icl if icl in ("none", "raw") else str(run.spec["retriever"])
+>>>>>>> main
 
 
 _PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history", "demonstrations")
@@ -273,7 +282,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
 
 
 def build_weights(results: Results, suite: str) -> list[Block]:
-    """Weighted against unweighted masks where the retriever is unsure (paper, App. on weights)."""
+    """Weighted against unweighted masks where the ranker is unsure (paper, App. on weights)."""
     published = paper()["weights"]
     caption = (
         f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
@@ -303,7 +312,7 @@ def build_weights(results: Results, suite: str) -> list[Block]:
 
 
 def build_prompts(results: Results, suite: str) -> list[Block]:
-    """Prompt length by ICL method and retriever (paper, Figure 5)."""
+    """Prompt length by ICL method and ranker (paper, Figure 5)."""
     published = paper()["prompts"]
     columns = [
         *map(Column, ("Method", "ICL")),

@@ -31,8 +31,8 @@ from dtdr.evaluate.tables import (
 FSA_NOTE = (
     "FSA: function selection accuracy of the model with the retrieved tools alone in its prompt, "
     "by exact answers, with Wilson's 95 % interval over steps; the paper's is of Qwen3 0.6B. "
-    "Retrieved: what followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or 0.5, as held-out "
-    "training plans chose it."
+    "Retrieved: what followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or "
+    "0.5, as held-out training plans chose it."
 )
 
 FEWEST_STEPS = 40
@@ -115,9 +115,14 @@ def _retrieval_table(
     notes += [FSA_NOTE] if accuracies else []
     if published:
         notes.append(
+<<<<<<< HEAD
             "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K "
             "coordinates of centres. Stored: every number that the retriever keeps of what it "
             "learned. The paper's figures are in italics; the text above names the differences."
+=======
+            "Numbers: all that the ranker keeps of what it learned. The paper's figures are in "
+            "italics; the text above names the differences."
+>>>>>>> main
         )
     rows = {name: name for name in runs}
     title = results.place_title(place)
@@ -143,7 +148,7 @@ def _split_note(splits: Sequence[RunSummary]) -> str:
 def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:
     """The paper's row for each method on a data set; empty where it has none.
 
-    Of several methods of one retriever it goes with the one with the paper's recipe.
+    Of several methods of one ranker it goes with the one with the paper's recipe.
     """
     figures: Mapping[str, Any] = paper()["retrieval"].get(place[0], {})
     rows: dict[str, tuple[tuple[bool, int], str]] = {}

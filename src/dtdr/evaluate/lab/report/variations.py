@@ -38,7 +38,7 @@ class Ablation:
 
 
 def _vary(parameter: str, title: str, axis: Axis, text: str) -> Ablation:
-    """An ablation of one of the retriever's parameters."""
+    """An ablation of one of the ranker's parameters."""
 
     def name(run: Run) -> str:
         others = {k: v for k, v in run.spec["parameters"].items() if k != parameter}
@@ -94,8 +94,8 @@ ABLATIONS = (
     _vary(
         "seed",
         "Seed",
-        Axis("seed of the retriever, on one split", lambda value: f"{value:.0f}"),
-        "What another seed of the retriever changes, to compare with what another split changes.",
+        Axis("seed of the ranker, on one split", lambda value: f"{value:.0f}"),
+        "What another seed of the ranker changes, to compare with what another split changes.",
     ),
 )
 

@@ -68,4 +68,4 @@ class Slow(RandomRetriever):
         time.sleep(600)
 
 
-NOT_A_RETRIEVER = 3
+NOT_A_RANKER = 3

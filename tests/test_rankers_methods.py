@@ -1,4 +1,4 @@
-"""Single retrievers against independent references, and what only one of them does."""
+"""Single rankers against independent references, and what only one of them does."""
 
 import re
 from dataclasses import replace
@@ -29,8 +29,8 @@ def fit(name, **parameters):
     return create(name, **parameters).fit(SET.demonstrations, SET.tools)
 
 
-def in_vocabulary_order(retriever, ranking):
-    return np.array([ranking.probability(tool) for tool in retriever.vocabulary])
+def in_vocabulary_order(model, ranking):
+    return np.array([ranking.probability(tool) for tool in model.vocabulary])
 
 
 # -- descriptions ----------------------------------------------------------------------------------
@@ -61,14 +61,14 @@ def test_a_document_has_names_and_descriptions():
 def test_bm25_scores_are_those_of_bm25s():
     import bm25s
 
-    retriever = fit("bm25")
-    corpus = [re.findall(r"\w+", document(tool).lower()) for tool in retriever.tools_]
+    model = fit("bm25")
+    corpus = [re.findall(r"\w+", document(tool).lower()) for tool in model.tools_]
     reference = bm25s.BM25(k1=1.5, b=0.75)
     reference.index(corpus, show_progress=False)
     for query in ("Open the file and return its text", "send a message to a phone", "text text"):
         known = [word for word in query.lower().split() if word in reference.vocab_dict]
         scores = reference.get_scores(known)
-        found = in_vocabulary_order(retriever, retriever.rank(query, AFTER_A_CALL))
+        found = in_vocabulary_order(model, model.rank(query, AFTER_A_CALL))
         np.testing.assert_allclose(found, scores / scores.sum(), rtol=1e-6)
 
 
@@ -76,11 +76,11 @@ def test_bm25_scores_are_those_of_bm25s():
 
 
 def test_qts_orders_tools_by_cosine():
-    retriever = fit("qts")
-    texts = [tool.description or name_words(tool.name) for tool in retriever.tools_]
-    tools, query = (retriever.ranker.encoder.encode(part).toarray() for part in (texts, [QUERY]))
+    model = fit("qts")
+    texts = [tool.description or name_words(tool.name) for tool in model.tools_]
+    tools, query = (model.ranker.encoder.encode(part).toarray() for part in (texts, [QUERY]))
     cosines = (tools @ query[0]) / np.linalg.norm(tools, axis=1)
-    found = in_vocabulary_order(retriever, retriever.rank(QUERY, AFTER_A_CALL))
+    found = in_vocabulary_order(model, model.rank(QUERY, AFTER_A_CALL))
     logs = np.log(found)
     np.testing.assert_allclose(
         (logs - logs[0]) / np.ptp(logs), (cosines - cosines[0]) / np.ptp(cosines), atol=1e-4
@@ -90,19 +90,17 @@ def test_qts_orders_tools_by_cosine():
 @pytest.mark.parametrize("name", ["qts", "tgr", "less-is-more"])
 def test_the_papers_recipe_shares_cosines_out_and_cuts_at_the_cosine(name, tmp_path):
     parameters: dict[str, Any] = {"llm": lambda prompt: QUERY} if name == "less-is-more" else {}
-    retriever = fit(name, recipe="paper", threshold=0.1, **parameters)
-    (vector,) = retriever.ranker.encoder.encode([QUERY]).toarray()
-    cosines = np.maximum(retriever.ranker.tool_vectors_ @ vector, 0)
-    ranking = retriever.rank(QUERY)
+    model = fit(name, recipe="paper", threshold=0.1, **parameters)
+    (vector,) = model.ranker.encoder.encode([QUERY]).toarray()
+    cosines = np.maximum(model.ranker.tool_vectors_ @ vector, 0)
+    ranking = model.rank(QUERY)
     np.testing.assert_allclose(
-        in_vocabulary_order(retriever, ranking), cosines / cosines.sum(), rtol=1e-5
+        in_vocabulary_order(model, ranking), cosines / cosines.sum(), rtol=1e-5
     )
-    wanted = {
-        tool.name for tool, cosine in zip(retriever.tools_, cosines, strict=True) if cosine > 0.1
-    }
+    wanted = {tool.name for tool, cosine in zip(model.tools_, cosines, strict=True) if cosine > 0.1}
     assert set(ranking.select().tools) == wanted
     assert 0 < len(wanted) < len(ranking)
-    retriever.save(tmp_path / "model")
+    model.save(tmp_path / "model")
     again = load(tmp_path / "model", **parameters).rank(QUERY)
     assert again.select().tools == ranking.select().tools
 
@@ -132,13 +130,13 @@ def test_less_is_more_asks_once_a_query_and_compares_the_answer():
         asked.append(prompt)
         return "Send a text message to a phone number"
 
-    retriever = fit("less-is-more", llm=llm)
+    model = fit("less-is-more", llm=llm)
     assert not asked
     for history in ((), ("weather",), ("weather", "find_contact")):
-        assert retriever.rank("What about Rome?", history).best == "send_text"
+        assert model.rank("What about Rome?", history).best == "send_text"
     assert len(asked) == 1
     assert "What about Rome?" in asked[0]
-    retriever.rank("What about Zoë?")
+    model.rank("What about Zoë?")
     assert len(asked) == 2
 
 
@@ -164,11 +162,11 @@ def test_an_llm_that_answers_no_text_is_an_error():
 
 
 def test_dr_ranks_by_what_followed_the_last_call():
-    retriever = fit("dr")
-    after = retriever.rank("anything", ["weather", "find_contact"])
+    model = fit("dr")
+    after = model.rank("anything", ["weather", "find_contact"])
     assert after.top(2) == [("send_mail", 0.5), ("send_text", 0.5)]
     assert after.probabilities[2:].sum() == 0
-    unseen = retriever.rank("anything", ["never_seen"])
+    unseen = model.rank("anything", ["never_seen"])
     np.testing.assert_allclose(unseen.probabilities, 1 / 7)
 
 
@@ -250,33 +248,33 @@ def test_keywords_override_the_recipe(name):
 
 
 def test_dtdr_l_learns_that_the_history_matters():
-    retriever = fit("dtdr-l")
+    model = fit("dtdr-l")
     history = ["read_file", "summarize", "find_contact", "send_mail"]
     expected = [{"read_file", "find_contact"}, {"summarize", "find_contact"}, {"find_contact"}]
     for length, acceptable in enumerate([*expected, {"send_mail"}, {END}]):
-        assert retriever.rank(QUERY, history[:length]).best in acceptable
+        assert model.rank(QUERY, history[:length]).best in acceptable
 
 
 @pytest.mark.parametrize("recipe", ["default", "paper"])
 def test_dtdr_l_sees_the_history_behind_a_query_of_a_megabyte(recipe):
-    retriever = fit("dtdr-l", recipe=recipe)
+    model = fit("dtdr-l", recipe=recipe)
     long = "Mail the summary " * 60_000
-    before, after = retriever.rank(long), retriever.rank(long, ["read_file", "summarize"])
+    before, after = model.rank(long), model.rank(long, ["read_file", "summarize"])
     assert not np.array_equal(before.probabilities, after.probabilities)
 
 
 def test_dtdr_l_looks_at_the_last_calls_of_a_long_history():
-    retriever = fit("dtdr-l")
+    model = fit("dtdr-l")
     tail = ["read_file", "summarize"] * (MAX_CALLS // 2)
-    long = retriever.rank(QUERY, ["weather"] * 500 + tail)
-    assert dict(long) == dict(retriever.rank(QUERY, tail))
+    long = model.rank(QUERY, ["weather"] * 500 + tail)
+    assert dict(long) == dict(model.rank(QUERY, tail))
 
 
 def test_the_papers_dtdr_c_shows_what_followed_and_all_tools_where_nothing_did(tmp_path):
     demonstrations = [(QUERY, plan) for plan in (["a", "b"], ["a", "c"], ["d"])]
-    retriever = create("dtdr-c", recipe="paper", order=1, clusters=1).fit(demonstrations)
-    retriever.save(tmp_path / "model")
-    for model in (retriever, load(tmp_path / "model"), retriever.clone().fit(demonstrations)):
+    fitted = create("dtdr-c", recipe="paper", order=1, clusters=1).fit(demonstrations)
+    fitted.save(tmp_path / "model")
+    for model in (fitted, load(tmp_path / "model"), fitted.clone().fit(demonstrations)):
         assert set(model.rank(QUERY, ["a"]).select().tools) == {"b", "c"}
         assert model.rank(QUERY, ["unheard of"]).select().tools == ("a", "b", "c", "d", "end")
         assert model.rank(QUERY, ["unheard of"]).select(top_k=2).tools == ("a", "b")

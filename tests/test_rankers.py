@@ -1,4 +1,4 @@
-"""The shared battery: what every retriever of the registry must do, present and future."""
+"""The shared battery: what every ranker of the registry must do, present and future."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from dtdr.data.calls import END
 from dtdr.data.run import Run
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict import create
-from dtdr.rankers import NAMES, retriever_class
+from dtdr.rankers import NAMES, ranker_class
 from tests import small_data
 from tests.helpers import change_config, sha256_of
 
@@ -33,7 +33,7 @@ def ideal_tools(prompt):
 
 def given(name):
     """Constructor keywords that are no JSON."""
-    return {"llm": ideal_tools} if "llm" in retriever_class(name).not_saved else {}
+    return {"llm": ideal_tools} if "llm" in ranker_class(name).not_saved else {}
 
 
 def make(name, demonstrations=SET.demonstrations, tools=SET.tools, **parameters):
@@ -64,7 +64,7 @@ def name(request):
 
 
 @pytest.fixture(scope="module")
-def retriever(name):
+def model(name):
     return make(name)
 
 
@@ -91,7 +91,7 @@ def test_it_can_be_fitted_again_to_other_demonstrations(name):
     )
 
 
-def test_an_unfitted_retriever_says_so(name):
+def test_an_unfitted_ranker_says_so(name):
     with pytest.raises(DtdrError, match="not fitted"):
         create(name, **given(name)).rank(QUERY)
 
@@ -101,10 +101,10 @@ def test_an_unknown_parameter_is_an_input_error(name):
         create(name, **given(name), no_such_parameter=1)
 
 
-def test_probabilities_cover_the_vocabulary_and_sum_to_one(retriever):
-    assert retriever.vocabulary == (*sorted(tool.name for tool in SET.tools), END)
+def test_probabilities_cover_the_vocabulary_and_sum_to_one(model):
+    assert model.vocabulary == (*sorted(tool.name for tool in SET.tools), END)
     for query, history in STEPS:
-        check(retriever.rank(query, history), retriever.vocabulary)
+        check(model.rank(query, history), model.vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_probabilities_cover_the_vocabulary_and_sum_to_one(retriever):
     ],
     ids=["unknown-last", "unknown-between", "all-unknown", "empty-name", "end", "10000", "unknown"],
 )
-def test_any_history_still_ranks(retriever, history):
-    check(retriever.rank(QUERY, history), retriever.vocabulary)
+def test_any_history_still_ranks(model, history):
+    check(model.rank(QUERY, history), model.vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_any_history_still_ranks(retriever, history):
     ],
     ids=["empty", "blank", "non-ascii", "no-known-word", "surrogate", "1MB", "1MB-word"],
 )
-def test_any_query_still_ranks(retriever, query):
-    check(retriever.rank(query, ["read_file"]), retriever.vocabulary)
+def test_any_query_still_ranks(model, query):
+    check(model.rank(query, ["read_file"]), model.vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_undescribed_tools_are_known_by_their_names(name):
 
 
 def test_descriptions_are_asked_for_only_where_they_are_needed(name):
-    if retriever_class(name).needs_descriptions:
+    if ranker_class(name).needs_descriptions:
         with pytest.raises(InputError, match="needs tool descriptions"):
             make(name, tools=None)
     else:
@@ -181,59 +181,56 @@ def test_the_same_seed_gives_the_same_rankings(name):
     assert all(same(left.rank(*step), right.rank(*step)) for step in STEPS)
 
 
-def test_batches_and_sessions_rank_as_single_calls(retriever):
-    batch = retriever.rank_batch([Run(query).with_calls(history) for query, history in STEPS])
-    assert all(same(one, retriever.rank(*step)) for one, step in zip(batch, STEPS, strict=True))
-    session = retriever.session(QUERY)
-    prepared = retriever.prepare(QUERY)
+def test_batches_and_sessions_rank_as_single_calls(model):
+    batch = model.rank_batch([Run(query).with_calls(history) for query, history in STEPS])
+    assert all(same(one, model.rank(*step)) for one, step in zip(batch, STEPS, strict=True))
+    session = model.session(QUERY)
+    prepared = model.prepare(QUERY)
     called: list[str] = []
     for tool in ("read_file", "never_seen", "summarize", "read_file"):
-        assert same(prepared(called), retriever.rank(QUERY, called))
-        assert same(session.rank(), retriever.rank(QUERY, called))
+        assert same(prepared(called), model.rank(QUERY, called))
+        assert same(session.rank(), model.rank(QUERY, called))
         session.call(tool)
         called.append(tool)
-    assert same(session.rank(), retriever.rank(QUERY, called))
+    assert same(session.rank(), model.rank(QUERY, called))
 
 
-def test_static_retrievers_keep_their_ranking_and_the_others_follow_the_history(name, retriever):
+def test_static_rankers_keep_their_ranking_and_the_others_follow_the_history(name, model):
     first, second, third = (
-        retriever.rank(QUERY, history)
-        for history in ([], ["read_file"], ["read_file", "summarize"])
+        model.rank(QUERY, history) for history in ([], ["read_file"], ["read_file", "summarize"])
     )
-    is_static = retriever_class(name).static
+    is_static = ranker_class(name).static
     assert same(second, third) is is_static
     # Before the first call too, but for the end of plan, which cannot come yet.
     assert not is_static or first.calls == second.calls
 
 
 @pytest.mark.parametrize("query", [QUERY, "", "abc xx", "Danke, das ist alles."])
-def test_a_plan_ends_at_once_only_where_one_was_demonstrated(
-    retriever, fitted_with_empty_plans, query
-):
-    for ranking in (retriever.rank(query), retriever.session(query).rank()):
+def test_a_plan_ends_at_once_only_where_one_was_demonstrated(model, fitted_with_empty_plans, query):
+    for ranking in (model.rank(query), model.session(query).rank()):
         assert ranking.probability(END) == 0
-    assert retriever.rank(query, ["read_file"]).probability(END) > 0
+    assert model.rank(query, ["read_file"]).probability(END) > 0
     assert fitted_with_empty_plans.rank(query).probability(END) > 0
 
 
-def test_failures_are_not_learned_from(name, retriever):
+def test_failures_are_not_learned_from(name, model):
     failed = [demonstrate("Read it", "explode", outcome="failure")] * 5
     fitted = make(name, [*SET.demonstrations, *failed])
     assert fitted.training_.skipped_failures == 5
     assert "explode" not in fitted.vocabulary
-    assert all(same(fitted.rank(*step), retriever.rank(*step)) for step in STEPS)
+    assert all(same(fitted.rank(*step), model.rank(*step)) for step in STEPS)
 
 
-def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, retriever):
+def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, fitted):
     """Other tools, another encoder, another number of clusters: half of each would show."""
     tools = [Tool("aaa", "Does nothing"), Tool("read_file", "Reads"), Tool("zzz", "Sleeps")]
     demonstrations = [demonstrate(f"Read it {n}", "read_file", "zzz") for n in range(9)]
     steps = STEPS[::9]
     expected = [
         [ranking_of(model.rank(*step)) for step in steps]
-        for model in (retriever, make(name, demonstrations, tools))
+        for model in (fitted, make(name, demonstrations, tools))
     ]
-    shared = copy.copy(retriever)
+    shared = copy.copy(fitted)
     done = Event()
 
     def rank(number):
@@ -261,8 +258,8 @@ def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, retr
     assert [task.result() for task in ranked] == [[]] * 7
 
 
-def test_a_fit_that_fails_leaves_the_retriever_as_it_was(retriever):
-    fitted = copy.copy(retriever)
+def test_a_fit_that_fails_leaves_the_ranker_as_it_was(model):
+    fitted = copy.copy(model)
     before = [fitted.rank(*step) for step in STEPS[:3]]
     with pytest.raises(InputError):
         fitted.fit([])
@@ -271,13 +268,13 @@ def test_a_fit_that_fails_leaves_the_retriever_as_it_was(retriever):
     assert all(same(fitted.rank(*step), one) for step, one in zip(STEPS[:3], before, strict=True))
 
 
-def test_a_copy_of_a_retriever_ranks_alike(retriever):
-    for twin in (copy.copy(retriever), copy.deepcopy(retriever)):
-        assert all(same(twin.rank(*step), retriever.rank(*step)) for step in STEPS[:3])
+def test_a_copy_of_a_ranker_ranks_alike(model):
+    for twin in (copy.copy(model), copy.deepcopy(model)):
+        assert all(same(twin.rank(*step), model.rank(*step)) for step in STEPS[:3])
 
 
-def test_two_retrievers_given_one_encoder_do_not_spoil_each_other(name):
-    if not retriever_class(name).uses_encoder:
+def test_two_rankers_given_one_encoder_do_not_spoil_each_other(name):
+    if not ranker_class(name).uses_encoder:
         pytest.skip(f"{name} takes no encoder")
     from dtdr.text.encoders import create as create_encoder
 
@@ -303,46 +300,46 @@ def changed_params(name):
     return changed
 
 
-def test_scikit_learn_can_clone_it(name, retriever):
-    for original in (create(name, **given(name), **changed_params(name)), retriever):
+def test_scikit_learn_can_clone_it(name, model):
+    for original in (create(name, **given(name), **changed_params(name)), model):
         for twin in (sklearn.base.clone(original), original.clone()):
             assert type(twin) is type(original)
             assert twin.get_params() == original.get_params()
             with pytest.raises(DtdrError, match="not fitted"):
                 twin.rank(QUERY)
-    twin = sklearn.base.clone(retriever).fit(SET.demonstrations, SET.tools)
-    assert all(same(twin.rank(*step), retriever.rank(*step)) for step in STEPS[:5])
+    twin = sklearn.base.clone(model).fit(SET.demonstrations, SET.tools)
+    assert all(same(twin.rank(*step), model.rank(*step)) for step in STEPS[:5])
 
 
 def test_its_repr_shows_what_is_not_the_default(name):
     if not given(name):
-        assert repr(create(name)) == f"{retriever_class(name).__name__}()"
+        assert repr(create(name)) == f"{ranker_class(name).__name__}()"
     text = repr(create(name, **given(name), seed=3))
-    assert text.startswith(f"{retriever_class(name).__name__}(")
+    assert text.startswith(f"{ranker_class(name).__name__}(")
     assert text.endswith("seed=3)")
 
 
-def test_objects_and_pairs_are_demonstrations_too(name, retriever):
+def test_objects_and_pairs_are_demonstrations_too(name, model):
     fitted = make(name, [item.to_dict() for item in SET.demonstrations])
-    assert all(same(fitted.rank(*step), retriever.rank(*step)) for step in STEPS[:3])
+    assert all(same(fitted.rank(*step), model.rank(*step)) for step in STEPS[:3])
     pairs = [(item.query, list(item.plan.tools)) for item in SET.demonstrations]
-    check(make(name, pairs).rank(QUERY), retriever.vocabulary)
+    check(make(name, pairs).rank(QUERY), model.vocabulary)
 
 
 # -- folders ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_changed", [False, True], ids=["default", "changed"])
-def test_a_saved_model_ranks_alike_to_the_last_bit(name, retriever, tmp_path, is_changed):
+def test_a_saved_model_ranks_alike_to_the_last_bit(name, model, tmp_path, is_changed):
     if is_changed:
         takes = create(name, **given(name)).get_params()
-        retriever = make(name, **({"recipe": "paper"} if "recipe" in takes else {"seed": 7}))
-    retriever.save(tmp_path / "model")
+        model = make(name, **({"recipe": "paper"} if "recipe" in takes else {"seed": 7}))
+    model.save(tmp_path / "model")
     restored = load(tmp_path / "model", **given(name))
-    assert restored.vocabulary == retriever.vocabulary
-    assert restored.parameters() == retriever.parameters()
-    assert all(same(restored.rank(*step), retriever.rank(*step)) for step in STEPS)
-    left, right = restored.rank(QUERY), retriever.rank(QUERY)
+    assert restored.vocabulary == model.vocabulary
+    assert restored.parameters() == model.parameters()
+    assert all(same(restored.rank(*step), model.rank(*step)) for step in STEPS)
+    left, right = restored.rank(QUERY), model.rank(QUERY)
     assert (left.confidence, left.familiarity) == (right.confidence, right.familiarity)
     assert left.is_familiar is right.is_familiar
 
@@ -354,10 +351,10 @@ def rewrite(folder, arrays):
 
 
 def test_arrays_that_are_cut_missing_foreign_or_for_fewer_tools_are_a_model_error(
-    name, retriever, tmp_path
+    name, model, tmp_path
 ):
     folder = tmp_path / "model"
-    retriever.save(folder)
+    model.save(folder)
     arrays = load_file(folder / "model.safetensors")
     learned = [key for key in arrays if not key.startswith("encoder.")]
     own = {key: array for key, array in arrays.items() if key not in learned}
@@ -373,7 +370,7 @@ def test_arrays_that_are_cut_missing_foreign_or_for_fewer_tools_are_a_model_erro
         assert "\n" not in str(caught.value)
     if learned:
         rewrite(folder, arrays)
-        tools = [tool.to_dict() for tool in retriever.tools_]
+        tools = [tool.to_dict() for tool in model.tools_]
         change_config(folder, tools=tools[:2] + tools[3:])
         with pytest.raises(ModelError):
             load(folder, **given(name))

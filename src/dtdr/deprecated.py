@@ -1,0 +1,58 @@
+"""Old public names: each works for one more version and raises a ``DeprecationWarning``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+REMOVED_IN = "0.2.0"
+
+
+def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
+    """Warn that a name is deprecated.
+
+    Args:
+        old: the deprecated name.
+        new: the name to use.
+        stacklevel: frames up to the caller's; 3 is the caller of the function that calls this.
+    """
+    text = f"{old} is deprecated and will be removed in dtdr {REMOVED_IN}; use {new}"
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+
+
+def renamed_keywords(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function to accept old keywords; ``names`` maps each to the new one.
+
+    >>> @renamed_keywords(retriever="ranker")
+    ... def fit(ranker="dtdr-f"):
+    ...     return ranker
+    >>> fit(ranker="dr")
+    'dr'
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def accept_old(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old in names.keys() & kwargs.keys():
+                warn_renamed(f"{old}=", f"{names[old]}=")
+                kwargs[names[old]] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return accept_old
+
+    return decorate
+
+
+def renamed_attribute(old: str, new: str) -> Any:
+    """A read-only property that returns the attribute ``new`` under its old name."""
+
+    def read(instance: object) -> Any:
+        warn_renamed(f".{old}", f".{new}")
+        return getattr(instance, new)
+
+    return property(read)

@@ -1,0 +1,20 @@
+"""Old public names still work, and warn."""
+
+import pytest
+
+import dtdr
+from dtdr.agents.mask import ToolMask
+from dtdr.llm.planning import Planner
+
+DEMONSTRATIONS = [("Mail Ann", ["open", "mail"]), ("Call Bo", ["call"])] * 3
+
+
+def test_the_old_word_for_a_ranker_and_a_model_warns():
+    with pytest.deprecated_call(match="retriever= is deprecated .* use ranker="):
+        model = dtdr.fit(DEMONSTRATIONS, retriever="dr")
+    assert (type(model), model.name) == (dtdr.Model, "dr")
+    for make in (ToolMask, Planner):
+        with pytest.deprecated_call(match="retriever= is deprecated .* use model="):
+            renamed = make(retriever=model)  # type: ignore[call-arg]
+        with pytest.deprecated_call(match=r"\.retriever is deprecated .* use \.model"):
+            assert renamed.retriever is model

@@ -30,15 +30,10 @@ def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
         train=data.train,
         history=None if learns_truncated(spec) else spec.get("history"),
     )
-<<<<<<< HEAD
-    arrays = retriever.ranker.arrays()
+    arrays = model.ranker.arrays()
     details: dict[str, Any] = {"stored": sum(int(array.size) for array in arrays.values())}
-    if retriever.name in PARAMETERS:
-        details["parameters"] = int(arrays[PARAMETERS[retriever.name]].size)
-=======
-    arrays = model.ranker.arrays().values()
-    details: dict[str, Any] = {"numbers": sum(int(array.size) for array in arrays)}
->>>>>>> main
+    if model.name in PARAMETERS:
+        details["parameters"] = int(arrays[PARAMETERS[model.name]].size)
     other = agreement(log, dataset.demonstrations) if spec.get("split") == "group" else None
     if other is not None:
         details["another_run"] = other.to_dict()

@@ -124,17 +124,10 @@ def _prepare(
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))
     ask = asker(context, spec)
-<<<<<<< HEAD
-    retriever = fit_retriever(spec, data, ask)[0]
-    if isinstance(retriever.ranker, Oracle):
-        retriever.ranker.plans = {item.query: item.plan for item in data.test}
-    mask = _selection_of(spec, spec.get("threshold"))
-=======
     model = fit_model(spec, data, ask)[0]
     if isinstance(model.ranker, Oracle):
         model.ranker.plans = {item.query: item.plan for item in data.test}
-    mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
->>>>>>> main
+    mask = _selection_of(spec, spec.get("threshold"))
     chosen: dict[str, Any] = {}
     if spec.get("mask") == "paper" and model.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
@@ -204,11 +197,7 @@ def _choose_threshold(
         if shown not in known:
             run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
             log = run_selections(
-<<<<<<< HEAD
-                _planner(spec, context, retriever, selection, kept),
-=======
-                _planner(spec, context, model, Selection(threshold=alpha), kept),
->>>>>>> main
+                _planner(spec, context, model, selection, kept),
                 steps,
                 context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),

@@ -168,18 +168,9 @@ def _loop(run: Run) -> str:
     return str(run.spec.get("loop", "own"))
 
 
-<<<<<<< HEAD
 def _alpha(results: Results, runs: Sequence[Run]) -> Cell:
     values = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
     return Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(values)) or "-")
-=======
-def _shown_method(run: Run) -> str:
-    """The ranker, or how the prompt is written without one."""
-    icl = str(run.spec.get("icl"))
-    if run.spec["retriever"] == ORACLE:
-        return "gold tools" if run.spec.get("select") == "retriever" else "perfect ranking"
-    return icl if icl in ("none", "raw") else str(run.spec["retriever"])
->>>>>>> main
 
 
 _PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history", "demonstrations")

@@ -115,14 +115,9 @@ def _retrieval_table(
     notes += [FSA_NOTE] if accuracies else []
     if published:
         notes.append(
-<<<<<<< HEAD
             "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K "
-            "coordinates of centres. Stored: every number that the retriever keeps of what it "
+            "coordinates of centres. Stored: every number that the ranker keeps of what it "
             "learned. The paper's figures are in italics; the text above names the differences."
-=======
-            "Numbers: all that the ranker keeps of what it learned. The paper's figures are in "
-            "italics; the text above names the differences."
->>>>>>> main
         )
     rows = {name: name for name in runs}
     title = results.place_title(place)

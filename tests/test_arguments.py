@@ -564,7 +564,7 @@ def folder(tmp_path_factory):
     """A model that can learn on, from runs of which some failed."""
     failed = [replace(runs_of("ping", name), outcome="failure") for name in NAMES]
     fitted = create("dtdr-f").fit([*DEMONSTRATIONS[:60], *failed], TOOLS, arguments=True)
-    assert fitted.training_.skipped_failures == len(failed)
+    assert fitted.training_.failures == len(failed)
     path = tmp_path_factory.mktemp("whole") / "model"
     fitted.save(path)
     return path

@@ -10,7 +10,7 @@ from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError, InputError
 
 app = CommandGroup()
-app.command("import")(import_.import_traces)
+app.command("import")(import_.import_logs)
 
 
 def call(*arguments):

@@ -82,13 +82,17 @@ def test_what_is_counted_is_what_is_there():
     counts, numbers = Counts(50).count(map(Facts.of, SOME))
     assert numbers.tolist() == [number_of(item.id, 0) for item in SOME]
     usable = [item for item in SOME if item.outcome != "failure"]
-    expected = Counter(name for item in usable for name in set(item.plan.tools))
-    assert counts.tools == dict(expected)
-    assert (counts.total, counts.skipped) == (len(SOME), len(SOME) - len(usable))
-    assert counts.empty == sum(not item.plan.calls for item in usable)
+    successes, _ = Counts(50, failures=False).count(map(Facts.of, SOME))
+    for some, items in ((counts, SOME), (successes, usable)):
+        expected = Counter(name for item in items for name in set(item.plan.tools))
+        assert some.tools == dict(expected)
+        assert (some.total, some.skipped) == (len(SOME), len(SOME) - len(items))
+        assert some.empty == sum(not item.plan.calls for item in items)
+        assert some.failed == len(SOME) - len(usable) > 0
     learned = TrainingData(50, 0, "5e", 1)
     training = counts.describe_training(learned)
-    assert (training.demonstrations, training.sampled) == (len(usable), 50)
+    assert (training.demonstrations, training.sampled) == (len(SOME), 50)
+    assert training.failures == counts.failed
     assert training.empty_plans == counts.empty
     others = [*SOME[:-1], Demonstration("x", "Another query", Plan(()))]
     other, _ = Counts(50).count(map(Facts.of, others))
@@ -139,7 +143,7 @@ def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, ranker, capsys):
         found = {(tmp_path / f"model{number}" / name).read_bytes() for number, _ in kinds}
         assert len(found) == 1, name
     training = dtdr.load(tmp_path / "model7").training_
-    assert training.demonstrations == sum(item.outcome != "failure" for item in some_of_them)
+    assert training.demonstrations == len(some_of_them)
     assert 60 <= (training.sampled or 0) < len(some_of_them)
     assert run(["inspect", str(tmp_path / "model7")]) == 0
     assert "counted all, learned from a sample of" in " ".join(capsys.readouterr().out.split())
@@ -223,7 +227,7 @@ def test_columns_are_counted_as_demonstrations_are(tmp_path, monkeypatch):
     save_demonstrations(tmp_path / "d.parquet", items)
     counts = count_both(tmp_path / "d.parquet", items)
     assert counts.total == len(items)
-    assert counts.skipped > 0
+    assert counts.failed > 0
 
 
 @given(st.lists(strategies.runs() | strategies.demonstrations(), min_size=1, max_size=5))
@@ -338,7 +342,7 @@ def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
     assert merged.to_bytes() == reduce(Counts.merge, reversed(parts)).to_bytes()
     model = dtdr.fit(SOME[:50], ranker="dtdr-l")
     model.record_counts(merged.describe_training(model.training_), merged.phrases)
-    assert model.training_.demonstrations == merged.total - merged.skipped
+    assert model.training_.demonstrations == merged.total
 
 
 def test_two_demonstrations_with_one_id_are_an_error(tmp_path):
@@ -393,7 +397,7 @@ def test_an_empty_folder_and_failures_alone_are_errors(tmp_path):
     failed = [Demonstration(str(n), "q", Plan(()), outcome="failure") for n in range(5)]
     save_demonstrations(tmp_path / "f.jsonl", failed)
     with pytest.raises(InputError, match="all 5 are failures"):
-        draw_sample([tmp_path / "f.jsonl"], 2, workers=1)
+        draw_sample([tmp_path / "f.jsonl"], 2, workers=1, failures=False)
 
 
 def die(part, *_):

@@ -127,7 +127,6 @@ def test_an_open_session_keeps_what_it_was_opened_with(half):
 def test_an_update_without_anything_to_learn_changes_nothing(half):
     before = probabilities(half)
     assert half.update([]) == 0
-    assert half.update([replace(REST[0], outcome="failure")]) == 0
     assert same(before, probabilities(half))
 
 

@@ -213,10 +213,15 @@ def test_a_plan_ends_at_once_only_where_one_was_demonstrated(model, fitted_with_
     assert fitted_with_empty_plans.rank(query).probability(END) > 0
 
 
-def test_failures_are_not_learned_from(name, model):
+def test_failures_are_learned_from_unless_they_are_left_out(name, model):
     failed = [demonstrate("Read it", "explode", outcome="failure")] * 5
-    fitted = make(name, [*SET.demonstrations, *failed])
-    assert fitted.training_.skipped_failures == 5
+    every = make(name, [*SET.demonstrations, *failed])
+    assert (every.training_.failures, every.training_.skipped_failures) == (5, 0)
+    assert "explode" in every.vocabulary
+    fitted = create(name, **given(name)).fit(
+        [*SET.demonstrations, *failed], SET.tools, failures=False
+    )
+    assert (fitted.training_.failures, fitted.training_.skipped_failures) == (None, 5)
     assert "explode" not in fitted.vocabulary
     assert all(same(fitted.rank(*step), model.rank(*step)) for step in STEPS)
 

@@ -37,6 +37,7 @@ def fit(
     arguments: bool = True,
     plans: bool = True,
     value_runs: int = 3,
+    failures: bool = True,
     **parameters: Any,
 ) -> Model:
     """Fit a model to demonstrations.
@@ -55,6 +56,7 @@ def fit(
             that asks an LLM, it is always False.
         value_runs: runs that must have a value of an argument for the model to keep it as text; 0
             keeps none.
+        failures: whether to learn from runs that failed. Most of their calls are right.
         parameters: the ranker's own, such as ``encoder="minilm"`` or ``seed=1``.
 
     Raises:
@@ -63,7 +65,12 @@ def fit(
     chosen = create(ranker, **parameters)
     plans = plans and "llm" not in parameters
     return chosen.fit(
-        demonstrations, tools, arguments=arguments, plans=plans, value_runs=value_runs
+        demonstrations,
+        tools,
+        arguments=arguments,
+        plans=plans,
+        value_runs=value_runs,
+        failures=failures,
     )
 
 

@@ -30,7 +30,7 @@ _COMMANDS = {
     "compare": ("compare", "compare"),
     "compare-runs": ("compare_runs", "compare_runs"),
     "inspect": ("inspect", "inspect"),
-    "import": ("import_", "import_traces"),
+    "import": ("import_", "import_logs"),
     "erase": ("erase", "erase"),
     "advise": ("advise", "advise"),
     "plan": ("plan", "plan"),

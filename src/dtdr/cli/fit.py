@@ -13,13 +13,12 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, dataset_of, load_dataset, report_bad
-from dtdr.cli.output import note, plural, print_json, quote
+from dtdr.cli.output import plural, print_json, quote
 from dtdr.data.demonstrations import count_orders, describe_orders
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
-from dtdr.logs.importer import explain_failures
 from dtdr.predict.counting import SAMPLE, Sample, draw_sample, rows_of
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
@@ -42,6 +41,7 @@ def fit(
     settings: Annotated[list[str] | None, typer.Option("--set")] = None,
     arguments: bool = True,
     plans: bool = True,
+    failures: bool = True,
     sample: int = SAMPLE,
     workers: int | None = None,
     skip_bad: options.SKIP_BAD = False,
@@ -67,6 +67,7 @@ def fit(
             three runs have it; 0 stores none.
         arguments: Learn the values of arguments, for dtdr predict.
         plans: Learn to predict whole plans, for dtdr predict --plans.
+        failures: Learn from runs that failed too: most of their calls are right.
         sample (N): If there are more than N demonstrations, learn from N of them; 0 learns from
             all.
         workers (N): Number of processes that read large data.  [default: one per core]
@@ -81,7 +82,7 @@ def fit(
     check_at_least(1, workers=workers)
     drawn = None
     if data and dataset is None and split is None and _is_large(data, sample):
-        drawn = _draw(data, sample, bad, seed=seed, workers=workers)
+        drawn = _draw(data, sample, bad, seed=seed, workers=workers, failures=failures)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:
@@ -97,6 +98,7 @@ def fit(
         arguments=arguments,
         plans=plans,
         value_runs=own.value_runs,
+        failures=failures,
     )
     if drawn is not None:
         counts = drawn.counts
@@ -112,6 +114,7 @@ def fit(
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,
         "sampled": training.sampled,
+        "failures": training.failures,
         "skipped_failures": training.skipped_failures,
         "orders": dict(count_orders(demonstrations)),
         "skipped_bad": 0 if bad is None else bad.count,
@@ -119,9 +122,6 @@ def fit(
         "fit_seconds": round(seconds, 4),
         "bytes": sum(item.stat().st_size for item in output.iterdir()),
     }
-    left_out = chosen.training_.skipped_failures
-    if sentence := explain_failures(left_out, left_out + chosen.training_.demonstrations):
-        note(sentence)
     if as_json:
         print_json(summary)
     else:
@@ -163,11 +163,13 @@ def _print(summary: dict[str, Any], query: str) -> None:
 
     encoder = f" with encoder {summary['encoder']}" if summary["encoder"] else ""
     kind = "synthetic demonstration" if summary["synthetic"] else "demonstration"
-    failures, sampled = summary["skipped_failures"], summary["sampled"]
+    failures, skipped = summary["failures"], summary["skipped_failures"]
+    sampled = summary["sampled"]
     typer.echo(
-        f"fitted {summary['retriever']}{encoder} on {plural(summary['demonstrations'], kind)} "
-        f"of {plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"
-        + (f" ({plural(failures, 'failure')} left out)" if failures else "")
+        f"fitted {summary['retriever']}{encoder} on {plural(summary['demonstrations'], kind)}"
+        + (f" ({failures:,} of them failed)" if failures else "")
+        + f" of {plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"
+        + (f" ({plural(skipped, 'failure')} left out)" if skipped else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
     )
     typer.echo(f"calls are learned {describe_orders(summary['orders'])}")

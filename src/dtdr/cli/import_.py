@@ -19,7 +19,7 @@ from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
 from dtdr.logs.importer import explain_dropped, explain_failures
 from dtdr.logs.injected import INJECTED_TAGS
-from dtdr.logs.log_format import TraceFormat
+from dtdr.logs.log_format import LogFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
 
@@ -37,14 +37,14 @@ class _Settings(msgspec.Struct, frozen=True):
     window: Annotated[int, msgspec.Meta(ge=1)] = 64
 
 
-def import_traces(
+def import_logs(
     files: list[str],
     *,
     output: Annotated[Path, typer.Option("--output", "-o")],
     redact: bool = False,
     redact_rules: Path | None = None,
     settings: Annotated[
-        list[str] | None, options.further_settings(_Settings, "empty=true", "traces")
+        list[str] | None, options.further_settings(_Settings, "empty=true", "logs")
     ] = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
@@ -52,7 +52,7 @@ def import_traces(
 ) -> None:
     """Turn an agent's logs into demonstrations to learn from.
 
-    Formats and options with examples: docs/formats.md and docs/traces.md
+    Formats and options with examples: docs/formats.md and docs/logs.md
 
     Example: dtdr import openai-chat requests.jsonl -o demonstrations.jsonl
 
@@ -85,7 +85,7 @@ def import_traces(
     started = time.perf_counter()
     bad = BadRecords() if skip_bad else None
     importer = logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
-    logs.import_traces(importer, output, force=force)
+    logs.import_logs(importer, output, force=force)
     tools = save_tools_next_to(output, importer.tools(), force=force)
     summary = {
         **importer.summary(),
@@ -107,7 +107,7 @@ def import_traces(
         _print(summary)
 
 
-def _format_and_files(texts: Sequence[str]) -> tuple[type[TraceFormat] | None, list[Path]]:
+def _format_and_files(texts: Sequence[str]) -> tuple[type[LogFormat] | None, list[Path]]:
     """The format, if the first argument names one, and the files."""
     first, *rest = texts
     if first.strip().replace("_", "-") in logs.FORMATS and (rest or not Path(first).exists()):

@@ -131,10 +131,12 @@ def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Spli
 
 def is_fitted_to(model: Model, runs: Sequence[Demonstration]) -> bool:
     """Whether a model was fitted to just these runs."""
-    if all(run.outcome == "failure" for run in runs):
+    failures = model.training_.failures is not None
+    if not failures and all(run.outcome == "failure" for run in runs):
         return False
     # The cheapest ranker there is; it hashes its training data as any other does.
-    return create("random").fit(runs).training_.sha256 == model.training_.sha256
+    fitted = create("random").fit(runs, failures=failures)
+    return fitted.training_.sha256 == model.training_.sha256
 
 
 def report_bad(bad: BadRecords | None) -> None:

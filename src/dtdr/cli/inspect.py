@@ -91,6 +91,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "encoder": "none" if encoder is None else _pairs(encoder, first="name"),
         "seed": str(description["seed"]),
         "learned from": plural(training["demonstrations"], "demonstration")
+        + (f", {failed:,} of them failed" if (failed := training.get("failures")) else "")
         + (f", {failures:,} failures left out" if failures else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
         + (f"; {erased:,} were erased from the data since: fit it again" if erased else ""),

@@ -74,7 +74,7 @@ class Demonstration(msgspec.Struct, frozen=True):
 
     Attributes:
         source: where it came from.
-        outcome: ``success`` or ``failure``; ``fit`` leaves out failures.
+        outcome: ``success`` or ``failure``, if known; ``fit`` learns from both by default.
         group: what must stay on one side of a split (a conversation, a user, a template).
         before: messages and calls of earlier turns, oldest first. These calls are also the plan's
             ``earlier`` calls.

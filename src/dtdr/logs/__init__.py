@@ -17,9 +17,9 @@ from dtdr.logs.claude_code import ClaudeCode
 from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
 from dtdr.logs.exports import Langfuse, LangSmith
-from dtdr.logs.importer import UNUSABLE, Importer, import_traces
+from dtdr.logs.importer import UNUSABLE, Importer, import_logs
 from dtdr.logs.injected import INJECTED_TAGS
-from dtdr.logs.log_format import Canonical, TraceFormat
+from dtdr.logs.log_format import Canonical, LogFormat
 from dtdr.logs.mcp import MCP, read_line
 from dtdr.logs.openai_responses import OpenAIResponses
 from dtdr.logs.otel import OpenInference, OpenTelemetry
@@ -30,7 +30,7 @@ from dtdr.logs.turns import CutOptions
 
 # A new format is a class and a line here. Formats are detected in this order, so those that
 # recognize few records come first.
-FORMATS: dict[str, type[TraceFormat]] = {
+FORMATS: dict[str, type[LogFormat]] = {
     fmt.name: fmt
     for fmt in (
         Canonical,
@@ -50,7 +50,7 @@ FORMATS: dict[str, type[TraceFormat]] = {
 CANONICAL = Canonical.name
 
 
-def find_format(name: str) -> type[TraceFormat]:
+def find_format(name: str) -> type[LogFormat]:
     """The format of that name; underscores are accepted for hyphens.
 
     Raises:
@@ -62,9 +62,7 @@ def find_format(name: str) -> type[TraceFormat]:
     return known
 
 
-def detect_format(
-    reader: LogReader, otherwise: type[TraceFormat] | None = None
-) -> type[TraceFormat]:
+def detect_format(reader: LogReader, otherwise: type[LogFormat] | None = None) -> type[LogFormat]:
     """The format that the first records of a log look like.
 
     Args:
@@ -147,7 +145,7 @@ __all__ = [
     "Redactor",
     "detect_format",
     "find_format",
-    "import_traces",
+    "import_logs",
     "open_demonstrations",
     "read_rules",
 ]

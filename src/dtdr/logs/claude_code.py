@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import (
+    LogFormat,
     Trace,
     TracedCall,
-    TraceFormat,
     UserMessage,
     arguments_of,
     first_of,
@@ -33,7 +33,7 @@ _SEARCH = "ToolSearch"
 _SPOKEN = ("user", "assistant")
 
 
-class ClaudeCode(TraceFormat):
+class ClaudeCode(LogFormat):
     """Lines of sessions, each with one message; sub-agents are in the same file or another.
 
     A sub-agent belongs to the call that its lines name (``parent_tool_use_id``), whose result names

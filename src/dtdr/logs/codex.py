@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.log_format import Trace, TraceFormat, as_list, as_mapping
+from dtdr.logs.log_format import LogFormat, Trace, as_list, as_mapping
 from dtdr.logs.messages import conversation, positioned
 from dtdr.logs.openai_responses import response_items
 
@@ -16,7 +16,7 @@ _CLOCK = "Wall time: "
 """Beginning of the first text of a tool's output, which Codex writes for its LLM."""
 
 
-class Codex(TraceFormat):
+class Codex(LogFormat):
     """Lines of sessions, one session per file; ``response_item`` lines are what the LLM used.
 
     A search for tools (``tool_search``) is not a call; the definitions that it found are kept.

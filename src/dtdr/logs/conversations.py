@@ -16,9 +16,9 @@ from dtdr.errors import InputError
 from dtdr.logs.injected import remove_blocks
 from dtdr.logs.log_format import (
     AssistantMessage,
+    LogFormat,
     Trace,
     TracedCall,
-    TraceFormat,
     UserMessage,
     Window,
     as_list,
@@ -59,7 +59,7 @@ class Exchange:
     former: str
 
 
-class ConversationFormat(TraceFormat):
+class ConversationFormat(LogFormat):
     """Files requests by conversation, which no id names.
 
     A request belongs to an open conversation if its messages begin with that conversation's.
@@ -110,7 +110,7 @@ class ConversationFormat(TraceFormat):
         return Exchange(messages, replies, tools, system, find_time(whole, response), *ids)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File a request with its conversation; see ``TraceFormat.add``."""
+        """File a request with its conversation; see ``LogFormat.add``."""
         self._file(self.exchange(record), raw, place)
 
     def _file(self, exchange: Exchange, raw: bytes, place: tuple[int, int]) -> str:

@@ -16,7 +16,7 @@ from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.logs.log_format import Group, TraceFormat, Window
+from dtdr.logs.log_format import Group, LogFormat, Window
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.streams import LogReader, file_size
 from dtdr.logs.turns import CutOptions, Cutter
@@ -51,7 +51,7 @@ class Importer:
 
     def __init__(
         self,
-        fmt: type[TraceFormat],
+        fmt: type[LogFormat],
         paths: Sequence[Path] | LogReader,
         options: CutOptions | None = None,
         *,
@@ -148,7 +148,7 @@ class Importer:
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 
-def import_traces(importer: Importer, output: Path, *, force: bool = False) -> None:
+def import_logs(importer: Importer, output: Path, *, force: bool = False) -> None:
     """Write demonstrations as JSON lines or (``.parquet``) as Parquet, as a whole or not at all.
 
     Raises:
@@ -179,13 +179,13 @@ def _with_progress(importer: Importer) -> Iterator[Demonstration]:
     )
 
 
-def explain_failures(left_out: int, runs: int) -> str:
-    """A sentence about ``left_out`` of ``runs``, which are marked as failed; empty if few are."""
-    if left_out <= MANY * runs:
+def explain_failures(failed: int, runs: int) -> str:
+    """A sentence about ``failed`` of ``runs``, which are marked as failed; empty if few are."""
+    if failed <= MANY * runs:
         return ""
     return (
-        f"{_share(left_out, runs)} are marked as failed, and fit leaves them out; to learn from "
-        "them, delete their field outcome"
+        f"{_share(failed, runs)} are marked as failed, and fit learns from them too; give it "
+        "--no-failures to leave them out"
     )
 
 

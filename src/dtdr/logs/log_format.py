@@ -177,7 +177,7 @@ class Window:
         yield from done
 
 
-class TraceFormat(ABC):
+class LogFormat(ABC):
     """Reads one format: ``add`` files a record in the window under its conversation or trace.
 
     The importer calls ``traces`` for a group that leaves the window.
@@ -223,7 +223,7 @@ class TraceFormat(ABC):
         """
 
 
-class Canonical(TraceFormat):
+class Canonical(LogFormat):
     """The project's own ``demonstrations.jsonl``: to scrub it, to check it, or to join several.
 
     References, links, steps and outcome stay as they are. One record is one run, which leaves the
@@ -239,7 +239,7 @@ class Canonical(TraceFormat):
         return isinstance(record, dict) and "query" in record and "calls" in record
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """Pass a demonstration on at once; see ``TraceFormat.add``."""
+        """Pass a demonstration on at once; see ``LogFormat.add``."""
         key = f"{place[0]}/{place[1]}"
         self.window.put(key, [raw], place)
         self.window.finish(key)

@@ -11,9 +11,9 @@ from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import (
     Event,
+    LogFormat,
     Trace,
     TracedCall,
-    TraceFormat,
     UserMessage,
     Window,
     as_mapping,
@@ -48,7 +48,7 @@ class _OpenRun:
     query: str
 
 
-class MCP(TraceFormat):
+class MCP(LogFormat):
     """A JSON-RPC message per line: bare, in an envelope with a time, or as Claude Desktop logs it.
 
     ``tools/call`` requests are calls; responses with the same id (and server) are their results.
@@ -76,7 +76,7 @@ class MCP(TraceFormat):
         return read_line(line)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File a message with its session; see ``TraceFormat.add``."""
+        """File a message with its session; see ``LogFormat.add``."""
         message, envelope = _open_envelope(record)
         if message is None:
             raise InputError(

@@ -15,9 +15,9 @@ from dtdr.errors import InputError
 from dtdr.logs.log_format import (
     AssistantMessage,
     Event,
+    LogFormat,
     Trace,
     TracedCall,
-    TraceFormat,
     UserMessage,
     as_list,
     as_mapping,
@@ -95,7 +95,7 @@ def span_of(record: Mapping[str, Any]) -> Span:
     )
 
 
-class SpanFormat(TraceFormat):
+class SpanFormat(LogFormat):
     """Files spans by trace, and reads query and calls from the finished trace.
 
     Executions of tools are the calls; if a run has none, the calls that the model asked for are.
@@ -109,7 +109,7 @@ class SpanFormat(TraceFormat):
         """The spans of a record; InputError if it is not a record of this format."""
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File the spans of a record; see ``TraceFormat.add``."""
+        """File the spans of a record; see ``LogFormat.add``."""
         for span in self.spans(record):
             if not span.trace:
                 raise InputError("a span has no trace id")

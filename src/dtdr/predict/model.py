@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import filterfalse
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -108,8 +109,9 @@ class Model(Predictor):
         arguments: bool = False,
         plans: bool = False,
         value_runs: int = 3,
+        failures: bool = True,
     ) -> Self:
-        """Learn from demonstrations, without those that failed.
+        """Learn from demonstrations.
 
         Args:
             demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
@@ -119,11 +121,13 @@ class Model(Predictor):
                 objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
                 those of the log, or of the ``tools.json`` in the folder of the file.
             arguments: whether to also learn the values of arguments, for ``next_calls`` and
-                ``fill``, from failures too.
-            plans: whether to also learn which whole plans are right, for ``plans``. This fits a
-                ranker other than dtdr-f three more times.
+                ``fill``; always from runs that failed too.
+            plans: whether to also learn which whole plans are right, for ``plans``; from runs that
+                did not fail, if there are any. This fits a ranker other than dtdr-f three more
+                times.
             value_runs: runs that must have a value of an argument for the model to keep it as
                 text; 0 keeps none.
+            failures: whether to learn from runs that failed: most of their calls are right.
 
         Raises:
             InputError: there is nothing to learn from, something is not a demonstration, two tools
@@ -139,7 +143,7 @@ class Model(Predictor):
         started = time.perf_counter()
         everything = list(as_demonstrations(demonstrations))
         with self._change() as draft:
-            usable, record = select_training_data(everything)
+            usable, record = select_training_data(everything, failures=failures)
             if tools is None and isinstance(demonstrations, DemonstrationFile):
                 tools = demonstrations.tools
             draft._set_vocabulary(unique_tools(tools or ()), usable)
@@ -158,6 +162,7 @@ class Model(Predictor):
             draft.plans_ = None
             if plans:
                 folds = list(draft._hold_out(usable) if held_out is None else held_out)
+                folds = _without_failures(folds, usable)
                 draft.plans_ = PlanModel.fit(
                     usable,
                     draft.tools_[:-1],
@@ -238,7 +243,8 @@ class Model(Predictor):
         demonstrations that it keeps as arrays and to these, which takes as long as a fit.
 
         Args:
-            demonstrations: as for ``fit``, but not a path; failures are left out.
+            demonstrations: as for ``fit``, but not a path; runs that failed are left out where
+                ``fit`` left them out.
 
         Returns:
             The number of demonstrations learned from.
@@ -251,7 +257,11 @@ class Model(Predictor):
         if not self.can_update:
             raise DtdrError(f"{self.name} does not support updates; fit it again")
         with self._change() as draft:
-            usable, record = select_training_data(demonstrations, learned=draft.training_.sha256)
+            usable, record = select_training_data(
+                demonstrations,
+                failures=draft.training_.failures is not None,
+                learned=draft.training_.sha256,
+            )
             if not usable:
                 return 0
             names = {call.tool for item in usable for call in item.plan.calls}
@@ -395,3 +405,16 @@ class Model(Predictor):
             draft.ranker = copy.copy(draft.ranker)
             draft.ranker.restore(tools, arrays)
         return self
+
+
+def _without_failures(
+    folds: Sequence[HeldOutFold], demonstrations: Sequence[Demonstration]
+) -> list[HeldOutFold]:
+    """The folds with positions of runs that did not fail, if there are any."""
+    failed = {at for at, item in enumerate(demonstrations) if item.outcome == "failure"}
+    if len(failed) in (0, len(demonstrations)):
+        return list(folds)
+    return [
+        replace(fold, positions=[*filterfalse(failed.__contains__, fold.positions)])
+        for fold in folds
+    ]

@@ -49,6 +49,7 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "skipped_failures": int,
     "sha256": str,
     "erased": int,
+    "failures": (int, type(None)),
 }
 
 _MAX_CONFIG_BYTES = 16_000_000

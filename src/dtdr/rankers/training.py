@@ -23,6 +23,8 @@ class TrainingData:
             not counted.
         sampled: how many demonstrations were drawn of all these, which were counted, to learn from;
             None: all.
+        failures: how many of the demonstrations are runs that failed; None where those are left
+            out, as ``skipped_failures``.
         erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
             still has what it learned from them.
     """
@@ -33,6 +35,7 @@ class TrainingData:
     empty_plans: int | None = None
     sampled: int | None = None
     erased: int = 0
+    failures: int | None = None
 
     def add(self, later: TrainingData) -> TrainingData:
         """The record after an update, whose hash follows from this one's."""
@@ -43,16 +46,18 @@ class TrainingData:
             None if self.empty_plans is None else self.empty_plans + (later.empty_plans or 0),
             None if self.sampled is None else self.sampled + later.demonstrations,
             self.erased,
+            None if self.failures is None else self.failures + (later.failures or 0),
         )
 
 
 def select_training_data(
-    demonstrations: Iterable[DemonstrationLike], *, learned: str = ""
+    demonstrations: Iterable[DemonstrationLike], *, failures: bool = True, learned: str = ""
 ) -> tuple[list[Demonstration], TrainingData]:
     """What to learn from, and its record.
 
     Args:
         demonstrations: as ``Model.fit`` takes them, but not a path.
+        failures: whether to learn from runs that failed.
         learned: the hash of what was learned so far, for an update.
 
     Raises:
@@ -61,17 +66,20 @@ def select_training_data(
     """
     usable: list[Demonstration] = []
     digest = hashlib.sha256(learned.encode())
-    skipped = 0
+    failed = 0
     for demonstration in as_demonstrations(demonstrations):
         if demonstration.outcome == "failure":
-            skipped += 1
-            continue
+            failed += 1
+            if not failures:
+                continue
         usable.append(demonstration)
         digest.update(fingerprint(demonstration))
     if not usable and not learned:
-        raise nothing_to_learn(skipped)
+        raise nothing_to_learn(failed)
     empty = sum(not demonstration.plan.calls for demonstration in usable)
-    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty)
+    skipped = 0 if failures else failed
+    kept = failed if failures else None
+    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty, failures=kept)
 
 
 def fingerprint(demonstration: Demonstration) -> bytes:

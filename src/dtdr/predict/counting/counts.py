@@ -80,8 +80,9 @@ class Counts:
     Attributes:
         size: of the sample to draw.
         seed: of the sample.
+        failures: whether runs that failed are learned from.
         total: number of demonstrations.
-        skipped: number of failures that are left out.
+        failed: number of runs that failed.
         empty: number of plans that call no tool.
         tools: number of plans that call each tool.
         lowest: shape (at most size,), sorted: the lowest numbers of ids.
@@ -92,8 +93,9 @@ class Counts:
 
     size: int
     seed: int = 0
+    failures: bool = True
     total: int = 0
-    skipped: int = 0
+    failed: int = 0
     empty: int = 0
     tools: dict[str, int] = field(default_factory=dict)
     lowest: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -107,13 +109,14 @@ class Counts:
         queries: list[str] = []
         tools: Counter[str] = Counter()
         heaps: dict[str, list[int]] = {}
-        skipped = empty = 0
+        failed = empty = 0
         for item in facts:
             number = number_of(item.id, self.seed)
             numbers.append(number)
             if item.outcome == "failure":
-                skipped += 1
-                continue
+                failed += 1
+                if not self.failures:
+                    continue
             names = set(item.tools)
             empty += not names
             tools.update(names)
@@ -130,7 +133,7 @@ class Counts:
         counts = replace(
             self,
             total=len(numbers),
-            skipped=skipped,
+            failed=failed,
             empty=empty,
             tools=dict(tools),
             lowest=np.sort(ids)[: self.size],
@@ -151,7 +154,7 @@ class Counts:
         return replace(
             self,
             total=self.total + other.total,
-            skipped=self.skipped + other.skipped,
+            failed=self.failed + other.failed,
             empty=self.empty + other.empty,
             tools=dict(Counter(self.tools) + Counter(other.tools)),
             lowest=np.sort(np.concatenate([self.lowest, other.lowest]))[: self.size],
@@ -167,6 +170,11 @@ class Counts:
         extra = [number for lowest in self.rare.values() for number in lowest]
         return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))
 
+    @property
+    def skipped(self) -> int:
+        """How many demonstrations are not learned from."""
+        return 0 if self.failures else self.failed
+
     def describe_training(self, learned: TrainingData) -> TrainingData:
         """The training record of a model, from that of the sample it learned from."""
         return replace(
@@ -175,6 +183,7 @@ class Counts:
             skipped_failures=self.skipped,
             sha256=hashlib.sha256(self.to_bytes() + learned.sha256.encode()).hexdigest(),
             empty_plans=self.empty,
+            failures=self.failed if self.failures else None,
             sampled=learned.demonstrations,
         )
 

@@ -241,6 +241,7 @@ def draw_sample(
     seed: int = 0,
     bad: BadRecords | None = None,
     workers: int | None = None,
+    failures: bool = True,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
 
@@ -253,13 +254,14 @@ def draw_sample(
         seed: of the sample.
         bad: counts records and files that cannot be used, which are left out; None: an error.
         workers: number of processes for both passes; None: one per core.
+        failures: whether runs that failed are learned from.
 
     Raises:
         InputError: something cannot be read or used, an id occurs twice, there is nothing to learn
             from, or the data changed between the passes.
     """
     parts = find_parts(paths)
-    empty = Counts(size, seed)
+    empty = Counts(size, seed, failures)
     skip_bad = bad is not None and not bad.is_strict
     readable: list[Part] = []
     numbers: list[Numbers] = []

@@ -8,7 +8,7 @@ from dtdr import Demonstration
 from dtdr.logs import FORMATS, CutOptions, LogReader, detect_format, open_demonstrations
 from tests.conftest import PROJECT
 
-PAGE = PROJECT / "docs" / "traces.md"
+PAGE = PROJECT / "docs" / "logs.md"
 FORMATS_PAGE = PAGE.with_name("formats.md")
 
 

@@ -11,7 +11,7 @@ from dtdr.cli import run
 from dtdr.data.calls import END
 from dtdr.logs import CutOptions, Importer, find_format, open_demonstrations
 from tests import ci_assistant
-from tests.trace_logs import RENDERINGS, format_of
+from tests.logs.log_samples import RENDERINGS, format_of
 
 RED = {"id": "pipeline-77", "status": "failed", "jobs": [{"name": "test", "status": "error"}]}
 MARKING = ("anthropic", "otel", "openinference", "langsmith", "langfuse", "mcp", "claude-code")
@@ -207,11 +207,15 @@ def test_many_runs_marked_as_failed_are_said_with_the_remedy(tmp_path, capsys):
         records += [{**record, "success": not n % 4} for record in RENDERINGS[BARE](turns)]
     log, output = write_lines(tmp_path / "log.jsonl", records), tmp_path / "d.jsonl"
     fit = ["fit", str(output), "-o", str(tmp_path / "model"), "--retriever", "dr"]
-    for command in (["import", str(log), "-o", str(output)], fit):
-        assert run(command) == 0
-        said = capsys.readouterr().err
-        assert "15 of 20 runs (75%) are marked as failed" in said
-        assert "delete their field outcome" in said
+    assert run(["import", str(log), "-o", str(output)]) == 0
+    said = capsys.readouterr().err
+    assert "15 of 20 runs (75%) are marked as failed" in said
+    assert "--no-failures" in said
+    assert run(fit) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "20 demonstrations (15 of them failed) of 2 tools" in said
+    assert run([*fit, "--no-failures", "--force"]) == 0
+    assert "(15 failures left out)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_many_runs_that_import_drops_are_said_with_the_option(tmp_path, capsys):

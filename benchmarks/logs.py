@@ -4,8 +4,8 @@ Writes a log of growing requests (each repeats its conversation, as agents' requ
 it in a process of its own and prints MB/s, peak resident memory and what was kept, for the JSON
 backends that are installed, with and without redaction.
 
-    python benchmarks/traces.py              # 1 GB
-    python benchmarks/traces.py --smoke      # 8 MB
+    python benchmarks/logs.py              # 1 GB
+    python benchmarks/logs.py --smoke      # 8 MB
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def measure(log: Path, output: Path, *, redact: bool) -> dict[str, Any]:
         logs.find_format("openai-chat"), [log], redactor=logs.Redactor() if redact else None
     )
     started, worked = time.perf_counter(), time.process_time()
-    logs.import_traces(importer, output, force=True)
+    logs.import_logs(importer, output, force=True)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

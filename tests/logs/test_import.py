@@ -24,7 +24,7 @@ from dtdr.logs import (
     Importer,
     documents,
     find_format,
-    import_traces,
+    import_logs,
     open_demonstrations,
 )
 
@@ -50,7 +50,7 @@ def importer_of(path, fmt="openai-chat", **more):
 
 
 def run(importer, output, **more):
-    import_traces(importer, output, **more)
+    import_logs(importer, output, **more)
     return output.read_bytes()
 
 

@@ -36,7 +36,7 @@ from dtdr.logs import (
     open_demonstrations,
 )
 from tests.crafted import change
-from tests.trace_logs import RENDERINGS, TIMED, conversations, format_of
+from tests.logs.log_samples import RENDERINGS, TIMED, conversations, format_of
 
 PLAIN = CutOptions(references=False)
 

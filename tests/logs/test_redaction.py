@@ -12,8 +12,8 @@ from dtdr.errors import InputError
 from dtdr.logs import Importer, Redactor, find_format, read_rules
 from dtdr.logs.redaction import MAX_TEXT
 from dtdr.logs.redaction_rules import BUILT_IN, Rule
+from tests.logs.log_samples import RENDERINGS, format_of
 from tests.secret_samples import FORMATS, HARMLESS, SHAPES, ordinary_values
-from tests.trace_logs import RENDERINGS, format_of
 
 SECRETS = {
     "email": "ann.lee+x@mail.example.org ¦ jürgen@müller.de ¦ o'hara@x.io",
@@ -171,7 +171,7 @@ def test_rules_that_cannot_be_used_are_named(text, reason, tmp_path):
 
 
 def test_secrets_of_150_formats_are_found():
-    """At least 148; the share stands in docs/traces.md."""
+    """At least 148; the share stands in docs/logs.md."""
     missed = [
         value
         for value, secret in FORMATS

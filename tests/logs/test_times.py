@@ -9,8 +9,8 @@ from examples.hotel.log_formats import openai_chat, write_lines
 
 from dtdr.logs import Importer, find_format
 from dtdr.logs.log_format import as_moment, find_time, nanoseconds
-from tests.test_traces_formats import PLAIN, sample
-from tests.trace_logs import RENDERINGS, format_of
+from tests.logs.log_samples import RENDERINGS, format_of
+from tests.logs.test_formats import PLAIN, sample
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 SECONDS = int(MOMENT.timestamp())

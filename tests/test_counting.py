@@ -127,7 +127,7 @@ def test_rare_tools_keep_their_examples(tmp_path):
     assert len(sample.demonstrations) < 100 + PER_TOOL * len(counts.tools)
 
 
-@pytest.mark.parametrize("retriever", ["dtdr-l", pytest.param("dtdr-f", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranker", ["dtdr-l", pytest.param("dtdr-f", marks=pytest.mark.slow)])
 def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, ranker, capsys):
     kinds = [(1, 1), (7, 2), (64, 1)] if ranker == "dtdr-f" else [(1, 1), (7, 2)]
     some_of_them = SOME[:250] if ranker == "dtdr-f" else SOME

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from dtdr.agents import ToolMask, ToolPolicy, ToolSelector, Transcript, Turn
 from dtdr.agents.transcript import read_items
+from dtdr.conversation.events import AssistantMessage, UserMessage
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.errors import InputError
-from dtdr.logs.log_format import AssistantMessage, UserMessage
 from dtdr.predict.model import Model
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking

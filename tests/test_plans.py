@@ -20,12 +20,12 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
-from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
+from dtdr.evaluate.plan_accuracy import PlanScore, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.best_first import KEPT, MOST_CALLS, RANKINGS, Candidate, PlanSearch
 from dtdr.predict.plans.held_out import (
     Check,
-    Confidence,
     HeldOutPlan,
+    PlanConfidence,
     fit_ranker,
     rank_held_out,
 )
@@ -275,7 +275,7 @@ def test_scores_say_how_many_whole_plans_are_right(model):
 
 
 def planned(is_right, probability=None):
-    return PlanResult({"tools": is_right, "greedy": False}, probability, 1.0)
+    return PlanScore({"tools": is_right, "greedy": False}, probability, 1.0)
 
 
 def test_the_calibration_error_of_the_first_plans():
@@ -393,7 +393,7 @@ def test_the_ranker_learns_which_tools_are_called_more_often_than_it_seems():
     plans = [HeldOutPlan(found, (0, 0), number % 2) for number in range(30)]
     assert fit_ranker(plans, 2).probabilities(found).argmax() == 1
     rankers = rank_held_out(plans, 2)
-    confidence = Confidence.fit(plans, rankers)
+    confidence = PlanConfidence.fit(plans, rankers)
     first, other = confidence.of(rankers[0].probabilities(found)[::-1], is_under_way=False)
     assert other < 0.1 < 0.9 < first
 

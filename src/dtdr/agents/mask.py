@@ -12,12 +12,12 @@ from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_n
 from dtdr.agents.prefetch import add_call
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript
+from dtdr.conversation.injected import is_refusal
 from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
 from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.deprecated import renamed_attribute, renamed_keywords
 from dtdr.errors import InputError
-from dtdr.logs.injected import is_refusal
 from dtdr.predict.model import Model
 from dtdr.predict.search import ToolSearch
 

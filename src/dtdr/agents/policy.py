@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from dtdr.agents.search import SEARCH_CALLS
+from dtdr.conversation.injected import HIDDEN
 from dtdr.data.calls import END
 from dtdr.errors import InputError, check_choice
-from dtdr.logs.injected import HIDDEN
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
 

@@ -11,7 +11,7 @@ from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
 from dtdr.cli.output import note, plural, print_json, print_table, printable, shorten
 from dtdr.evaluate.tables import Column
-from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.arguments.prediction import CallPrediction, ValueSource
 from dtdr.predict.plans.prediction import PlanPrediction
 
 _ARGUMENT_HEADERS = ("Argument", "Value", "From")
@@ -106,7 +106,7 @@ def _arguments(call: CallPrediction) -> Iterator[tuple[str, str, str]]:
         yield "", "", ""
 
 
-def _describe(source: Source) -> str:
+def _describe(source: ValueSource) -> str:
     if source.kind == "query":
         return "the query"
     if source.kind == "message":

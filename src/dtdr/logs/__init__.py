@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from dtdr.conversation.injected import INJECTED_TAGS
 from dtdr.data import json_codec
 from dtdr.data.demonstration_files import DemonstrationFile, convert_records, read_shards
 from dtdr.data.demonstrations import Demonstration
@@ -18,7 +19,6 @@ from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
 from dtdr.logs.exports import Langfuse, LangSmith
 from dtdr.logs.importer import UNUSABLE, Importer, import_logs
-from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.log_format import Canonical, LogFormat
 from dtdr.logs.mcp import MCP, read_line
 from dtdr.logs.openai_responses import OpenAIResponses

@@ -6,18 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from dtdr.conversation.assembly import assemble
+from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage, nest
+from dtdr.conversation.items import Item, ToolCallRequest
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.values import arguments_of, first_of
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.log_format import (
-    LogFormat,
-    Trace,
-    TracedCall,
-    UserMessage,
-    arguments_of,
-    first_of,
-    nest,
-)
-from dtdr.logs.messages import Item, ToolCallRequest, conversation, items_of
+from dtdr.logs.log_format import LogFormat
 
 _NAMING_ARGUMENTS = {
     "Skill": ("skill", ("skill", "command")),
@@ -64,7 +60,7 @@ class ClaudeCode(LogFormat):
             raise InputError("not a line of a session: it has no 'sessionId' or 'session_id'")
         self.window.append(session, raw, place)
 
-    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+    def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The session, with sub-agents nested in their calls."""
         session = _Session([json_codec.loads(payload) for payload in payloads])
         for trace in session.traces(key):
@@ -95,14 +91,14 @@ class _Session:
             if line.get("isMeta") is not True and line.get("isCompactSummary") is not True:
                 self._read(line, position, self.threads.setdefault(thread, []))
 
-    def traces(self, session: str) -> Iterator[Trace]:
+    def traces(self, session: str) -> Iterator[LoggedRun]:
         """The user's thread, then sub-agents without a call."""
-        traces = {name: conversation(items) for name, items in self.threads.items()}
-        calls: dict[str, tuple[str, TracedCall]] = {}
-        prompts: dict[str, tuple[str, TracedCall]] = {}
+        traces = {name: assemble(items) for name, items in self.threads.items()}
+        calls: dict[str, tuple[str, LoggedCall]] = {}
+        prompts: dict[str, tuple[str, LoggedCall]] = {}
         for name, trace in traces.items():
             for event in trace.events:
-                if isinstance(event, TracedCall):
+                if isinstance(event, LoggedCall):
                     calls.setdefault(event.id, (name, event))
                     prompt = arguments_of(event.arguments).get("prompt")
                     if isinstance(prompt, str):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from dtdr.conversation.assembly import assemble, positioned
+from dtdr.conversation.events import LoggedRun
+from dtdr.conversation.values import as_list, as_mapping
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.log_format import LogFormat, Trace, as_list, as_mapping
-from dtdr.logs.messages import conversation, positioned
+from dtdr.logs.log_format import LogFormat
 from dtdr.logs.openai_responses import response_items
 
 _LINES = ("session_meta", "response_item", "turn_context", "event_msg")
@@ -48,7 +50,7 @@ class Codex(LogFormat):
         elif kind != "tool_search_call" and record.get("type") in ("response_item", "session_meta"):
             self.window.append(str(place[0]), raw, place)
 
-    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+    def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The session."""
         # A file that is read twice repeats its lines.
         items = []
@@ -57,7 +59,7 @@ class Codex(LogFormat):
                 key = str(line["payload"].get("id"))
             else:
                 items.append(_item({"timestamp": line.get("timestamp"), **line["payload"]}))
-        trace = conversation(positioned(map(response_items, items)))
+        trace = assemble(positioned(map(response_items, items)))
         trace.id = trace.group = key
         yield trace
 

@@ -11,33 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dtdr.conversation.assembly import assemble, positioned
+from dtdr.conversation.events import AssistantMessage, LoggedCall, LoggedRun, UserMessage
+from dtdr.conversation.injected import remove_blocks
+from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.times import find_time
+from dtdr.conversation.values import as_list, as_mapping, as_text, digest, first_of
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.injected import remove_blocks
-from dtdr.logs.log_format import (
-    AssistantMessage,
-    LogFormat,
-    Trace,
-    TracedCall,
-    UserMessage,
-    Window,
-    as_list,
-    as_mapping,
-    as_text,
-    digest,
-    find_time,
-    first_of,
-    run_failed,
-)
-from dtdr.logs.messages import (
-    Item,
-    SystemMessage,
-    ToolCallRequest,
-    ToolResult,
-    conversation,
-    items_of,
-    positioned,
-)
+from dtdr.logs.log_format import LogFormat, Window, run_failed
 
 _REQUEST_KEYS = ("request", "body", "request_body", "kwargs", "params", "input", "inputs")
 _RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "outputs", "result")
@@ -129,7 +112,7 @@ class ConversationFormat(LogFormat):
         self.window.put(key, [raw], place)
         return key
 
-    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+    def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The conversation of the longest request, or of a chain of requests.
 
         The log has no id for it, so it is grouped by how it begins.
@@ -147,11 +130,11 @@ class ConversationFormat(LogFormat):
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
             offered = self.tools.add(exchange.tools) or offered
-        trace = conversation(positioned(map(self.items, messages)), system)
+        trace = assemble(positioned(map(self.items, messages)), system)
         trace.failed, trace.at = run_failed(as_mapping(record)), exchange.at
         trace.offered = offered
         begin = [
-            event.id if isinstance(event, TracedCall) else event.text
+            event.id if isinstance(event, LoggedCall) else event.text
             for event in trace.events
             if not isinstance(event, AssistantMessage)
         ]

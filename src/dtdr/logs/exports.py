@@ -7,16 +7,10 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from dtdr.conversation.times import nanoseconds
+from dtdr.conversation.values import as_list, as_mapping, as_text, decode_json, first_of
 from dtdr.errors import InputError
-from dtdr.logs.log_format import (
-    as_list,
-    as_mapping,
-    as_text,
-    decode_json,
-    first_of,
-    nanoseconds,
-    run_failed,
-)
+from dtdr.logs.log_format import run_failed
 from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question, span_of
 
 

@@ -97,7 +97,7 @@ class Importer:
         try:
             return [
                 demonstration
-                for trace in self.format.traces(group.payloads, key)
+                for trace in self.format.runs(group.payloads, key)
                 for demonstration in self.cutter.cut(trace)
             ]
         except UNUSABLE as error:

@@ -7,20 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dtdr.conversation.events import Event, LoggedCall, LoggedRun, UserMessage
+from dtdr.conversation.items import output_of
+from dtdr.conversation.times import nanoseconds
+from dtdr.conversation.values import as_mapping, first_of
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.log_format import (
-    Event,
-    LogFormat,
-    Trace,
-    TracedCall,
-    UserMessage,
-    Window,
-    as_mapping,
-    first_of,
-    nanoseconds,
-)
-from dtdr.logs.messages import output_of
+from dtdr.logs.log_format import LogFormat, Window
 
 _ENVELOPES = ("message", "msg", "payload", "data", "body", "rpc", "jsonrpc_message", "raw")
 _TIMES = ("timestamp", "time", "ts", "at", "date")
@@ -109,7 +102,7 @@ class MCP(LogFormat):
         packed = [at, server, message.get("id"), query, kept, listed]
         self.window.append(run.key, json_codec.dumps(packed), place)
 
-    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+    def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The calls of a session in order."""
         messages = [json_codec.loads(payload) for payload in payloads]
         timed = all(at for at, *_ in messages)
@@ -117,7 +110,7 @@ class MCP(LogFormat):
             messages.sort(key=lambda message: message[0])
         events: list[Event] = []
         unmatched = 0
-        waiting: dict[tuple[str, str], TracedCall] = {}
+        waiting: dict[tuple[str, str], LoggedCall] = {}
         offered: set[str] = set()
         for position, (at, server, identifier, query, message, *listed) in enumerate(messages):
             moment = at if timed else position
@@ -130,7 +123,7 @@ class MCP(LogFormat):
                     raise InputError("a tools/call request has no tool name")
                 if query and not events:
                     events.append(UserMessage(query))
-                call = TracedCall(name, parameters.get("arguments"), moment, id=str(identifier))
+                call = LoggedCall(name, parameters.get("arguments"), moment, id=str(identifier))
                 events.append(call)
                 waiting[known] = call
             elif known in waiting:
@@ -142,7 +135,7 @@ class MCP(LogFormat):
                 unmatched += 1
         if events:
             session = key.split("/", 1)[1].rsplit("/", 1)[0]
-            trace = Trace("", events, group=session, salt=key, unmatched=unmatched)
+            trace = LoggedRun("", events, group=session, salt=key, unmatched=unmatched)
             trace.at, trace.offered = messages[0][0], offered
             yield trace
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from dtdr.conversation.items import Item, ToolCallRequest, ToolResult, output_of
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.values import as_list, first_of
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
-from dtdr.logs.log_format import Window, as_list, first_of
-from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, items_of, output_of
+from dtdr.logs.log_format import Window
 
 _ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from dtdr.conversation.values import as_list, as_text, decode_json, first_of
 from dtdr.data.outputs import is_marked
 from dtdr.errors import InputError
-from dtdr.logs.log_format import as_list, as_text, decode_json, first_of
 from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question, span_of
 
 _CONTAINERS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans")

@@ -9,33 +9,23 @@ from typing import Any
 
 import msgspec
 
+from dtdr.conversation.assembly import assemble
+from dtdr.conversation.events import (
+    AssistantMessage,
+    Event,
+    LoggedCall,
+    LoggedRun,
+    UserMessage,
+    nest,
+)
+from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult, output_of
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.times import nanoseconds
+from dtdr.conversation.values import as_list, as_mapping, as_text, decode_json, first_of
 from dtdr.data import json_codec
 from dtdr.data.outputs import is_marked
 from dtdr.errors import InputError
-from dtdr.logs.log_format import (
-    AssistantMessage,
-    Event,
-    LogFormat,
-    Trace,
-    TracedCall,
-    UserMessage,
-    as_list,
-    as_mapping,
-    as_text,
-    decode_json,
-    first_of,
-    nanoseconds,
-    nest,
-)
-from dtdr.logs.messages import (
-    Item,
-    SystemMessage,
-    ToolCallRequest,
-    ToolResult,
-    conversation,
-    items_of,
-    output_of,
-)
+from dtdr.logs.log_format import LogFormat
 
 
 class Span(msgspec.Struct):
@@ -116,7 +106,7 @@ class SpanFormat(LogFormat):
             packed = json_codec.dumps(msgspec.structs.astuple(span))
             self.window.append(span.trace, packed, place)
 
-    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+    def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The trace of a group of spans.
 
         If no span is a tool, spans with the name of a tool that a model asked for are.
@@ -182,7 +172,7 @@ class _Run:
         self.spans = tree.runs.get("" if inside is None else inside.id, [])
         self.models = self._main_conversation()
 
-    def trace(self) -> Trace:
+    def trace(self) -> LoggedRun:
         calls = self._calls()
         for span in filter(self.tree.is_sub_agent, self.spans):
             arguments = {"input": span.text} if span.text else {}
@@ -199,8 +189,8 @@ class _Run:
         first = self.spans[0] if self.spans else Span("", "")
         top = "" if self.inside is None else self.inside.id
         tops = (s for s in self.spans if s.parent == top or s.parent not in self.tree.by_id)
-        before = conversation(enumerate(self._before()))
-        return Trace(
+        before = assemble(enumerate(self._before()))
+        return LoggedRun(
             id=first.trace,
             events=[event for _, _, event in events],
             earlier=before.events,
@@ -211,11 +201,11 @@ class _Run:
             offered={name for span in self.spans for name in span.offered},
         )
 
-    def _with_nested(self, call: TracedCall, span: Span) -> TracedCall:
+    def _with_nested(self, call: LoggedCall, span: Span) -> LoggedCall:
         """The call with what ran inside it, if that called something."""
         if span.id in self.tree.runs and self.depth < _DEEPEST:
             trace = _Run(self.tree, span, self.depth + 1).trace()
-            calls = [event for event in trace.events if isinstance(event, TracedCall)]
+            calls = [event for event in trace.events if isinstance(event, LoggedCall)]
             # One call of the same tool is one execution, recorded by the agent and by the server.
             if calls and (len(calls) > 1 or calls[0].tool != call.tool):
                 nest(call, trace, f"{span.trace}/{span.id}")
@@ -257,7 +247,7 @@ class _Run:
                 return [*items[: queries[-1]], *rest]
         return self.models[0].inputs if self.models else []
 
-    def _calls(self) -> list[TracedCall]:
+    def _calls(self) -> list[LoggedCall]:
         """Executions, completed from the messages; if there are none, what the model asked for."""
         asked, answers = self._read_requests()
         tools = [span for span in self.spans if span.kind == "tool" and span.tool]
@@ -288,9 +278,9 @@ class _Run:
             calls.append(self._with_nested(call, span))
         return calls
 
-    def _read_requests(self) -> tuple[list[TracedCall], dict[str, tuple[ToolResult, int]]]:
+    def _read_requests(self) -> tuple[list[LoggedCall], dict[str, tuple[ToolResult, int]]]:
         """Calls in the model's messages, and the first answer to each with its time."""
-        calls: list[TracedCall] = []
+        calls: list[LoggedCall] = []
         answers: dict[str, tuple[ToolResult, int]] = {}
         known: set[str] = set()
         at = step = 0
@@ -307,7 +297,7 @@ class _Run:
                             known.add(item.id)
                         elif not is_output:
                             continue  # it may have been read among the outputs
-                        call = TracedCall(item.tool, item.arguments, started)
+                        call = LoggedCall(item.tool, item.arguments, started)
                         call.id, call.step = item.id, step
                         calls.append(call)
             at = ended
@@ -327,9 +317,9 @@ class _Run:
         return ""
 
 
-def _executed(tool: str, arguments: Any, span: Span) -> TracedCall:
+def _executed(tool: str, arguments: Any, span: Span) -> LoggedCall:
     ended = span.end or None
-    return TracedCall(tool, arguments, span.start, ended, span.call_id, span.output, span.failed)
+    return LoggedCall(tool, arguments, span.start, ended, span.call_id, span.output, span.failed)
 
 
 def _texts(items: list[Item]) -> list[str]:

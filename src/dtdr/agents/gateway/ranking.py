@@ -46,7 +46,7 @@ calls ahead along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along
 21 and 30 ms."""
 
 
-class Ranker:
+class ClientRanker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
     Attributes:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import anyio
-from mcp.server.stdio import stdio_server
 
 from dtdr.agents.gateway.clients import IDLE_SECONDS
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.hook import LONGEST, folder
+from dtdr.agents.gateway.pipes import open_standard_pipes
 from dtdr.agents.gateway.server import GatewayServer
 from dtdr.errors import InputError
 from dtdr.net.servers import Limits, is_loopback, listen, refuse_page
@@ -53,7 +53,7 @@ async def serve_stdio(gateway: Gateway) -> None:
     ):
         tasks.start_soon(_on_signals, end)
         server = GatewayServer(gateway)
-        async with stdio_server() as (read, write):
+        async with open_standard_pipes() as (read, write):
             await server.run(read, write, server.create_initialization_options())
         tasks.cancel_scope.cancel()
 

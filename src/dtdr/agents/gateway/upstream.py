@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext, ClientSession
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dtdr.agents.gateway.clients import Clients, ClientState, Context
 from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.listing import first_reason, list_items
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.questions import (
     ASKING,
@@ -42,9 +44,6 @@ WAIT_SECONDS = 5.0
 MAX_TRIES = 3
 """How often a request is sent if an HTTP server refuses it because it lost the session."""
 
-MAX_PAGES = 1_000
-"""Of one list, so that a server whose pages never end cannot keep the others waiting."""
-
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
 """Seconds before a dead upstream is tried again: doubled from the first to the longest."""
@@ -61,7 +60,7 @@ AGAIN_SECONDS = 5.0
 _RAW: Any = TypeAdapter(RawResult)
 
 
-class UnavailableError(MCPError):
+class ServerUnavailableError(MCPError):
     """An upstream is disconnected; ``sent`` if the request may have reached it."""
 
     def __init__(self, upstream: str, *, sent: bool) -> None:
@@ -117,6 +116,7 @@ class Upstream:
         self._pins = pins
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
+        self._listed: list[dict[str, Any]] = []
         self.tried = anyio.Event()
         # The clients' requests that the server is working on.
         self._callers: list[tuple[ClientState, Context, OpenCall | None]] = []
@@ -181,7 +181,7 @@ class Upstream:
                         with anyio.CancelScope(shield=True):
                             await self._set_connection(None)
             except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
-                return _sentence(error)
+                return first_reason(error)
         if scope.cancelled_caught:
             return f"no connection within {CONNECT_SECONDS:g} s"
         return "the connection was closed"
@@ -228,11 +228,11 @@ class Upstream:
             connection = await self._ready()
             try:
                 return await self._send(connection, method, dict(params), progress)
-            except UnavailableError as error:
+            except ServerUnavailableError as error:
                 if error.sent:
                     raise
                 logger.info("upstream %r: lost the session; connecting again", self.name)
-        raise UnavailableError(self.name, sent=False)
+        raise ServerUnavailableError(self.name, sent=False)
 
     async def forward(
         self, context: Context, changed: Mapping[str, Any] | None = None
@@ -270,7 +270,7 @@ class Upstream:
             while self._connection is None or self._connection.closed.is_set():
                 await self._changed.wait()
             return self._connection
-        raise UnavailableError(self.name, sent=False)
+        raise ServerUnavailableError(self.name, sent=False)
 
     async def _send(
         self,
@@ -292,7 +292,7 @@ class Upstream:
             )
             if is_lost or is_gone or connection.closed.is_set():
                 connection.closed.set()
-                raise UnavailableError(self.name, sent=not is_lost) from error
+                raise ServerUnavailableError(self.name, sent=not is_lost) from error
             raise
         except ValidationError as error:
             raise MCPError(
@@ -309,23 +309,17 @@ class Upstream:
             return []
 
     async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        cursor: str | None = None
-        if not connection.has(method.partition("/")[0]):
-            return items
-        for _ in range(MAX_PAGES):
+        async def ask(cursor: str | None) -> RawResult:
             if key == "tools":
                 # Through the session, which keeps what the 2026 HTTP headers of a call need.
                 params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                 tools = await connection.session.list_tools(params=params)
-                page = tools.model_dump(by_alias=True, mode="json", exclude_none=True)
-            else:
-                page = await self._send(connection, method, {"cursor": cursor} if cursor else {})
-            items += page[key]
-            cursor = page.get("nextCursor")
-            if not cursor:
-                break
-        return items
+                return tools.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return await self._send(connection, method, {"cursor": cursor} if cursor else {})
+
+        if not connection.has(method.partition("/")[0]):
+            return []
+        return await list_items(self.name, method, ask)
 
     # -- notifications and requests of the server ----------------------------------------------
 
@@ -354,8 +348,12 @@ class Upstream:
         await self._tools_changed()
 
     async def _list_tools(self, connection: _Connection) -> None:
-        listed = await self._list(connection, "tools/list", "tools")
-        self.tools = self._pins.accept(self.name, listed)
+        self._listed = await self._list(connection, "tools/list", "tools")
+        await self.check_pins()
+
+    async def check_pins(self) -> None:
+        """Accept the tools that the server listed last."""
+        self.tools = await anyio.to_thread.run_sync(self._pins.accept, self.name, self._listed)
 
     def _callback(self, kind: Any) -> Any:
         """Passes the server's questions of one kind on to the client whose call it works on."""
@@ -396,12 +394,3 @@ class Upstream:
 def _is_lost_session(error: MCPError) -> bool:
     """Whether an HTTP server no longer knows the session (404), as after its restart."""
     return error.code == types.INVALID_REQUEST and error.message == "Session terminated"
-
-
-def _sentence(error: BaseException) -> str:
-    """The first reason in a group of errors."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, FileNotFoundError):
-        return f"there is no program {error.filename!r}"
-    return " ".join(str(error).split()) or type(error).__name__

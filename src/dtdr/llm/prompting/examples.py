@@ -63,8 +63,13 @@ class Examples:
         """The one demonstration that shows the task (paper, Section Experimental Setup).
 
         If possible, this is a plan of at least two calls after its first call, so that the example
-        shows what a history looks like.
+        shows what a history looks like. A random one may be any step, the end of plan included.
         """
+        if self.choice == "random" and self._demonstrations:
+            item = self._demonstrations[0]
+            step = random.Random(self._seed).randrange(len(item.plan) + 1)
+            call = item.plan.calls[step] if step < len(item.plan) else None
+            return Example(item.query, item.plan.calls[:step], call)
         for item in self._demonstrations:
             if len(item.plan) > 1:
                 return Example(item.query, item.plan.calls[:1], item.plan.calls[1])
@@ -91,7 +96,7 @@ class Examples:
     ) -> Example | None:
         """The most similar step at which the tool was called, with arguments if possible.
 
-        Small models copy from their example, even the numbers of outputs. So the example is a step
+        A random one is the first call of the tool in a random demonstration. Small models copy from their example, even the numbers of outputs. So the example is a step
         before which the same tools were called at the same places; of several, one whose query
         shares words.
 
@@ -100,6 +105,11 @@ class Examples:
             query: what the user asked for.
             before: names of the tools called so far.
         """
+        if self.choice == "random":
+            for position in self._with_tool.get(tool, ()):  # which are in random order
+                item = self._demonstrations[position]
+                index = item.plan.tools.index(tool)
+                return Example(item.query, item.plan.calls[:index], item.plan.calls[index])
         best: Example | None = None
         similarity: tuple[bool, float, float] = (False, -1.0, -1.0)
         words = _words(query)

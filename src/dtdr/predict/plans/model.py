@@ -17,7 +17,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.best_first import MOST_CALLS
-from dtdr.predict.plans.held_out import Check, Confidence, fit_ranker, hold_out, rank_held_out
+from dtdr.predict.plans.held_out import Check, PlanConfidence, fit_ranker, hold_out, rank_held_out
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.plans.ranker import BY_TOOL, SIGNS, PlanRanker, find_plans
 from dtdr.predict.plans.spans import BUCKETS, SpanTagger, read_spans
@@ -47,7 +47,7 @@ class PlanModel:
     tagger: SpanTagger
     is_chain: bool
     ranker: PlanRanker
-    confidence: Confidence
+    confidence: PlanConfidence
     check: Check
 
     @classmethod
@@ -87,7 +87,7 @@ class PlanModel:
             SpanTagger.fit(examples, index),
             form_chains(item.plan for item in demonstrations),
             ranker,
-            Confidence.fit(held_out, rankers),
+            PlanConfidence.fit(held_out, rankers),
             check,
         )
 
@@ -184,7 +184,7 @@ class PlanModel:
         known, spans = arrays["spans.known"], arrays["spans.weights"]
         dense, by_tool = arrays["ranker.dense"], arrays["ranker.by_tool"]
         lengths = QueryLengths(*map(float, config["lengths"]))
-        confidence = Confidence(*map(float, config["confidence"]))
+        confidence = PlanConfidence(*map(float, config["confidence"]))
         shapes = (spans.shape, dense.shape, by_tool.shape)
         if (
             shapes != ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))

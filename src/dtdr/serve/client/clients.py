@@ -20,8 +20,8 @@ from dtdr.serve.client.surface import (
     Answer,
     Awaited,
     Blocking,
-    Connection,
     RemoteRanking,
+    ServerConnection,
     ServerError,
     endpoint,
     read_plans,
@@ -39,7 +39,7 @@ SLOW_SECONDS = 120.0
 class _SessionEndpoints:
     """A session's calls."""
 
-    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, connection: ServerConnection, query: str, fields: Mapping[str, Any]) -> None:
         self._connection = connection
         self._fields = fields
         self.id = ""
@@ -116,7 +116,7 @@ class RemoteSession(_SessionEndpoints, Blocking):
         history: names of the tools called so far, oldest first.
     """
 
-    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, connection: ServerConnection, query: str, fields: Mapping[str, Any]) -> None:
         super().__init__(connection, query, fields)
         self._open()
 
@@ -158,7 +158,7 @@ class _ClientEndpoints(Generic[Session]):
             key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
         transport = Transport("the client", self.url, retries + 1, 0.1, 5.0, **options)
-        self._connection = Connection(self.url, headers, timeout, transport)
+        self._connection = ServerConnection(self.url, headers, timeout, transport)
 
     @endpoint
     async def rank(

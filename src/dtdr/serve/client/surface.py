@@ -157,7 +157,7 @@ class endpoint(Generic[Arguments, Result]):  # noqa: N801  # a decorator
 
 
 @dataclass(frozen=True)
-class Connection:
+class ServerConnection:
     """Asks one server; a try has ``seconds``, unless a request needs more."""
 
     url: str

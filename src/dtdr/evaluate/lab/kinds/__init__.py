@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from dtdr.evaluate import harness
-from dtdr.evaluate.lab.data import Context, train_test
+from dtdr.evaluate.lab.data import LabContext, train_test
 from dtdr.evaluate.lab.fitting import fit_model, learns_truncated
 from dtdr.evaluate.lab.kinds.llm import asker, make_plans, measure_prompts, select_steps
 from dtdr.evaluate.next_calls import agreement
 from dtdr.evaluate.run_log import RunLog
 
 
-def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
+def rank(spec: Mapping[str, Any], context: LabContext) -> RunLog:
     """One row of the retrieval table, step by step.
 
     Raises:
@@ -46,7 +46,7 @@ PARAMETERS = {"lr": "weights_", "dtdr-l": "weights_", "dtdr-c": "clusters_.centr
 RANK = "rank"
 """The kind whose result is a run log; that of the others is a JSON object."""
 
-KINDS: dict[str, Callable[[Mapping[str, Any], Context], Any]] = {
+KINDS: dict[str, Callable[[Mapping[str, Any], LabContext], Any]] = {
     RANK: rank,
     "prompts": measure_prompts,
     "selections": select_steps,

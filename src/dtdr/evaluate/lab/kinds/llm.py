@@ -12,10 +12,10 @@ from typing import Any
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
-from dtdr.evaluate.lab.data import Context, TrainTest, train_test
+from dtdr.evaluate.lab.data import LabContext, TrainTest, train_test
 from dtdr.evaluate.lab.fitting import asks_llm, fit_model, make_model
 from dtdr.evaluate.lab.oracle import Oracle
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.planning.harness import (
     choose_plans,
     choose_steps,
@@ -52,7 +52,7 @@ ANSWER_TOKENS = 256
 """Ten sentences."""
 
 
-def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def measure_prompts(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
 
     Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
@@ -86,7 +86,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
     return {"versions": versions(), "counted": counted, "means": {**means, "shown": tools}}
 
 
-def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def select_steps(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Select a function at each step; steps in the planning log are not asked again.
 
     Raises:
@@ -104,7 +104,7 @@ def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     }
 
 
-def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def make_plans(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Plan whole queries; plans in the planning log are not asked again.
 
     Raises:
@@ -117,7 +117,7 @@ def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _prepare(
-    spec: Mapping[str, Any], context: Context
+    spec: Mapping[str, Any], context: LabContext
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
     """The planner, the data, further arguments of the runs, and the mask that was chosen."""
     dataset = context.dataset(spec)
@@ -132,7 +132,7 @@ def _prepare(
     if spec.get("mask") == "paper" and model.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
-        "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",
+        "path": context.folder / "planning" / f"{Experiment.of(spec).key}.jsonl",
         "dataset": dataset.name,
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
@@ -142,7 +142,7 @@ def _prepare(
 
 def _planner(
     spec: Mapping[str, Any],
-    context: Context,
+    context: LabContext,
     model: Model,
     mask: Selection,
     examples: Sequence[Demonstration],
@@ -171,7 +171,7 @@ def _selection_of(spec: Mapping[str, Any], threshold: float | None) -> Selection
 
 def _choose_threshold(
     spec: Mapping[str, Any],
-    context: Context,
+    context: LabContext,
     data: TrainTest,
     ask: Callable[[str], str] | None,
 ) -> tuple[Selection, dict[str, Any]]:
@@ -195,7 +195,9 @@ def _choose_threshold(
         selection = _selection_of(spec, alpha)
         shown = tuple(ranking.select(selection).tools for ranking in rankings)
         if shown not in known:
-            run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
+            run = Experiment.of(
+                {**base, "kind": "selections", "threshold": alpha, "size": len(steps)}
+            )
             log = run_selections(
                 _planner(spec, context, model, selection, kept),
                 steps,
@@ -232,7 +234,7 @@ def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
     return {"plan": record["plan"], "stopped": record["stopped"], **right}
 
 
-def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
+def asker(context: LabContext, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
     """A function from a prompt to the model's answer; None for rankers that ask no LLM."""
     if not asks_llm(spec):
         return None
@@ -247,7 +249,7 @@ def _answer(name: str, prompt: str) -> str:
     return _open_once(name).complete(asked, max_tokens=ANSWER_TOKENS).text
 
 
-def _open_model(context: Context, spec: Mapping[str, Any]) -> LLM:
+def _open_model(context: LabContext, spec: Mapping[str, Any]) -> LLM:
     """The model that a run names.
 
     Raises:

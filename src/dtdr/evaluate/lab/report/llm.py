@@ -11,7 +11,7 @@ from typing import Any
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.statistics import Proportion, holm, paired_p_value
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, p_value, percent
 
@@ -21,7 +21,7 @@ UNSURE = (0.3, 0.4, 0.5)
 READINGS = ("strict", "names")
 
 
-def _accuracy(results: Results, run: Run, reading: str = "exact") -> Proportion:
+def _accuracy(results: Results, run: Experiment, reading: str = "exact") -> Proportion:
     return share_of(results.value(run)["records"], READING_KEYS[reading])
 
 
@@ -32,7 +32,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
     for place, runs in group_runs(asking, lambda run: run.place).items():
         measures = _measures(results, runs)
         names = method_names(runs)
-        groups: dict[tuple[str, str], list[Run]] = {}
+        groups: dict[tuple[str, str], list[Experiment]] = {}
         for run in runs:
             groups.setdefault((str(run.spec["llm"]), names[run]), []).append(run)
         ordered = sorted(groups, key=lambda name: (name[0], paper_row(name[1]), name[1]))
@@ -71,15 +71,15 @@ class _Measure:
     key: str
     loop: str = "own"
 
-    def find(self, runs: Sequence[Run]) -> Run | None:
+    def find(self, runs: Sequence[Experiment]) -> Experiment | None:
         """The run of a method that the column is about."""
         fitting = [run for run in runs if run.kind == self.kind and _loop(run) == self.loop]
         return fitting[-1] if fitting else None
 
-    def share(self, results: Results, run: Run) -> Proportion:
+    def share(self, results: Results, run: Experiment) -> Proportion:
         return share_of(results.value(run)["records"], self.key)
 
-    def by_plan(self, results: Results, run: Run) -> dict[str, float]:
+    def by_plan(self, results: Results, run: Experiment) -> dict[str, float]:
         """Each plan's mean over its records."""
         values: dict[str, list[float]] = defaultdict(list)
         for record in results.value(run)["records"]:
@@ -87,7 +87,7 @@ class _Measure:
         return {plan: fmean(items) for plan, items in values.items()}
 
 
-def _measures(results: Results, runs: Sequence[Run]) -> dict[str, _Measure]:
+def _measures(results: Results, runs: Sequence[Experiment]) -> dict[str, _Measure]:
     """The columns by title; those that no run has are left out."""
     measures: dict[str, _Measure] = {}
     if any(run.kind == "selections" for run in runs):
@@ -102,7 +102,7 @@ def _measures(results: Results, runs: Sequence[Run]) -> dict[str, _Measure]:
 
 
 def _p_values(
-    results: Results, groups: Mapping[Any, Sequence[Run]], measures: Mapping[str, _Measure]
+    results: Results, groups: Mapping[Any, Sequence[Experiment]], measures: Mapping[str, _Measure]
 ) -> dict[str, dict[Any, str]]:
     """By FSA and strict SR, each method's p-value against the best one of the same model.
 
@@ -135,7 +135,7 @@ def _p_values(
     return shown
 
 
-def _downstream_caption(runs: Sequence[Run], *, has_p: bool, has_alpha: bool) -> str:
+def _downstream_caption(runs: Sequence[Experiment], *, has_p: bool, has_alpha: bool) -> str:
     caption = (
         f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG; the answer is "
         "the function's name and nothing else (lenient: or one listed name inside other text). "
@@ -164,11 +164,11 @@ def _downstream_caption(runs: Sequence[Run], *, has_p: bool, has_alpha: bool) ->
     return caption
 
 
-def _loop(run: Run) -> str:
+def _loop(run: Experiment) -> str:
     return str(run.spec.get("loop", "own"))
 
 
-def _alpha(results: Results, runs: Sequence[Run]) -> Cell:
+def _alpha(results: Results, runs: Sequence[Experiment]) -> Cell:
     values = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
     return Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(values)) or "-")
 
@@ -177,14 +177,14 @@ _PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history"
 """Settings that a row names where the runs of a table differ in them."""
 
 
-def method_names(runs: Sequence[Run]) -> dict[Run, str]:
+def method_names(runs: Sequence[Experiment]) -> dict[Experiment, str]:
     """What each run's row is called: its method, and the settings in which the runs differ."""
     listed = [run for run in runs if not _is_without_retriever(run)]
     retrievers: dict[str, set[str]] = defaultdict(set)
     for run in listed:
         retrievers[str(run.spec["retriever"])].add(run.method)
     differing = [key for key in _PROMPT_KEYS if len({str(run.spec.get(key)) for run in listed}) > 1]
-    names: dict[Run, str] = {}
+    names: dict[Experiment, str] = {}
     for run in runs:
         if _is_without_retriever(run):
             names[run] = str(run.spec["icl"])
@@ -205,7 +205,7 @@ def method_names(runs: Sequence[Run]) -> dict[Run, str]:
     return names
 
 
-def _is_without_retriever(run: Run) -> bool:
+def _is_without_retriever(run: Experiment) -> bool:
     """Whether the prompt is the same for every retriever, or has its demonstrations only."""
     return str(run.spec.get("icl")) in ("none", "raw") and run.spec["retriever"] != ORACLE
 

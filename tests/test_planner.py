@@ -9,7 +9,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.llm.planning import Planner, Selector
-from dtdr.llm.prompting import SelectionPrompts
+from dtdr.llm.prompting import Examples, SelectionPrompts
 from dtdr.predict import create
 from dtdr.predict.model import END_TOOL
 from dtdr.rankers.ranking import Ranking
@@ -184,3 +184,23 @@ def test_constrained_may_only_choose_what_is_shown():
     llm = ScriptedLLM(["send_mail"])
     assert select(llm, "constrained").tool == "send_mail"
     assert llm.calls[0]["choices"] == ("ping", "send_mail")
+
+
+def test_the_papers_layout_asks_once_and_takes_random_examples(model):
+    demonstrations = small_data.dataset(60).demonstrations
+    llm = ScriptedLLM(["read_file", "end"], ["what?", "name='a'"])
+    planner = make(model, llm, layout="paper", icl="hard", fill="llm")
+    result = planner.plan(QUERY)
+    assert result.steps[0].llm_calls == 2, "one selection and one filling, no second try"
+    assert result.steps[0].filled.problems
+    asking_twice = make(model, ScriptedLLM([], ["what?"]), layout="paper", fill="llm", retry=True)
+    assert asking_twice.filler.fill(QUERY, [], "read_file").llm_calls == 2
+    tasks = {
+        len(task.before)
+        for seed in range(12)
+        if (task := Examples(demonstrations, seed=seed, choice="random").task()) is not None
+    }
+    assert 0 in tasks
+    assert len(tasks) > 1
+    with pytest.raises(InputError, match="choose one of random, similar"):
+        Examples(demonstrations, choice="best")

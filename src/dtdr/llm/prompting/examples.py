@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
+from dtdr.errors import check_choice
 
 _MOST_COMPARED = 2_000
 """Demonstrations of one tool that are compared: some 20 ms, where an LLM takes seconds."""
@@ -34,15 +35,34 @@ class Example:
         return END if self.call is None else self.call.tool
 
 
+CHOICES = ("similar", "random")
+"""How one example is chosen. ``random`` is the paper's: any step of any demonstration shows the
+task, and any call of the same function how to fill it. ``similar``: a step with a history, and the
+most similar call."""
+
+
 class Examples:
     """Chooses examples among demonstrations; the same seed gives the same examples.
 
     Args:
         demonstrations: those to learn from, never those that are tested; failures are left out.
         seed: of the random choices.
+        choice: one of ``CHOICES``.
+
+    Raises:
+        InputError: there is no such choice.
     """
 
-    def __init__(self, demonstrations: Iterable[DemonstrationLike] = (), *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        demonstrations: Iterable[DemonstrationLike] = (),
+        *,
+        seed: int = 0,
+        choice: str = CHOICES[0],
+    ) -> None:
+        check_choice("choice of examples", choice, CHOICES)
+        self.choice = choice
+        self._seed = seed
         items = as_demonstrations(demonstrations)
         kept = [item for item in items if item.outcome != "failure" and len(item.plan)]
         random.Random(seed).shuffle(kept)
@@ -96,7 +116,9 @@ class Examples:
     ) -> Example | None:
         """The most similar step at which the tool was called, with arguments if possible.
 
-        A random one is the first call of the tool in a random demonstration. Small models copy from their example, even the numbers of outputs. So the example is a step
+        A random one is the first call of the tool in a random demonstration.
+
+        Small models copy from their example, even the numbers of outputs. So the example is a step
         before which the same tools were called at the same places; of several, one whose query
         shares words.
 

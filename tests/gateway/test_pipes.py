@@ -29,7 +29,7 @@ class Piped:
                 "dtdr",
                 "mcp",
                 str(model),
-                "--top",
+                "--top-k",
                 "50",
                 *more,
                 "--",

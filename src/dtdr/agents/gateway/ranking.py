@@ -57,7 +57,7 @@ class ClientRanker:
     def __init__(self, model: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         if whole_run:
             if policy.coverage is not None:
-                raise InputError("a list for the whole run has no coverage; give --top instead")
+                raise InputError("a list for the whole run has no coverage; give --top-k instead")
             policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
         policy.check(model.calibration_)
         self._whole_run = whole_run

@@ -92,7 +92,12 @@ class PlanModel:
         )
 
     def predict(
-        self, run: Run, state: StepState, steps: RunRanker, k: int, arguments: ArgumentModel | None
+        self,
+        run: Run,
+        state: StepState,
+        steps: RunRanker,
+        top_k: int,
+        arguments: ArgumentModel | None,
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none if no plan ends.
 
@@ -100,7 +105,7 @@ class PlanModel:
             run: the query and the calls made so far, and which tools can be called.
             state: of the run, with its calls; it is not changed.
             steps: ranks the steps of runs.
-            k: limit of plans.
+            top_k: limit of plans.
             arguments: fills the calls; None leaves them empty.
         """
         names = steps.names[:-1]
@@ -141,7 +146,7 @@ class PlanModel:
         writer = PlanWriter(run, arguments, is_chain=self.is_chain)
         return [
             writer.predict([names[tool] for tool in tools], probability)
-            for tools, probability in plans[:k]
+            for tools, probability in plans[:top_k]
         ]
 
     def update(self, demonstrations: Sequence[Demonstration]) -> PlanModel:

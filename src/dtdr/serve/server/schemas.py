@@ -177,7 +177,8 @@ class SearchBounds(RequestBody, kw_only=True):
 
     text: Annotated[str, says("What the agent wants to do, in its words.", min_length=1)]
     top_k: Annotated[int, Meta(ge=1, le=MAX_SEARCH)] = SEARCH_LIMIT
-    among: Annotated[list[ToolName] | None, says("Tools to search; default: all.")] = None
+    offered: Annotated[list[ToolName] | None, says("Tools to search; default: all.")] = None
+    among: Annotated[list[ToolName] | None, says("Deprecated name of ``offered``.")] = None
 
 
 class FoundTool(ResponseBody, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -51,10 +51,15 @@ def paper_row(method: str) -> int:
 class Results:
     """Everything a report is made of; a run is read once, and of its log the summary is kept."""
 
-    def __init__(self, store: Store, lab: str) -> None:
+    def __init__(self, store: Store, lab: str, suites: Sequence[str] | None = None) -> None:
         self._store = store
         self.lab = lab
-        self.manifests = store.manifests(lab)
+        manifests = store.manifests(lab)
+        self.manifests = {
+            name: manifest
+            for name, manifest in manifests.items()
+            if suites is None or name in suites
+        }
         self._values: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
 

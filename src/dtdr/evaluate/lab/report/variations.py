@@ -156,7 +156,7 @@ def _curves(
 def _mean(results: Results, runs: Sequence[Experiment], model: str, metric: str) -> Interval:
     if not model:
         return mean_of([results.value(run) for run in runs], metric)
-    share = share_of((one for run in runs for one in results.value(run)["records"]), "right")
+    share = share_of((one for run in runs for one in results.value(run)["records"]), "exact")
     return Interval(share.value, share.low, share.high)
 
 

@@ -14,7 +14,7 @@ import anyio
 from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.files import explain_os_errors
+from dtdr.data.files import explain_os_errors, open_private
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.logs.mcp import MCP
 from dtdr.logs.redaction import Redactor
@@ -33,7 +33,7 @@ class Recorder:
     to one file.
 
     Args:
-        path: the file; created at once.
+        path: the file; created at once, so that other users cannot read it.
         redact: scrub secrets and personal data before anything is written.
         outputs: whether the calls' outputs are written.
 
@@ -50,7 +50,7 @@ class Recorder:
         self._waiting: set[Future[None]] = set()
         with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.open("a").close()
+            open(self.path, "a", opener=open_private).close()
 
     def record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> list[Demonstration]:
         """Append a run that has ended, and return what was written: nothing without calls.

@@ -550,7 +550,7 @@ def fitted_model():
 
 def test_a_model_predicts_whole_calls(fitted_model):
     run = Run(LOOK_UP)
-    calls = fitted_model.next_calls(run, k=2)
+    calls = fitted_model.next_calls(run, top_k=2)
     ranking = fitted_model.rank(run)
     assert [call.tool for call in calls] == [tool for tool, _ in ranking[:2]]
     for call, (tool, probability) in zip(calls, ranking, strict=False):

@@ -16,7 +16,7 @@ from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import DataLocation, short_name
 from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK
-from dtdr.evaluate.lab.runs import Run, unique
+from dtdr.evaluate.lab.runs import Experiment, unique
 from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
 from dtdr.rankers import ranker_class
 from dtdr.text import encoders
@@ -71,7 +71,7 @@ class ResolvedSuite:
     """A suite, its runs, and what was left out of it, with the reason."""
 
     suite: Suite
-    runs: list[Run] = field(default_factory=list)
+    runs: list[Experiment] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -220,7 +220,7 @@ def _with_options(suite: Suite, options: Options) -> Suite:
 
 def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
     left_out: dict[str, None] = {}
-    runs: list[Run] = []
+    runs: list[Experiment] = []
     for spec in suite.specs():
         models: Sequence[str] = options.llms if needs_llm(spec) else [""]
         if spec["kind"] == "prompts":
@@ -235,7 +235,7 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
         elif spec.get("split") != "group" or len({i.group for i in dataset.demonstrations}) > 1:
             complete = _complete(spec, library)
             asked = [{"llm": short_name(name)} if name else {} for name in models]
-            runs += [Run.of({**complete, **llm}) for llm in asked]
+            runs += [Experiment.of({**complete, **llm}) for llm in asked]
     return ResolvedSuite(suite, unique(runs), list(left_out))
 
 

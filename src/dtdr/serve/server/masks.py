@@ -12,18 +12,18 @@ from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.agents.policy import TOLERANCE
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
-    Bounds,
     ModelAnswer,
     ModelName,
     Object,
-    Request,
+    RequestBody,
+    SelectionBounds,
     ToolName,
     says,
 )
 from dtdr.serve.server.service import RequestContext
 
 
-class MaskPolicy(Bounds, kw_only=True):
+class MaskPolicy(SelectionBounds, kw_only=True):
     """Which tools are shown; see ``dtdr.agents.ToolPolicy``."""
 
     always_include: tuple[ToolName, ...] = ()
@@ -31,7 +31,7 @@ class MaskPolicy(Bounds, kw_only=True):
     tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE
 
 
-class MaskRequest(Request, kw_only=True):
+class MaskRequest(RequestBody, kw_only=True):
     """Base of requests for a mask."""
 
     policy: MaskPolicy = field(default_factory=MaskPolicy)

@@ -30,9 +30,9 @@ from dtdr.evaluate.tables import (
 
 FSA_NOTE = (
     "FSA: function selection accuracy of the model with the retrieved tools alone in its prompt, "
-    "with Wilson's 95 % interval over steps; the paper's is of Qwen3 0.6B. Retrieved: what "
-    "followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or 0.5, as held-out "
-    "training plans chose it."
+    "by exact answers, with Wilson's 95 % interval over steps; the paper's is of Qwen3 0.6B. "
+    "Retrieved: what followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or "
+    "0.5, as held-out training plans chose it."
 )
 
 FEWEST_STEPS = 40
@@ -44,7 +44,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
     accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
     for run in results.runs(suite, "selections"):
         models = accuracies.setdefault(run.place, {})
-        accuracy = share_of(results.value(run)["records"], "right")
+        accuracy = share_of(results.value(run)["records"], "exact")
         models.setdefault(str(run.spec["llm"]), {})[run.method] = accuracy
     blocks: list[Block] = []
     said: set[str] = set()
@@ -75,6 +75,9 @@ def _retrieval_table(
         figure = published.get(name, {}).get(metric)
         return EMPTY if figure is None else Cell(f"{figure:.{digits}f}", source, aside=True)
 
+    def kept(key: str, name: str) -> Cell:
+        return number(runs[name][0].header.details.get(key))
+
     def median(attribute: str, name: str) -> Cell:
         values = sorted(getattr(split.header, attribute) for split in runs[name])
         return significant(values[len(values) // 2])
@@ -89,7 +92,8 @@ def _retrieval_table(
     for model, chosen in accuracies.items():
         columns[f"FSA %, {model}"] = lambda name, chosen=chosen: percent(chosen.get(name))  # type: ignore[misc]
     if published:
-        columns["Numbers"] = lambda name: number(runs[name][0].header.details.get("numbers"))
+        for key in ("parameters", "stored"):
+            columns[key.title()] = partial(kept, key)
     if accuracies and published:
         columns["FSA %, paper"] = partial(printed, "fsa", 1)
     if best:
@@ -111,8 +115,9 @@ def _retrieval_table(
     notes += [FSA_NOTE] if accuracies else []
     if published:
         notes.append(
-            "Numbers: all that the ranker keeps of what it learned. The paper's figures are in "
-            "italics; the text above names the differences."
+            "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K "
+            "coordinates of centres. Stored: every number that the ranker keeps of what it "
+            "learned. The paper's figures are in italics; the text above names the differences."
         )
     rows = {name: name for name in runs}
     title = results.place_title(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 from dtdr.errors import InputError
 from dtdr.evaluate import metrics
 from dtdr.evaluate.lab.kinds import RANK
-from dtdr.evaluate.lab.runs import Place, Run
+from dtdr.evaluate.lab.runs import Experiment, Place
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER_ORDER
 from dtdr.evaluate.lab.summary import RunSummary, mean_of, summarize
@@ -49,14 +49,19 @@ def paper_row(method: str) -> int:
 class Results:
     """Everything a report is made of; a run is read once, and of its log the summary is kept."""
 
-    def __init__(self, store: Store, lab: str) -> None:
+    def __init__(self, store: Store, lab: str, suites: Sequence[str] | None = None) -> None:
         self._store = store
         self.lab = lab
-        self.manifests = store.manifests(lab)
+        manifests = store.manifests(lab)
+        self.manifests = {
+            name: manifest
+            for name, manifest in manifests.items()
+            if suites is None or name in suites
+        }
         self._values: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
 
-    def runs(self, suite: str, kind: str | None = None) -> list[Run]:
+    def runs(self, suite: str, kind: str | None = None) -> list[Experiment]:
         """The runs of a suite that can be read."""
         return [
             run
@@ -81,16 +86,16 @@ class Results:
 
         return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
 
-    def log(self, run: Run) -> RunLog:
+    def log(self, run: Experiment) -> RunLog:
         """The log of a run that ranks."""
         return cast(RunLog, self._store.read(run.key))
 
-    def value(self, run: Run) -> Any:
+    def value(self, run: Experiment) -> Any:
         """The summary of a run that ranks, a ``RunSummary``; the result of any other."""
         self._is_readable(run)
         return self._values[run.key]
 
-    def header(self, run: Run) -> Mapping[str, Any]:
+    def header(self, run: Experiment) -> Mapping[str, Any]:
         """Versions, parameters and the number of plans learned from, where a run has them."""
         if not self._is_readable(run):
             return {"versions": {}}
@@ -104,20 +109,20 @@ class Results:
             "train": header.split["train"],
         }
 
-    def all_runs(self) -> list[Run]:
+    def all_runs(self) -> list[Experiment]:
         """Every run of every suite, once."""
         return list({run.key: run for run in self._all_runs(self.manifests)}.values())
 
-    def failures(self, suite: str | None = None) -> list[tuple[Run, str]]:
+    def failures(self, suite: str | None = None) -> list[tuple[Experiment, str]]:
         """Runs of one suite, or of all, that cannot be read, and why."""
         runs = self.all_runs() if suite is None else self._all_runs([suite])
         return [(run, self._failures[run.key]) for run in runs if not self._is_readable(run)]
 
-    def _all_runs(self, suites: Iterable[str]) -> list[Run]:
+    def _all_runs(self, suites: Iterable[str]) -> list[Experiment]:
         listed = [run for name in suites for run in self.manifests[name]["runs"]]
-        return [Run(run["spec"], run["key"]) for run in listed]
+        return [Experiment(run["spec"], run["key"]) for run in listed]
 
-    def _is_readable(self, run: Run) -> bool:
+    def _is_readable(self, run: Experiment) -> bool:
         key = run.key
         if key not in self._values and key not in self._failures:
             try:
@@ -162,9 +167,11 @@ class Results:
         return self.title(place[0]) + split
 
 
-def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
+def group_runs(
+    runs: Iterable[Experiment], key: Callable[[Experiment], Any]
+) -> dict[Any, list[Experiment]]:
     """Runs by a key, in their order."""
-    groups: dict[Any, list[Run]] = {}
+    groups: dict[Any, list[Experiment]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups

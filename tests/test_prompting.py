@@ -120,6 +120,15 @@ def test_raw_shows_at_most_five_plans_that_use_the_retrieved_tools():
     assert text.count("= send_mail(") == 5
 
 
+def test_raw_shows_five_plans_where_only_the_end_of_plan_was_retrieved():
+    writer = prompts("raw", 60)
+    text = writer.prompt(QUERY, (), Ranking(("end",), np.array([1.0]))).variable
+    assert text.count("Plan:\n") == 5
+    both = Ranking(("end", "send_mail"), np.array([0.5, 0.5]))
+    only = Ranking(("send_mail",), np.array([1.0]))
+    assert writer.prompt(QUERY, (), both).variable == writer.prompt(QUERY, (), only).variable
+
+
 def test_the_seed_chooses_the_example_and_failures_are_none():
     failed = Demonstration("f", "q", Plan((ToolCall("1", "weather"),)), outcome="failure")
     assert Examples([failed]).task() is None

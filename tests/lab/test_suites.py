@@ -69,7 +69,7 @@ def test_the_suite_of_the_documentation_can_be_read(tmp_path):
     path.write_text(text)
     specs = list(read_suite(str(path)).specs())
     assert len(specs) == 2 * 5 * 3
-    assert read_suite(str(path)).section == "retrieval"
+    assert read_suite(str(path)).section == ""
 
 
 def test_the_documentation_names_every_key_of_a_suite():

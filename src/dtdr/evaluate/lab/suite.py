@@ -29,6 +29,9 @@ PAPER_ORDER = (
 )
 """The suites of the paper's own settings, in the order of its tables and figures."""
 
+PAPER_ENCODER = "sentence-transformers"
+"""Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
+
 ALL = "all"
 PAPER = "paper"
 _GRID = {
@@ -77,7 +80,7 @@ class Suite:
     Attributes:
         name: what users type.
         title: of its section in the report.
-        section: which part of the report shows it.
+        section: which part of the report shows it; empty: those that show its kinds of runs.
         about: what is measured, and how.
         differs: what differs from the paper.
         runs: grids: each value is a list of choices, all of which are combined.
@@ -172,7 +175,7 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
     suite = Suite(
         stem,
         str(value.get("title", stem)),
-        str(value.get("section", "retrieval")),
+        str(value.get("section", "")),
         about,
         differs,
         tuple(_grid(grid, name) for grid in grids),

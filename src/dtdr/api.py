@@ -63,7 +63,6 @@ def fit(
         InputError: an unknown name or parameter, or data that cannot be learned from.
     """
     chosen = create(ranker, **parameters)
-    plans = plans and "llm" not in parameters
     return chosen.fit(
         demonstrations,
         tools,

@@ -29,6 +29,9 @@ PAPER_ORDER = (
 )
 """The suites of the paper's own settings, in the order of its tables and figures."""
 
+PAPER_ENCODER = "sentence-transformers"
+"""Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
+
 ALL = "all"
 PAPER = "paper"
 _GRID = {

@@ -56,6 +56,14 @@ def test_secrets_are_scrubbed_and_outputs_written_as_asked(tmp_path, outputs, re
     assert ("hunter2222" in content) is not redact
 
 
+def test_only_its_owner_may_read_a_new_file_and_an_old_one_keeps_its_mode(tmp_path):
+    (tmp_path / "old.jsonl").touch()
+    (tmp_path / "old.jsonl").chmod(0o640)
+    for name, mode in (("new.jsonl", 0o600), ("old.jsonl", 0o640)):
+        Recorder(tmp_path / name).record(["Mail Ann"], [call("find_user", at=1)])
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+
+
 def test_a_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match="cannot write"):

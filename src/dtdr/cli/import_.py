@@ -30,7 +30,7 @@ SAMPLE_CALLS = 6
 """Characters of a query, and calls of a turn, that the summary shows."""
 
 
-class _Settings(msgspec.Struct, frozen=True):
+class _ImportSettings(msgspec.Struct, frozen=True):
     """What ``--set`` takes: choices that few imports need."""
 
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
@@ -49,7 +49,7 @@ def import_logs(
     redact: bool = False,
     redact_rules: Path | None = None,
     settings: Annotated[
-        list[str] | None, options.further_settings(_Settings, "empty=true", "logs")
+        list[str] | None, options.further_settings(_ImportSettings, "empty=true", "logs")
     ] = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
@@ -72,7 +72,7 @@ def import_logs(
         redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
     """
-    own = msgspec.structs.asdict(options.read_settings(settings, _Settings))
+    own = msgspec.structs.asdict(options.read_settings(settings, _ImportSettings))
     window, tags = own.pop("window"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
     own |= {"leave_out": strip, "window_bytes": window * MEGABYTE}

@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import io
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import IO, Any
 
 from dtdr.data import json_codec
 from dtdr.data.jsonl import BadRecords, decode_lines, longest_line, too_long
+from dtdr.data.partials import TemporaryFolder
 from dtdr.data.shards import Shard, local_shard
 from dtdr.errors import InputError
 from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
@@ -47,7 +47,7 @@ class LogReader:
         self.read_bytes = 0
         """Bytes of the records up to now."""
         self._documents: set[int] = set()
-        self._spools: dict[Path, IO[bytes]] = {}
+        self._spools: dict[Path, TemporaryFolder] = {}
 
     def read(
         self,
@@ -102,14 +102,19 @@ class LogReader:
         if not is_pipe(path):
             return local_shard(str(path))
         if path not in self._spools:
-            self._spools[path] = spool = tempfile.NamedTemporaryFile()  # noqa: SIM115  # kept
+            self._spools[path] = TemporaryFolder("dtdr-pipe-")
             is_input = path == STANDARD_INPUT
             source: Any = sys.stdin.buffer if is_input else path.open("rb")
-            with contextlib.nullcontext() if is_input else source:
+            with (
+                contextlib.nullcontext() if is_input else source,
+                self._copy(path).open("wb") as copy,
+            ):
                 while chunk := source.read1(1 << 20):  # a signal is seen after each chunk
-                    spool.write(chunk)
-            spool.flush()
-        return local_shard(str(path), Path(self._spools[path].name))
+                    copy.write(chunk)
+        return local_shard(str(path), self._copy(path))
+
+    def _copy(self, pipe: Path) -> Path:
+        return self._spools[pipe].path / "log"
 
 
 def _document_records(shard: Shard) -> Iterator[tuple[int, Any, bytes]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 
@@ -50,7 +51,7 @@ class Recorder:
         self._waiting: set[Future[None]] = set()
         with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.open("a").close()
+            self._open().close()
 
     def record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> list[Demonstration]:
         """Append a run that has ended, and return what was written: nothing without calls.
@@ -69,7 +70,7 @@ class Recorder:
         trace = LoggedRun("", [*messages, *calls], salt=str(now), at=now)
         demonstrations = list(self._cutter.cut(trace))
         lines = b"".join(json_codec.dumps(item.to_dict()) + b"\n" for item in demonstrations)
-        with explain_os_errors(self.path), self.path.open("ab+") as stream:
+        with explain_os_errors(self.path), self._open() as stream:
             # After half a line, which a crash or a full disk left, begin a new one.
             if stream.seek(0, os.SEEK_END):
                 stream.seek(-1, os.SEEK_END)
@@ -77,6 +78,11 @@ class Recorder:
                     stream.write(b"\n")
             stream.write(lines)
         return demonstrations
+
+    def _open(self) -> BinaryIO:
+        """The file, which only its owner may read if it is new: it has what users wrote."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        return os.fdopen(os.open(self.path, flags, 0o600), "ab+")
 
     def add(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
         """Record a run in a thread, after those before it; the log says if that is impossible."""

@@ -21,7 +21,7 @@ _HISTORY = "history.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VersionChange:
     """One line of the history.
 
     Attributes:
@@ -67,7 +67,7 @@ class Versions:
         self.model = Path(model)
         self.folder = self.model.with_name(self.model.name + ".versions")
 
-    def history(self) -> list[Change]:
+    def history(self) -> list[VersionChange]:
         """All changes, oldest first.
 
         Raises:
@@ -83,7 +83,7 @@ class Versions:
         changes = []
         for number, line in enumerate(lines[:-1], start=1):
             try:
-                changes.append(Change(**json.loads(line)))
+                changes.append(VersionChange(**json.loads(line)))
             except (ValueError, TypeError) as error:
                 raise InputError(
                     f"{path}:{number} is not a line of a history; restore it, or delete "
@@ -91,7 +91,7 @@ class Versions:
                 ) from error
         return changes
 
-    def add(self, change: Change) -> None:
+    def add(self, change: VersionChange) -> None:
         """Add a line to the history, and wait for the disk.
 
         Raises:
@@ -107,7 +107,7 @@ class Versions:
                 stream.flush()
                 os.fsync(stream.fileno())
 
-    def next_name(self, history: list[Change]) -> str:
+    def next_name(self, history: list[VersionChange]) -> str:
         """The name of the next version."""
         names = [int(change.version) for change in history]
         return f"{max(names, default=0) + 1:06d}"
@@ -142,7 +142,7 @@ class Versions:
             if checksum_of(self.folder / name) != served:
                 shutil.rmtree(self.folder / name)
 
-    def roll_back(self, name: str) -> Change:
+    def roll_back(self, name: str) -> VersionChange:
         """Publish an earlier version; later feedback is not learned again.
 
         Raises:
@@ -154,7 +154,9 @@ class Versions:
             raise InputError(f"{self.folder} has no version {name!r}; those kept are: {kept}")
         history = self.history()
         position = history[-1].position if history else ""
-        change = Change(name, "rolled back", checksum_of(self.folder / name), position, now())
+        change = VersionChange(
+            name, "rolled back", checksum_of(self.folder / name), position, now()
+        )
         self.add(change)
         self.publish(name)
         return change

@@ -18,7 +18,7 @@ from dtdr.conversation.items import (
     text_of,
 )
 from dtdr.conversation.parts import (
-    Segment,
+    MessageSegment,
     is_bare_call,
     is_bare_result,
     read_inline,
@@ -155,7 +155,7 @@ def _read_reply(message: Mapping[str, Any], content: Any) -> list[Item] | None:
 def _read_contents(
     message: Mapping[str, Any], role: str, content: Any, unknown: Counter[str] | None
 ) -> Iterator[Item]:
-    segments = [Segment()]
+    segments = [MessageSegment()]
     if isinstance(content, str):
         if role == "call" or (content[:2] == "[{" and '"function"' in content[:500]):
             _read_calls(decode_json(content), segments[0])
@@ -184,7 +184,7 @@ def _read_contents(
 
 
 def _has_results(content: Any) -> bool:
-    segments = [Segment()]
+    segments = [MessageSegment()]
     for part in as_list(content):
         if isinstance(part, dict):
             read_part(part, segments, None)
@@ -204,7 +204,7 @@ def _tool_message(message: Mapping[str, Any], content: Any, *, can_mark: bool) -
     return ToolResult(as_text(identifier), output_of(content), named, failed)
 
 
-def _read_fields(message: Mapping[str, Any], segment: Segment) -> None:
+def _read_fields(message: Mapping[str, Any], segment: MessageSegment) -> None:
     """Read calls from the fields that messages have for them."""
     extra = as_mapping(message.get("additional_kwargs"))
     for call in as_list(message.get("toolCalls")) + as_list(message.get("toolInvocations")):
@@ -217,14 +217,14 @@ def _read_fields(message: Mapping[str, Any], segment: Segment) -> None:
         segment.requests += request_of({**legacy, "id": ""})
 
 
-def _read_calls(listed: Any, segment: Segment) -> None:
+def _read_calls(listed: Any, segment: MessageSegment) -> None:
     for call in [listed] if isinstance(listed, dict) else as_list(listed):
         if isinstance(call, dict):
             inner = call.get("tool_call")  # of OpenInference
             segment.requests += request_of(inner if isinstance(inner, dict) else call)
 
 
-def _read_written_calls(text: str, segment: Segment) -> str:
+def _read_written_calls(text: str, segment: MessageSegment) -> str:
     """Read the calls that a model wrote into its text; returns the rest of the text."""
     if "<tool_call>" in text:
         for match in _TAGGED_CALL.finditer(text):

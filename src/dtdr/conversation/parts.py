@@ -45,7 +45,7 @@ _FAILED_STATES = ("output-error", "error", "failed", "cancelled", "output-denied
 
 
 @dataclass(slots=True)
-class Segment:
+class MessageSegment:
     """What a message has up to its first results, and these; calls of one segment are parallel."""
 
     texts: list[Any] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Segment:
     results: list[ToolResult] = field(default_factory=list)
 
 
-def read_part(part: Any, segments: list[Segment], unknown: Counter[str] | None) -> None:
+def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] | None) -> None:
     """Add a part to the last segment of its message, or begin another one.
 
     Args:
@@ -67,7 +67,7 @@ def read_part(part: Any, segments: list[Segment], unknown: Counter[str] | None) 
         kind = None
     if kind in TEXT_PARTS or (kind is None and isinstance(part.get("text"), str)):
         if last.results:
-            segments.append(last := Segment())
+            segments.append(last := MessageSegment())
         last.texts.append(part)
     elif kind is None:
         _read_keyed(part, segments, unknown)
@@ -79,19 +79,19 @@ def read_part(part: Any, segments: list[Segment], unknown: Counter[str] | None) 
         read_inline(as_mapping(part.get("toolInvocation", part)), last)
     elif kind in _SEPARATORS:
         if last.texts or last.requests:
-            segments.append(Segment())
+            segments.append(MessageSegment())
     elif kind not in _SILENT and not kind.startswith("data-") and unknown is not None:
         unknown[f"part of the type {kind!r}"] += 1
 
 
-def _begin_calls(segments: list[Segment]) -> Segment:
+def _begin_calls(segments: list[MessageSegment]) -> MessageSegment:
     """The segment for a call that is made after all results so far."""
     if segments[-1].results:
-        segments.append(Segment())
+        segments.append(MessageSegment())
     return segments[-1]
 
 
-def _read_keyed(part: Mapping[str, Any], segments: list[Segment], unknown: Any) -> None:
+def _read_keyed(part: Mapping[str, Any], segments: list[MessageSegment], unknown: Any) -> None:
     """Read a part that is named by its key, as those of Gemini and Bedrock."""
     if isinstance(call := first_of(part, *_KEYED_CALLS), dict):
         _begin_calls(segments).requests += request_of(call)
@@ -166,7 +166,7 @@ def _result(part: Mapping[str, Any], output: Any, *, failed: bool | None) -> Too
     return ToolResult(as_text(first_of(part, *_RESULT_IDS)), output, named, failed)
 
 
-def read_inline(part: Mapping[str, Any], segment: Segment) -> None:
+def read_inline(part: Mapping[str, Any], segment: MessageSegment) -> None:
     """Read a call that has its result with it, if it has ended.
 
     The AI SDK writes it as a part (``tool-NAME``) or in ``toolInvocations``, opencode with a

@@ -26,7 +26,7 @@ class Limits:
             so that none of them sends into one that is being closed.
         body_bytes: of a request. 2,000 tools of 500 bytes are 1 MB.
         body_seconds: for a request's body to arrive.
-        tools: in one request to a mask endpoint.
+        tools: in one request to a mask endpoint, and of a model that learns from feedback.
         history: calls of one history or session.
         query_characters: of one query; encoders read no more than 32,768.
         batch: steps in one request to ``/v1/rank/batch``.

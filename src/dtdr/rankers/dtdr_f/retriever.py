@@ -68,7 +68,8 @@ class DTDRFactored(Ranker):
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            model, self._folds = fitting.fit(tools, encoded, self.encoder, self.seed)
+            limited = encoded.limit_tools()
+            model, self._folds = fitting.fit(tools, limited, self.encoder, self.seed)
         self._install(model)
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:

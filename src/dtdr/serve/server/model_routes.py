@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from dtdr.data.outputs import bound_output, parse_output
 from dtdr.serve.server import schemas
 from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ServedModel, record_of
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import Call, Service
 
 
 async def list_models(call: Call) -> schemas.ModelsResponse:
@@ -72,6 +73,7 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
     for item in body.demonstrations:
         service.check_step(item.query, item.calls, item.before)
     demonstrations = await model.current.run(_read, body)
+    _check_tools(service, model, (call for item in demonstrations for call in item.plan.tools))
     call.log(model.name, demonstrations=len(demonstrations))
     feedback_log = service.feedback_logs.get(model.name)
     learned = logged = 0
@@ -90,6 +92,17 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
         generation=model.current.generation,
         unsaved=model.unsaved,
     )
+
+
+def _check_tools(service: Service, model: ServedModel, names: Iterable[str]) -> None:
+    """Check how many tools a model would have; its memory grows with their square.
+
+    Raises:
+        HTTPException: they are too many.
+    """
+    count = len({*names, *model.current.model.vocabulary})
+    if count > (limit := service.settings.limits.tools):
+        raise HTTPException(422, f"the model would have {count} tools; the limit is {limit}")
 
 
 def _read(body: schemas.FeedbackRequest) -> list[Demonstration]:

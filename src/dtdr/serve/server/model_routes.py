@@ -75,11 +75,12 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
     demonstrations = await model.current.run(_read, body)
     _check_tools(service, model, (call for item in demonstrations for call in item.plan.tools))
     call.log(model.name, demonstrations=len(demonstrations))
+    service.count_feedback(call.key, len(demonstrations))
     feedback_log = service.feedback_logs.get(model.name)
     learned = logged = 0
     if feedback_log is not None:
         with service.showing_failure(f"feedback of {model.name}"):
-            await to_thread.run_sync(feedback_log.append, demonstrations)
+            await to_thread.run_sync(feedback_log.append, demonstrations, call.owner)
         logged = len(demonstrations)
         service.metrics.logged.labels(model.name).inc(logged)
     else:

@@ -16,32 +16,32 @@ from dtdr.data.outputs import bound_output, parse_output
 from dtdr.serve.server import schemas
 from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ServedModel, record_of
-from dtdr.serve.server.service import Call, Service
+from dtdr.serve.server.service import RequestContext, Service
 
 
-async def list_models(call: Call) -> schemas.ModelsResponse:
+async def list_models(context: RequestContext) -> schemas.ModelsResponse:
     """Every served model."""
-    return schemas.ModelsResponse(models=list(map(_describe, call.service.models.values())))
+    return schemas.ModelsResponse(models=list(map(_describe, context.service.models.values())))
 
 
-async def show_model(call: Call) -> schemas.ModelDetail:
+async def show_model(context: RequestContext) -> schemas.ModelDetail:
     """One model and its tool vocabulary."""
-    model = call.service.models.find(call.parameters["model"])
+    model = context.service.models.find(context.parameters["model"])
     described = msgspec.structs.asdict(_describe(model))
     return schemas.ModelDetail(**described, vocabulary=list(model.current.model.vocabulary))
 
 
-async def reload_model(call: Call) -> schemas.ModelResponse:
+async def reload_model(context: RequestContext) -> schemas.ModelResponse:
     """Load a model's folder again, without unsaved updates. Role: admin."""
-    model = call.service.models.find(call.parameters["model"])
-    await call.service.reload(model)
+    model = context.service.models.find(context.parameters["model"])
+    await context.service.reload(model)
     return _describe(model)
 
 
-async def save_model(call: Call) -> schemas.ModelResponse:
+async def save_model(context: RequestContext) -> schemas.ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
-    model = call.service.models.find(call.parameters["model"])
-    with call.service.showing_failure(f"save {model.name}"):
+    model = context.service.models.find(context.parameters["model"])
+    with context.service.showing_failure(f"save {model.name}"):
         saved = await model.save()
     log("saved", model=model.name, demonstrations=saved)
     return _describe(model)
@@ -61,9 +61,11 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
     )
 
 
-async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.FeedbackResponse:
+async def feedback(
+    context: RequestContext, body: schemas.FeedbackRequest
+) -> schemas.FeedbackResponse:
     """Learn from demonstrations, or log them for ``dtdr learn``. Role: admin."""
-    service = call.service
+    service = context.service
     model = service.models.find(body.model)
     limit = service.settings.limits.demonstrations
     if len(body.demonstrations) > limit:
@@ -74,13 +76,13 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
         service.check_step(item.query, item.calls, item.before)
     demonstrations = await model.current.run(_read, body)
     _check_tools(service, model, (call for item in demonstrations for call in item.plan.tools))
-    call.log(model.name, demonstrations=len(demonstrations))
-    service.count_feedback(call.key, len(demonstrations))
+    context.log(model.name, demonstrations=len(demonstrations))
+    service.count_feedback(context.key, len(demonstrations))
     feedback_log = service.feedback_logs.get(model.name)
     learned = logged = 0
     if feedback_log is not None:
         with service.showing_failure(f"feedback of {model.name}"):
-            await to_thread.run_sync(feedback_log.append, demonstrations, call.owner)
+            await to_thread.run_sync(feedback_log.append, demonstrations, context.owner)
         logged = len(demonstrations)
         service.metrics.logged.labels(model.name).inc(logged)
     else:

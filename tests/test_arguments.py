@@ -22,9 +22,9 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.texts import tokenize

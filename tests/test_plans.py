@@ -29,9 +29,9 @@ from dtdr.predict.plans.held_out import (
     fit_ranker,
     rank_held_out,
 )
-from dtdr.predict.plans.model import form_chains
+from dtdr.predict.plans.plan_model import form_chains
+from dtdr.predict.plans.plan_ranker import PlanRanker, describe_plans, find_plans
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.predict.plans.ranker import PlanRanker, describe_plans, find_plans
 from dtdr.predict.plans.spans import MAX_SPANS, read_spans
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config

@@ -9,9 +9,9 @@ from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool
 from dtdr.deprecated import renamed_keywords
 from dtdr.errors import DtdrError
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.session import Session

@@ -12,10 +12,10 @@ from dtdr.data.demonstrations import read_offered
 from dtdr.data.run import NO_CALLS, Run
 from dtdr.deprecated import renamed_keywords
 from dtdr.errors import InputError, check_at_least
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.steps import RunRanker

@@ -28,7 +28,7 @@ _REGISTRY: Registry[Ranker] = Registry(
         "forest": ("dtdr.rankers.forest", "ForestRanker"),
         "dtdr-c": ("dtdr.rankers.clustering", "DTDRClustering"),
         "dtdr-l": ("dtdr.rankers.linear", "DTDRLinear"),
-        "dtdr-f": ("dtdr.rankers.dtdr_f.retriever", "DTDRFactored"),
+        "dtdr-f": ("dtdr.rankers.dtdr_f.factored", "DTDRFactored"),
     },
 )
 

@@ -23,6 +23,8 @@ from dtdr.text.encoders.lexical import words
 
 _MOST_COLUMNS, _MOST_ROWS, _LEAST_RUNS = 3_000, 20_000, 2
 _LONGEST, _MOST_VALUES = 24, 128
+_UNSEEN = 1e-3
+"""Share of the probability that all tools have."""
 _MISSING = np.float32(-1e8)
 
 
@@ -67,7 +69,8 @@ class ForestRanker(Ranker):
 
     def probabilities(self, prepared: None, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
-        return self.forest_.predict(self._row(_read(run))).astype(np.float64)
+        shares = self.forest_.predict(self._row(_read(run))).astype(np.float64)
+        return shares + _UNSEEN / len(shares)
 
     def _row(self, values: Mapping[int, float]) -> Matrix:
         row = np.full(len(self.columns_) + 1, _MISSING, np.float32)

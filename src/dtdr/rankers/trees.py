@@ -30,7 +30,7 @@ class Forest:
         leaves: shape (nodes,): the row of ``shares`` of a leaf.
         roots: shape (trees,).
         shares: shape (n, classes): probabilities of the classes.
-        depth: shape (1,): levels of the deepest tree.
+        sizes: shape (3,): features of a row, trees, and levels of the deepest tree.
     """
 
     columns: npt.NDArray[np.int32]
@@ -39,7 +39,7 @@ class Forest:
     leaves: npt.NDArray[np.int32]
     roots: npt.NDArray[np.int32]
     shares: Matrix
-    depth: npt.NDArray[np.int32]
+    sizes: npt.NDArray[np.int32]
 
     @classmethod
     def fit(
@@ -68,19 +68,20 @@ class Forest:
         known, leaves = np.unique(every.pop("shares"), axis=0, return_inverse=True)
         shares = np.zeros((len(known), classes), np.float32)
         shares[:, forest.classes_] = known
+        depth = max(item.tree_.max_depth for item in forest.estimators_)
         return cls(
             **every,
             leaves=leaves.ravel().astype(np.int32),
             roots=starts[:-1].astype(np.int32),
             shares=shares,
-            depth=np.array([max(item.tree_.max_depth for item in forest.estimators_)], np.int32),
+            sizes=np.array([rows.shape[1], len(parts), depth], np.int32),
         )
 
     def predict(self, row: Matrix) -> Matrix:
         """The probabilities of the classes, shape (classes,), for a row of features."""
         columns, thresholds, children = self.columns, self.thresholds, self.children
         nodes = self.roots
-        for _ in range(int(self.depth[0])):
+        for _ in range(int(self.sizes[2])):
             beyond = row.take(columns.take(nodes)) > thresholds.take(nodes)
             nodes = children.take(nodes)
             nodes += beyond
@@ -98,7 +99,7 @@ class Forest:
             "leaves": _pack(self.leaves),
             "roots": self.roots,
             "shares": self.shares.astype(np.float16),
-            "depth": self.depth,
+            "sizes": self.sizes,
         }
 
     @classmethod
@@ -113,9 +114,11 @@ class Forest:
         columns, children, leaves = (
             arrays[name].astype(np.int32) for name in ("columns", "children", "leaves")
         )
-        sizes = np.diff([*roots, len(columns)])
+        own, sizes = arrays["sizes"], np.diff([*roots, len(columns)])
         is_whole = (
             columns.shape == children.shape == leaves.shape == arrays["thresholds"].shape
+            and own.shape == (3,)
+            and own[:2].tolist() == [width, len(roots)]
             and len(roots) > 0
             and roots[0] == 0
             and sizes.min() > 0
@@ -123,13 +126,12 @@ class Forest:
             and (children < np.repeat(sizes, sizes)).all()
             and 0 <= leaves.min() <= leaves.max() < len(shares)
             and shares.shape[1:] == (classes,)
-            and 0 <= int(arrays["depth"][0]) <= DEPTH
+            and 0 <= own[2] <= DEPTH
         )
         if not is_whole:
             raise ModelError("the trees of the model do not fit its features; fit it again")
         children += np.repeat(roots, sizes)
-        depth = arrays["depth"]
-        return cls(columns, arrays["thresholds"], children, leaves, roots, shares, depth)
+        return cls(columns, arrays["thresholds"], children, leaves, roots, shares, own)
 
 
 def _pack(values: npt.NDArray[np.int32]) -> npt.NDArray[Any]:

@@ -37,6 +37,11 @@ BY_KIND = {
 }
 """By kind of run: the section that shows it where the suite names none, and those that do."""
 
+OTHER_ENCODER = (
+    "Encoder: {used}, not the paper's paraphrase-MiniLM-L6-v2. These figures say nothing about the "
+    "paper's, which are left out."
+)
+
 
 def build_report(
     store: Store, lab: str | None = None, suites: Sequence[str] | None = None
@@ -101,6 +106,9 @@ def _section(results: Results, name: str) -> Section:
         blocks.append(Text(str(manifest["about"])))
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
+    if not results.is_comparable(name):
+        used = " and ".join(results.encoders(name))
+        blocks.append(Text(OTHER_ENCODER.format(used=used), strong=True))
     for build in _builders(results, name):
         blocks += build(results, name)
     blocks += _failures(results, name)
@@ -153,15 +161,25 @@ def _failures(results: Results, suite: str) -> list[Block]:
 
 
 def build_summary(results: Results) -> Section | None:
-    """Why nothing is concluded from a small form of the suites; None where they were run whole."""
+    """Why nothing is concluded: a small form of the suites, or another encoder than the paper's.
+
+    None where the suites were run whole with their own encoder.
+    """
+    other = {
+        name
+        for suite in results.manifests
+        if not results.is_comparable(suite)
+        for name in results.encoders(suite)
+    }
+    encoder = [Text(OTHER_ENCODER.format(used=" and ".join(sorted(other))))] if other else []
     if results.may_judge:
-        return None
+        return Section("summary", "In short", [*encoder]) if encoder else None
     plans = results.few_plans()
     data = "A small form of each suite was run"
     if plans is not None:
         data = f"Only the first {plans:,} plans of each set were used"
     text = f"{data}: enough to see that everything works, too little to judge a method or a claim."
-    return Section("summary", "In short", [Text(text)])
+    return Section("summary", "In short", [Text(text), *encoder])
 
 
 def build_reproduction(results: Results) -> Section:

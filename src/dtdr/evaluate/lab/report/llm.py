@@ -51,11 +51,11 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         for title in measures:
             titles += [title, "p"] if title in p_values else [title]
         titles += ["α"] if has_alpha else []
-        if place[1] == "paper":
+        if place[1] == "paper" and results.is_comparable(suite):
             rows += _published_downstream(place[0], ["Model", "Method", *titles])
         columns = [Column("Model"), Column("Method"), *numeric(*titles)]
         caption = _downstream_caption(runs, has_p=bool(p_values), has_alpha=has_alpha)
-        blocks.append(Table(columns, rows, results.place_title(place), caption))
+        blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
     return blocks
 
 
@@ -267,7 +267,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
             model: lambda row, model=model: percent(row.get(model))
             for model in dict.fromkeys(model for row in rows.values() for model in row)
         }
-        title = f"Function selection accuracy in %, {results.place_title(place)}"
+        title = f"Function selection accuracy in %, {results.place_title(place, suite)}"
         blocks.append(method_table(rows, columns, title, WILSON, head="ICL"))
     return blocks
 
@@ -277,10 +277,13 @@ def build_weights(results: Results, suite: str) -> list[Block]:
     published = paper()["weights"]
     caption = (
         f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
-        "had a probability above the value. Paper "
-        f"({published['source']}): on TinyAgent the unweighted hard mask reaches about "
-        f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+        "had a probability above the value."
     )
+    if results.is_comparable(suite):
+        caption += (
+            f" Paper ({published['source']}): on TinyAgent the unweighted hard mask reaches about "
+            f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+        )
 
     def accuracy(threshold: float) -> Callable[[Sequence[Mapping[str, Any]]], Cell]:
         return lambda records: percent(
@@ -297,7 +300,7 @@ def build_weights(results: Results, suite: str) -> list[Block]:
             f"{run.spec['llm']}, {run.method}, {run.spec['icl']}": results.value(run)["records"]
             for run in runs
         }
-        title = f"FSA in %, {results.place_title(place)}"
+        title = f"FSA in %, {results.place_title(place, suite)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
     return blocks
 
@@ -323,13 +326,16 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
             less = [_reduction(mean[key], raw.get(key)) for key in ("total", "variable")]
             rows.append([retriever, icl, *tokens, *less, number(mean["shown"], 1)])
         caption = (
-            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}. "
-            f"Paper ({published['source']}): DTDR-C and DTDR-L need up to "
-            f"{published['total_reduction']} % less in all and up to "
-            f"{published['variable_reduction']} % less of the variable part than raw "
-            "demonstrations."
+            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}."
         )
-        title = f"Prompt tokens, {results.place_title(place)}"
+        if results.is_comparable(suite):
+            caption += (
+                f" Paper ({published['source']}): DTDR-C and DTDR-L need up to "
+                f"{published['total_reduction']} % less in all and up to "
+                f"{published['variable_reduction']} % less of the variable part than raw "
+                "demonstrations."
+            )
+        title = f"Prompt tokens, {results.place_title(place, suite)}"
         blocks.append(Table(columns, rows, title, caption))
     return blocks
 

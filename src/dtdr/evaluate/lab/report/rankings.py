@@ -49,7 +49,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
     blocks: list[Block] = []
     said: set[str] = set()
     for place, runs in results.by_place(suite).items():
-        table = _retrieval_table(results, place, runs, accuracies.get(place, {}))
+        table = _retrieval_table(results, suite, place, runs, accuracies.get(place, {}))
         # Notes that tables have in common are below the first.
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
@@ -59,11 +59,12 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
 
 def _retrieval_table(
     results: Results,
+    suite: str,
     place: Place,
     runs: Summaries,
     accuracies: Mapping[str, Mapping[str, Proportion]],
 ) -> Table:
-    published = _find_published(place, runs)
+    published = _find_published(place, runs) if results.is_comparable(suite) else {}
     source = str(paper()["retrieval"].get(place[0], {}).get("source", ""))
     best, adjusted = against_best(runs, "mrr") if results.may_judge else ("", {})
 
@@ -120,7 +121,7 @@ def _retrieval_table(
             "learned. The paper's figures are in italics; the text above names the differences."
         )
     rows = {name: name for name in runs}
-    title = results.place_title(place)
+    title = results.place_title(place, suite)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))
 
 
@@ -159,7 +160,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
     """Top-1 accuracy by plan length (paper, Table 4)."""
     blocks: list[Block] = []
     for place, runs in results.by_place(suite).items():
-        title = results.place_title(place)
+        title = results.place_title(place, suite)
         splits = next(iter(runs.values()))
         sizes: Counter[int] = Counter()
         for split in splits:
@@ -174,7 +175,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
             f"{FEWEST_STEPS} steps a split are left out. Steps: over all splits."
         )
         rows = {name: {n: _top1(splits, n) for n in lengths} for name, splits in runs.items()}
-        if place == ("tinyagent", "paper"):
+        if place == ("tinyagent", "paper") and results.is_comparable(suite):
             rows |= _published_lengths(lengths)
             caption += " The paper counts join, which ends its plans: its row is one call shifted."
         rows["steps"] = {n: number(sizes[n]) for n in lengths}

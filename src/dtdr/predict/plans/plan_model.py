@@ -15,11 +15,11 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.plans.best_first import MOST_CALLS
 from dtdr.predict.plans.held_out import Check, PlanConfidence, fit_ranker, hold_out, rank_held_out
+from dtdr.predict.plans.plan_ranker import BY_TOOL, SIGNS, PlanRanker, find_plans
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
-from dtdr.predict.plans.ranker import BY_TOOL, SIGNS, PlanRanker, find_plans
 from dtdr.predict.plans.spans import BUCKETS, SpanTagger, read_spans
 from dtdr.predict.plans.two_requests import QueryLengths, Ranked, add_plans_for_two
 from dtdr.predict.steps import RunRanker

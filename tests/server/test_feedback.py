@@ -188,6 +188,13 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning):
     assert learning.post("/v1/rank", {"query": QUERY}).json() == before
 
 
+def test_feedback_cannot_bring_more_tools_than_the_limit(learner):
+    names = [f"tool_{number}" for number in range(90)]
+    with serving.serve(serving.settings(learner, tools=50)) as served:
+        body = {"demonstrations": [{"query": QUERY, "calls": names}]}
+        assert "the limit is 50" in refused(served.post("/v1/feedback", body), 422)
+
+
 @pytest.mark.parametrize(("number", "status"), [(28, 507), (5, 503)])
 def test_what_cannot_be_written_is_said_without_a_path(logging, monkeypatch, number, status):
     def fail(_):

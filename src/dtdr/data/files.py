@@ -8,8 +8,9 @@ import errno
 import os
 import shutil
 import stat
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -80,10 +81,15 @@ def replace_file(
 
 
 @contextlib.contextmanager
-def replace_folder(path: str | Path) -> Iterator[Path]:
+def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None) -> Iterator[Path]:
     """Give a temporary folder that replaces ``path`` when the block ends without error.
 
     The caller has checked that the old folder may be lost. A link to it leads to the new one.
+
+    Args:
+        path: of the folder.
+        confirm: called while every other replacement in the folder above waits; an error that it
+            raises leaves the old folder.
 
     Raises:
         OutputError: it cannot be written.
@@ -97,20 +103,12 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
             for item in temporary.iterdir():
                 with item.open("rb") as stream:
                     os.fsync(stream.fileno())
-            if not path.exists():
-                temporary.rename(path)
-            elif _exchange(temporary, path):
+            with _lock_folder(path.parent):
+                if confirm is not None:
+                    confirm()
+                former = _swap(temporary, path)
+            if former is not None:
                 # Another process may have begun to delete it.
-                shutil.rmtree(temporary, ignore_errors=True)
-            else:
-                # Two renames: for a moment there is no folder.
-                former = temporary.with_suffix(".former")
-                path.rename(former)
-                try:
-                    temporary.rename(path)
-                except BaseException:
-                    former.rename(path)
-                    raise
                 shutil.rmtree(former, ignore_errors=True)
 
 
@@ -136,6 +134,39 @@ def _new_partial(target: Path, *, is_folder: bool) -> Iterator[Path]:
             else:
                 temporary.unlink(missing_ok=True)
             raise
+
+
+@contextlib.contextmanager
+def _lock_folder(path: Path) -> Iterator[None]:
+    """Let one process at a time replace what is in a folder, where its file system has locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            lock_file(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _swap(temporary: Path, path: Path) -> Path | None:
+    """Put a folder where another may be; returns where the other one is now."""
+    if not path.exists():
+        temporary.rename(path)
+        return None
+    if _exchange(temporary, path):
+        return temporary
+    # Two renames: for a moment there is no folder.
+    former = temporary.with_suffix(".former")
+    path.rename(former)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        former.rename(path)
+        raise
+    return former
 
 
 def _exchange(one: Path, other: Path) -> bool:

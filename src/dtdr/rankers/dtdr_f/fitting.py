@@ -35,6 +35,8 @@ _FOLDS = 3
 """Parts of the demonstrations that are held out in turn."""
 _NEW_TOOL_STEPS = 2_000
 """Steps whose tools the scorer of new tools learns from: it weighs only a dozen features."""
+_MOST_NEW = 1_024
+"""New tools up to which the features of each of these steps are kept; with more, of fewer steps."""
 _REWORDED_EVERY = 8
 """Of how many plans one is ranked with some words of its query unknown too."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
@@ -159,7 +161,7 @@ class _HeldOut:
                 if is_drawn and len(right) > 2:
                     known = np.flatnonzero(right[:-1])
                     self._examples.append(draw_example(self._rng, table[text_rows], known))
-                    if len(new):
+                    if len(new) and len(self._examples) % (1 + len(new) // _MOST_NEW) == 0:
                         wanted = float(right[new].sum() / max(right.sum(), 1))
                         self._wanted.append((table[np.ix_(text_rows, new)], wanted))
                 found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from dtdr.data.outputs import bound_output, parse_output
 from dtdr.serve.server import schemas
 from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ServedModel, record_of
-from dtdr.serve.server.service import RequestContext
+from dtdr.serve.server.service import RequestContext, Service
 
 
 async def list_models(context: RequestContext) -> schemas.ModelsResponse:
@@ -74,12 +75,14 @@ async def feedback(
     for item in body.demonstrations:
         service.check_step(item.query, item.calls, item.before)
     demonstrations = await model.current.run(_read, body)
+    _check_tools(service, model, (call for item in demonstrations for call in item.plan.tools))
     context.log(model.name, demonstrations=len(demonstrations))
+    service.count_feedback(context.key, len(demonstrations))
     feedback_log = service.feedback_logs.get(model.name)
     learned = logged = 0
     if feedback_log is not None:
         with service.showing_failure(f"feedback of {model.name}"):
-            await to_thread.run_sync(feedback_log.append, demonstrations)
+            await to_thread.run_sync(feedback_log.append, demonstrations, context.owner)
         logged = len(demonstrations)
         service.metrics.logged.labels(model.name).inc(logged)
     else:
@@ -92,6 +95,17 @@ async def feedback(
         generation=model.current.generation,
         unsaved=model.unsaved,
     )
+
+
+def _check_tools(service: Service, model: ServedModel, names: Iterable[str]) -> None:
+    """Check how many tools a model would have; its memory grows with their square.
+
+    Raises:
+        HTTPException: they are too many.
+    """
+    count = len({*names, *model.current.model.vocabulary})
+    if count > (limit := service.settings.limits.tools):
+        raise HTTPException(422, f"the model would have {count} tools; the limit is {limit}")
 
 
 def _read(body: schemas.FeedbackRequest) -> list[Demonstration]:

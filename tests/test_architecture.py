@@ -18,7 +18,8 @@ PACKAGES = {
     "data": (1, 3700),
     "net": (1, 1300),
     "text": (2, 1700),
-    "logs": (3, 5500),
+    "conversation": (2, 1700),
+    "logs": (3, 6000),
     "rankers": (3, 10500),
     "predict": (4, 7500),
     "llm": (5, 3600),
@@ -103,3 +104,12 @@ def test_the_page_names_the_same_packages_and_budgets():
     assert [(name, int(budget.replace(",", ""))) for name, budget in rows] == [
         (name, budget) for name, (_, budget) in PACKAGES.items()
     ]
+
+
+def test_no_two_classes_share_a_name():
+    names: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                names.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in names.items() if len(modules) > 1} == {}

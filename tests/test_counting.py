@@ -23,7 +23,7 @@ from dtdr.predict.counting import counts as counts_module
 from dtdr.predict.counting import file_parts as parts_module
 from dtdr.predict.counting.counts import PER_TOOL, Facts, merge_all, number_of
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
-from dtdr.rankers.dtdr_f.familiarity import hash_runs
+from dtdr.rankers.dtdr_f.familiarity import hash_ngrams
 from dtdr.rankers.training import TrainingData
 from synthetic_runs import generate, tools
 from tests import strategies
@@ -203,7 +203,7 @@ TEXTS = st.text(
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_phrases_of_pieces_are_the_phrases_of_the_text(texts):
     words = encode_texts(texts)["words"]
-    phrases = hash_runs(words.values, words.starts)
+    phrases = hash_ngrams(words.values, words.starts)
     found = counts_module._add_phrases(np.empty(0, np.uint32), texts)
     assert found.tolist() == np.unique(phrases).tolist()
 

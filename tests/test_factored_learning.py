@@ -21,7 +21,7 @@ from dtdr.rankers import NAMES, ranker_class
 from dtdr.rankers.dtdr_f import demonstrations
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState, checksum
+from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState, checksum
 from tests.helpers import inner
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
 

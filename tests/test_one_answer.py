@@ -239,11 +239,11 @@ def test_the_command_line_has_one_answer(folder, answers, tmp_path):
     for (query, calls), answer in zip(STATES[-4:], answers[-4:], strict=True):
         path = tmp_path / "run.json"
         path.write_text(json.dumps({"query": query, "calls": calls}))
-        printed = invoke(app, "rank", folder, "--run", path, "--top", "0", "--json").stdout
+        printed = invoke(app, "rank", folder, "--run", path, "--top-k", "0", "--json").stdout
         shown = json.loads(printed)["tools"]
         assert {item["tool"]: item["probability"] for item in shown} == rounded(answer)
     path.write_text(json.dumps({"query": query, "calls": calls, "offered": OFFERED}))
-    printed = invoke(app, "rank", folder, "--run", path, "--top", "0", "--json").stdout
+    printed = invoke(app, "rank", folder, "--run", path, "--top-k", "0", "--json").stdout
     assert {item["tool"] for item in json.loads(printed)["tools"]} == {*OFFERED[:3], "end"}
 
 
@@ -285,15 +285,15 @@ def test_the_server_and_its_client_have_one_answer(served, model, answers):
 def test_the_gateway_has_one_answer(model, answers):
     pytest.importorskip("mcp", reason="the gateway needs the extra 'mcp'")
     from dtdr.agents.gateway.clients import ClientState
-    from dtdr.agents.gateway.ranking import Ranker
+    from dtdr.agents.gateway.ranking import ClientRanker
+    from dtdr.conversation.events import LoggedCall
     from dtdr.data.outputs import parse_output
-    from dtdr.logs.log_format import TracedCall
 
-    ranker = Ranker(model, ToolPolicy())
+    ranker = ClientRanker(model, ToolPolicy())
     for (query, calls), answer in zip(STATES, answers, strict=True):
         state = ClientState("client", intent=query)
         state.calls = [
-            TracedCall(
+            LoggedCall(
                 item["tool"],
                 item["arguments"],
                 item["step"] + int(item["id"]) / 100,  # no two calls come at one time

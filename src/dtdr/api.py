@@ -15,9 +15,9 @@ from dtdr.data.tools import Tool, ToolLike
 from dtdr.deprecated import renamed_keywords
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.model import Demonstrations, Model
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.rankers import model_folder
 from dtdr.rankers.training import TrainingData
 from dtdr.text import encoders

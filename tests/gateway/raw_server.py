@@ -2,11 +2,11 @@
 
 ``python raw_server.py PAGES`` lists pages of tools: a JSON list of lists of definitions, of which
 the last is sent again and again, with the same cursor, if the list ends with null. A call of a tool
-answers with the bytes of ``ANSWERS``, in which ``ID`` stands for the request's id.
+answers with the bytes of ``ANSWERS``, in which ``ID`` stands for the request's id, or with the name
+of the tool.
 """
 
 import json
-import re
 import sys
 
 TEXT = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":%b}]}}'
@@ -46,8 +46,9 @@ def main() -> None:
             if place + 1 < len(pages) or not ends:
                 answer["nextCursor"] = str(min(place + 1, len(pages) - 1))
         elif method == "tools/call":
-            sent = ANSWERS.get(params["name"], ANSWERS["well"])
-            sys.stdout.buffer.write(re.sub(rb"\bID\b", identity, sent) + b"\n")
+            called = TEXT % json.dumps(f"called {params['name']}").encode()
+            sent = ANSWERS.get(params["name"], called)
+            sys.stdout.buffer.write(sent.replace(b"ID,", identity + b",") + b"\n")
             sys.stdout.buffer.flush()
             continue
         elif "id" in message and method:

@@ -1,4 +1,7 @@
 import json
+import shutil
+import subprocess
+import sys
 from typing import Any
 
 import mcp_types as types
@@ -143,6 +146,44 @@ def test_a_pin_file_of_another_shape_is_an_error(tmp_path, content):
         Pins(tmp_path / "pins.json")
 
 
+PINNING = """
+import json, sys
+from pathlib import Path
+from dtdr.agents.gateway.pins import Pins
+path, server = Path(sys.argv[1]), sys.argv[2]
+pins = Pins(path)
+for count in range(20):
+    tools = [{"name": f"tool_{number}"} for number in range(count + 1)]
+    assert len(pins.accept(server, tools)) == count + 1
+"""
+
+
+def test_gateways_that_pin_into_one_file_keep_each_others_pins(tmp_path):
+    path = tmp_path / "pins.json"
+    servers = [f"s{number}" for number in range(4)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", PINNING, str(path), server]) for server in servers
+    ]
+    assert [process.wait(60) for process in running] == [0] * 4
+    kept = json.loads(path.read_text())
+    assert {server: len(tools) for server, tools in kept.items()} == dict.fromkeys(servers, 20)
+
+
+def test_a_tool_is_refused_if_its_pin_cannot_be_kept(tmp_path):
+    folder = tmp_path / "pins"
+    pins = Pins(folder / "pins.json")
+    pins.accept("a", [tool()])
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+    assert pins.accept("a", [tool(), tool("new")]) == [tool()]
+    assert "cannot be pinned" in (pins.refusal("a", "new") or "")
+    folder.unlink()
+    assert pins.is_outdated(tries_again=True)
+    assert pins.accept("a", [tool(), tool("new")]) == [tool(), tool("new")]
+    assert sorted(Pins(folder / "pins.json").iter_tools()) == [("a", "new"), ("a", "send")]
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_pinned", [False, True])
 async def test_a_changed_definition_is_told_or_if_it_is_pinned_neither_listed_nor_called(
@@ -163,6 +204,10 @@ async def test_a_changed_definition_is_told_or_if_it_is_pinned_neither_listed_no
         listed = {item.name: item.description for item in (await client.list_tools()).tools}
         if is_pinned:
             result = await client.call_tool("ask", {})
+            kept = json.loads(path.read_text())
+            del kept["a"]["ask"]
+            path.write_text(json.dumps(kept))
+            assert "ask" in await names(client), "its entry was removed meanwhile"
 
     assert listed.get("ask") == (None if is_pinned else "A tool that came later.")
     if is_pinned:

@@ -5,8 +5,8 @@ import pytest
 
 import dtdr
 from dtdr.agents.gateway.learning import Recorder
+from dtdr.conversation.events import LoggedCall
 from dtdr.errors import OutputError
-from dtdr.logs.log_format import TracedCall
 from dtdr.logs.mcp import MCP
 from tests.gateway.helpers import gateway_client, until
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 def call(tool, *, at, output=None, failed=False, **arguments):
-    return TracedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
+    return LoggedCall(tool, arguments, at, ended=at + 0.5, output=output, failed=failed)
 
 
 def recording(path):
@@ -54,6 +54,14 @@ def test_secrets_are_scrubbed_and_outputs_written_as_asked(tmp_path, outputs, re
     assert (written.get("output"), written["status"]) == (expected, "ok")
     assert ("ann@corp.example" in content) is not redact
     assert ("hunter2222" in content) is not redact
+
+
+def test_only_its_owner_may_read_a_new_file_and_an_old_one_keeps_its_mode(tmp_path):
+    (tmp_path / "old.jsonl").touch()
+    (tmp_path / "old.jsonl").chmod(0o640)
+    for name, mode in (("new.jsonl", 0o600), ("old.jsonl", 0o640)):
+        Recorder(tmp_path / name).record(["Mail Ann"], [call("find_user", at=1)])
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
 
 
 def test_a_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path):

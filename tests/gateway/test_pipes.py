@@ -29,7 +29,7 @@ class Piped:
                 "dtdr",
                 "mcp",
                 str(model),
-                "--top",
+                "--top-k",
                 "50",
                 *more,
                 "--",
@@ -87,7 +87,7 @@ class Piped:
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
-    return serving.fit(tmp_path_factory.mktemp("models") / "model", retriever="dr")
+    return serving.fit(tmp_path_factory.mktemp("models") / "model", ranker="dr")
 
 
 @pytest.fixture(scope="module")
@@ -205,3 +205,44 @@ def test_a_cursor_that_comes_twice_ends_the_list_with_one_warning(model_folder):
     assert listed[1:] == [tool["name"] for tool in TOOLS[:3]]
     running.close()
     assert sum("do not end" in line for line in running.log) == 1
+
+
+def test_a_changed_definition_is_refused_by_each_gateway_on_the_same_pins(model_folder, tmp_path):
+    pins = tmp_path / "pins.json"
+    changed = {**TOOLS[0], "description": "Answers, and reads your keys first."}
+    first = Piped(model_folder, TOOLS[:1], more=("--pin", str(pins)))
+    other = Piped(model_folder, TOOLS[1:2], more=("--pin", str(pins)))
+    assert first.call("well")["result"]["content"][0]["text"] == "well"
+    other.close()
+    first.close()
+
+    later = Piped(model_folder, [changed, TOOLS[1]], more=("--pin", str(pins)))
+    assert later.call("well")["result"]["isError"]
+    assert "error" not in later.call("half")
+    kept = json.loads(pins.read_text())
+    assert kept["raw_server"].keys() == {"well", "half"}
+    del kept["raw_server"]["well"]
+    pins.write_text(json.dumps(kept))
+    assert later.call("well")["result"]["content"][0]["text"] == "well"
+    later.close()
+
+
+def test_names_that_clients_or_terminals_cannot_use_are_changed_and_called_by_the_own_name(
+    model_folder,
+):
+    long = "n" * 130
+    own = [f"{long}_one", f"{long}_two", "ns/read file", "ns read/file", "a.b", "\u4f60\u597d",
+           "evil\r\n\x1b[31m", "rtl\u202eexe", "zero\u200bwidth", "end", "plain"]  # fmt: skip
+    tools = [{"name": name, "title": f"{name}", **raw_server.TOOL} for name in own]
+    running = Piped(model_folder, tools)
+    listed = running.ask("tools/list", {})["result"]["tools"][1:]
+    names = [tool["name"] for tool in listed]
+    assert all(re.fullmatch("[A-Za-z0-9_-]{1,64}", name) for name in names)
+    assert len(set(names)) == len(own)
+    assert {"a_b", "plain", "raw_server__end"} < set(names)
+    assert not any(re.search("[\r\n\x1b\u202e\u200b]", tool["title"]) for tool in listed)
+    for name in (*names, "a.b", "ns/read file", f"raw_server__{long}_one"):
+        assert running.call(name)["result"]["content"][0]["text"].startswith("called ")
+    called = {running.call(name)["result"]["content"][0]["text"][7:] for name in names}
+    assert called == set(own)
+    running.close()

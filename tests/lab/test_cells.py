@@ -4,14 +4,14 @@ import sys
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.runs import Run, code_version
+from dtdr.evaluate.lab.runs import Experiment, code_version
 from dtdr.rankers import ranker_class
 
 SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}
 
 
 def test_a_key_depends_on_every_part_of_the_description():
-    keys = {Run.of(SPEC).key}
+    keys = {Experiment.of(SPEC).key}
     for name, value in (
         ("data", "1"),
         ("seed", 1),
@@ -22,11 +22,11 @@ def test_a_key_depends_on_every_part_of_the_description():
         ("demonstrations", 10),
         ("encoder", "minilm"),
     ):
-        keys.add(Run.of({**SPEC, name: value}).key)
+        keys.add(Experiment.of({**SPEC, name: value}).key)
     assert len(keys) == 9
     # Neither the order of the parts counts, nor those that are absent.
-    assert Run.of(dict(reversed(SPEC.items()))).key == Run.of(SPEC).key
-    assert Run.of({**SPEC, "encoder": None}).key == Run.of(SPEC).key
+    assert Experiment.of(dict(reversed(SPEC.items()))).key == Experiment.of(SPEC).key
+    assert Experiment.of({**SPEC, "encoder": None}).key == Experiment.of(SPEC).key
 
 
 def test_the_code_of_dtdr_and_of_the_users_own_ranker_counts(tmp_path, monkeypatch):

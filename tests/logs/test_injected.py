@@ -6,9 +6,9 @@ import pytest
 from examples.hotel.log_formats import write_lines
 
 from dtdr.agents import ToolMask, anthropic, openai
+from dtdr.conversation.injected import remove_blocks
 from dtdr.data.demonstrations import Message
 from dtdr.logs import CutOptions, open_demonstrations
-from dtdr.logs.injected import remove_blocks
 from tests.integrations.tools import NotingRanker
 
 REMINDER = "<system-reminder>\nThe to-do list is empty.\n</system-reminder>"

@@ -5,23 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtdr.conversation.events import AssistantMessage, Event, LoggedCall, LoggedRun, UserMessage
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
 from dtdr.logs import CutOptions
-from dtdr.logs.log_format import AssistantMessage, Event, Trace, TracedCall, UserMessage
 from dtdr.logs.turns import Cutter
 
 
 def plan_of(*calls, query="please", options=None, given=()):
     cutter = Cutter(options or CutOptions(), None, "test")
-    (demonstration,) = cutter.cut(Trace("t", [UserMessage(query), *calls], given=given))
+    (demonstration,) = cutter.cut(LoggedRun("t", [UserMessage(query), *calls], given=given))
     return demonstration.plan
 
 
 def in_turn(*pairs):
     """Calls one after the other from (arguments, output) pairs."""
     return [
-        TracedCall(f"tool_{index}", arguments, 2 * index, 2 * index + 1, output=output)
+        LoggedCall(f"tool_{index}", arguments, 2 * index, 2 * index + 1, output=output)
         for index, (arguments, output) in enumerate(pairs)
     ]
 
@@ -85,8 +85,8 @@ def test_the_earliest_output_that_holds_a_value_is_its_source():
 
 @pytest.mark.parametrize(("ended", "failed"), [(10, False), (1, True)])
 def test_a_call_that_failed_or_ended_after_another_began_is_no_source(ended, failed):
-    early = TracedCall("a", {}, 0, ended, output="rec-123456", failed=failed)
-    late = TracedCall("b", {"id": "rec-123456"}, 5, 6)
+    early = LoggedCall("a", {}, 0, ended, output="rec-123456", failed=failed)
+    late = LoggedCall("b", {"id": "rec-123456"}, 5, 6)
     assert list(plan_of(early, late).edges()) == []
 
 
@@ -111,21 +111,21 @@ json_values = st.recursive(
 )
 def test_any_arguments_and_outputs_give_a_plan_that_json_holds(pairs):
     cutter = Cutter(CutOptions(empty=True), None, "test")
-    (demonstration,) = cutter.cut(Trace("t", [UserMessage("go"), *in_turn(*pairs)]))
+    (demonstration,) = cutter.cut(LoggedRun("t", [UserMessage("go"), *in_turn(*pairs)]))
     assert len(demonstration.plan) == len(pairs)
     json.dumps(demonstration.to_dict(), allow_nan=False)
 
 
 def conversation():
-    return Trace(
+    return LoggedRun(
         "t",
         [
             UserMessage("Find Ann"),
-            TracedCall("find", {"n": "Ann"}, 0, 1, output="usr_8841"),
+            LoggedCall("find", {"n": "Ann"}, 0, 1, output="usr_8841"),
             UserMessage("Thanks"),
             UserMessage("and Bob", joins=True),
-            TracedCall("mail", {"to": "usr_8841"}, 2, 3, output="no", failed=True),
-            TracedCall("mail", {"to": "usr_8841", "again": 1}, 4, 5, output="sent"),
+            LoggedCall("mail", {"to": "usr_8841"}, 2, 3, output="no", failed=True),
+            LoggedCall("mail", {"to": "usr_8841", "again": 1}, 4, 5, output="sent"),
         ],
     )
 
@@ -145,17 +145,17 @@ def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
 
 
 def test_whatever_came_before_a_message_stands_before_its_query():
-    first = TracedCall("find", {"n": "Ann"}, 0, 1, output={"id": "usr_8841"})
+    first = LoggedCall("find", {"n": "Ann"}, 0, 1, output={"id": "usr_8841"})
     events: list[Event] = [
         UserMessage("Find Ann"),
         AssistantMessage("Let me see."),
         first,
         AssistantMessage("Found her."),
         UserMessage("Mail her"),
-        TracedCall("mail", {"to": "usr_8841"}, 2, 3, output=[]),
+        LoggedCall("mail", {"to": "usr_8841"}, 2, 3, output=[]),
         AssistantMessage("Done."),
     ]
-    found = list(Cutter(CutOptions(), None, "test").cut(Trace("t", events)))
+    found = list(Cutter(CutOptions(), None, "test").cut(LoggedRun("t", events)))
     assert len(found) == 2
     assert found[0].before == ()
     assert [item["role"] for item in found[1].to_dict()["before"]] == [
@@ -190,21 +190,21 @@ def test_outputs_can_be_kept_as_they_are_or_not_at_all():
     ],
 )
 def test_without_messages_calls_that_overlap_are_parallel(times, steps):
-    calls = [TracedCall("t", {}, start, end) for start, end in times]
+    calls = [LoggedCall("t", {}, start, end) for start, end in times]
     assert [call.step for call in plan_of(*calls).calls] == steps
 
 
 def test_a_tool_name_that_is_not_text_is_told_in_one_sentence():
     with pytest.raises(InputError, match="half of a surrogate pair"):
-        plan_of(TracedCall("a\ud800", {}, 0))
+        plan_of(LoggedCall("a\ud800", {}, 0))
 
 
 def test_runs_that_cannot_be_learned_from_are_counted_with_the_reason():
     cutter = Cutter(CutOptions(), None, "test")
     traces = [
-        Trace("a", [UserMessage("hello")]),
-        Trace("b", [TracedCall("x", {}, 0)]),
-        Trace("c", [UserMessage("go"), TracedCall("end", {}, 0)]),
+        LoggedRun("a", [UserMessage("hello")]),
+        LoggedRun("b", [LoggedCall("x", {}, 0)]),
+        LoggedRun("c", [UserMessage("go"), LoggedCall("end", {}, 0)]),
     ]
     assert [found for trace in traces for found in cutter.cut(trace)] == []
     assert dict(cutter.dropped) == {
@@ -218,9 +218,9 @@ def test_of_a_long_conversation_the_latest_outputs_stand_before_a_query():
     events: list[Event] = []
     for turn in range(60):
         events.append(UserMessage(f"turn {turn}"))
-        events.append(TracedCall("t", {}, 2 * turn, 2 * turn + 1, output=f"rec-{turn:06d}"))
-    events += [UserMessage("last"), TracedCall("u", {"id": "rec-000003"}, 200)]
-    *_, last = Cutter(CutOptions(), None, "test").cut(Trace("t", events))
+        events.append(LoggedCall("t", {}, 2 * turn, 2 * turn + 1, output=f"rec-{turn:06d}"))
+    events += [UserMessage("last"), LoggedCall("u", {"id": "rec-000003"}, 200)]
+    *_, last = Cutter(CutOptions(), None, "test").cut(LoggedRun("t", events))
     assert len(last.before) == 120
     assert [call.output for call in last.plan.earlier].count(None) == 40
     assert last.plan.earlier[0].output_length == 10

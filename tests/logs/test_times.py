@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from examples.hotel.log_formats import openai_chat, write_lines
 
+from dtdr.conversation.times import as_moment, find_time, nanoseconds
 from dtdr.logs import Importer, find_format
-from dtdr.logs.log_format import as_moment, find_time, nanoseconds
 from tests.logs.log_samples import RENDERINGS, format_of
 from tests.logs.test_formats import PLAIN, sample
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 
 from dtdr.agents.gateway.learning import Recorder
+from dtdr.conversation.events import LoggedCall
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
-from dtdr.logs.log_format import TracedCall
 from dtdr.serve.feedback import FileLog
 
 
@@ -34,7 +34,7 @@ def write(kind: str, path: Path, kill: int, acknowledge: IO[bytes]) -> None:
             call = ToolCall("1", "a", {"text": "x" * size})
             log.append([Demonstration(name, "query", Plan((call,)))])
         elif recorder is not None:
-            traced = TracedCall("a", {"text": "x " * (size // 2)}, 1.0, ended=1.5)
+            traced = LoggedCall("a", {"text": "x " * (size // 2)}, 1.0, ended=1.5)
             name = recorder.record([f"query {kill} {number}"], [traced])[0].id
         acknowledge.write(name.encode() + b"\n")
         acknowledge.flush()

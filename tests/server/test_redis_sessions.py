@@ -165,6 +165,28 @@ def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, clien
     assert "open it again" in refused(answer, 404)
 
 
+@pytest.mark.parametrize("part", ["calls", "before", "entries", "bytes"])
+def test_a_session_that_is_larger_than_any_of_the_servers_is_refused_at_once(
+    replicas, client, part
+):
+    """Whoever may write to Redis must not make each request take seconds."""
+    name = name_of(replicas[0].open_session(history=["read_file"]))
+    start = json.loads(client.lindex(name, 0))
+    call = start["run"]["calls"][0]
+    more = json.dumps({"key": "k", "calls": [call]})
+    if part == "entries":
+        client.rpush(name, *[more] * 20_000)
+    elif part == "bytes":
+        client.rpush(name, json.dumps({"key": "k", "calls": [{**call, "id": "x" * 20_000_000}]}))
+    else:
+        start["run"][part] = (start["run"].get(part) or [call]) * 100_000
+        client.lset(name, 0, json.dumps(start))
+    path = "/v1/sessions/" + name.rpartition(":")[2]
+    answer = replicas[0].post(f"{path}/rank", {})
+    client.delete(name)
+    assert "open it again" in refused(answer, 404)
+
+
 def test_another_keys_request_does_not_prolong_a_session(fitted, redis_server, client, tmp_path):
     (mine, entry), (other, _) = [create_key(tmp_path / "keys.json") for _ in range(2)]
     settings = serving.settings(fitted, session_store=redis_server.url, keys=tmp_path / "keys.json")

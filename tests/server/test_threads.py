@@ -2,9 +2,9 @@
 
 import pytest
 
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.model import Model
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server import actions, masks, model_routes, models
 from tests.server import serving

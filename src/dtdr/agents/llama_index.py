@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
+from dtdr.conversation.events import AssistantMessage, UserMessage
+from dtdr.conversation.injected import remove_blocks
+from dtdr.conversation.items import Item, ToolCallRequest, ToolResult
 from dtdr.data.json_codec import dump_object
 from dtdr.errors import MissingExtraError
-from dtdr.logs.injected import remove_blocks
-from dtdr.logs.log_format import AssistantMessage, UserMessage
-from dtdr.logs.messages import Item, ToolCallRequest, ToolResult
 
 try:
     from llama_index.core.agent.workflow import AgentOutput, FunctionAgent

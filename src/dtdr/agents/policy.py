@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from dtdr.agents.search import SEARCH_CALLS
+from dtdr.conversation.injected import HIDDEN
 from dtdr.data.calls import END
 from dtdr.errors import InputError, check_choice
-from dtdr.logs.injected import HIDDEN
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
 
@@ -85,8 +85,8 @@ class ToolPolicy(Selection):
             spent = sum(costs.get(name, 0) for name in shown)
             tokens = np.array([0 if name in shown else costs.get(name, 0) for name in vocabulary])
         wanted = set(names) - {END}
-        among = np.array([name in wanted for name in vocabulary])
-        chosen = self.positions(ranking, among=among, tokens=tokens, spent=spent)
+        allowed = np.array([name in wanted for name in vocabulary])
+        chosen = self.positions(ranking, allowed=allowed, tokens=tokens, spent=spent)
         return tuple(vocabulary[position] for position in chosen)
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
+from dtdr.conversation.events import AssistantMessage, UserMessage
+from dtdr.conversation.items import Item, ToolCallRequest, ToolResult
 from dtdr.errors import MissingExtraError, check_choice
-from dtdr.logs.log_format import AssistantMessage, UserMessage
-from dtdr.logs.messages import Item, ToolCallRequest, ToolResult
 
 try:
     from pydantic_ai import RunContext, ToolDefinition

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
+from dtdr.conversation.assembly import assemble, positioned
+from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.injected import remove_blocks
+from dtdr.conversation.items import Item
+from dtdr.conversation.turns import number_steps, turns_of
+from dtdr.conversation.values import arguments_of
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import bound_output, status_of
 from dtdr.data.run import NO_CALLS, Run, read_item
-from dtdr.logs.injected import remove_blocks
-from dtdr.logs.log_format import TracedCall, arguments_of
-from dtdr.logs.messages import Item, conversation, positioned
-from dtdr.logs.turns import number_steps, turns_of
 
 _ARGUMENTS_LENGTH = 100_000
 """Characters kept of a call's arguments, as compact JSON."""
@@ -118,11 +120,11 @@ def read_items(messages: Iterable[Iterable[Item]]) -> Transcript:
     """
     turns: list[Turn] = []
     count = 0
-    for turn in turns_of(conversation(positioned(messages)).events):
+    for turn in turns_of(assemble(positioned(messages)).events):
         steps = iter(number_steps(turn.calls()))
         events: list[Event] = []
         for event in turn.events:
-            if isinstance(event, TracedCall):
+            if isinstance(event, LoggedCall):
                 count += 1
                 events.append(read_call(event, str(count), next(steps)))
             else:
@@ -131,7 +133,7 @@ def read_items(messages: Iterable[Iterable[Item]]) -> Transcript:
     return Transcript(tuple(turns))
 
 
-def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
+def read_call(call: LoggedCall, identifier: str, step: int | None) -> ToolCall:
     """A call of a log or a client, with its whole output."""
     # Whether the output is empty is derived when a run reads the call.
     has_ended = call.ended is not None

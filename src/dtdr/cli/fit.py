@@ -24,7 +24,7 @@ from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
 
 
-class _Settings(msgspec.Struct, frozen=True):
+class _FitSettings(msgspec.Struct, frozen=True):
     """What ``--set`` takes in addition to the parameters of the ranker."""
 
     value_runs: Annotated[int, msgspec.Meta(ge=0)] = 3
@@ -73,7 +73,7 @@ def fit(
         workers (N): Number of processes that read large data.  [default: one per core]
     """
     given = options.parse_settings(settings)
-    own = options.take_settings(given, _Settings)
+    own = options.take_settings(given, _FitSettings)
     seed = options.read_seed(given)
     chosen = options.create_model(retriever, given)
     check_target(output, force=force)  # known before the long work, not after it

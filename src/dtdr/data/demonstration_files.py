@@ -232,7 +232,7 @@ def save_demonstrations(
 ) -> int:
     """Write a file as a whole or not at all; returns how many demonstrations.
 
-    JSON lines, or Parquet if its name ends in ``.parquet``.
+    JSON lines, or Parquet if its name ends in ``.parquet``. Other users cannot read a new file.
 
     Raises:
         InputError: the name ends in ``.gz``.
@@ -241,7 +241,7 @@ def save_demonstrations(
     """
     if Path(path).suffix == ".gz":
         raise InputError(f"{path} would not be packed; leave out .gz, and run gzip on the file")
-    with replace_file(path, force=force) as stream:
+    with replace_file(path, force=force, private=True) as stream:
         items = as_demonstrations(demonstrations)
         if Path(path).suffix == parquet.SUFFIX:
             return parquet.write_parquet(stream.buffer, items)

@@ -12,12 +12,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TextIO
+from typing import TextIO
 
+from dtdr.data.partials import delete_partials, lock_new
+from dtdr.data.partials import lock_file as lock_file
 from dtdr.errors import OutputError
-
-if sys.platform != "win32":
-    import fcntl
 
 CACHE_VARIABLE = "DTDR_CACHE"
 
@@ -46,28 +45,19 @@ def read_regular_file(path: str | Path, limit: int, first: int | None = None) ->
         return stream.read(limit if first is None else first)
 
 
-def lock_file(stream: IO[bytes] | int, *, shared: bool = False, wait: bool = True) -> None:
-    """Lock a file until it is closed or the process ends; does nothing on Windows.
-
-    Args:
-        stream: the open file, or its descriptor.
-        shared: allow other shared locks.
-        wait: for other locks to end.
-
-    Raises:
-        BlockingIOError: another process, or another stream of this one, has a lock.
-        OSError: its file system has no locks.
-    """
-    if sys.platform != "win32":
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        fcntl.flock(stream, kind if wait else kind | fcntl.LOCK_NB)
-
-
 @contextlib.contextmanager
-def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
+def replace_file(
+    path: str | Path, *, force: bool = True, private: bool = False
+) -> Iterator[TextIO]:
     """Open a text file that replaces ``path`` when the block ends without error.
 
-    It keeps the permissions of an old file. A link to that leads to the new one.
+    It keeps the permissions of an old file. A link to that leads to the new one. What killed
+    commands left in the folder is deleted.
+
+    Args:
+        path: the file.
+        force: replace an old file.
+        private: let no other user read a new file.
 
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
@@ -77,22 +67,17 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
         raise OutputError(f"{path} exists; pass --force to replace it")
     with explain_os_errors(path, "; nothing was replaced"):
         target = path.resolve()
-        folder = target.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=folder)
-        temporary = Path(name)
-        try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _new_partial(target, is_folder=False) as temporary:
             # Half a surrogate pair cannot be UTF-8; JSON writes it as \udXXX.
-            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
             former = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
-            temporary.chmod(0o666 & ~_umask() if former is None else former)
+            usual = 0o600 if private else 0o666 & ~_umask()
+            temporary.chmod(usual if former is None else former)
             temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 @contextlib.contextmanager
@@ -112,10 +97,7 @@ def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None
     path = Path(path).resolve()
     with explain_os_errors(path, "; nothing was replaced"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(
-            tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-        )
-        try:
+        with _new_partial(path, is_folder=True) as temporary:
             yield temporary
             temporary.chmod(0o777 & ~_umask())
             for item in temporary.iterdir():
@@ -126,9 +108,31 @@ def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None
                     confirm()
                 former = _swap(temporary, path)
             if former is not None:
-                shutil.rmtree(former)
+                # Another process may have begun to delete it.
+                shutil.rmtree(former, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _new_partial(target: Path, *, is_folder: bool) -> Iterator[Path]:
+    """A locked file or folder beside the target, which is deleted after an error."""
+    prefix, suffix = f".{target.name}.", ".partial"
+
+    def make() -> Path:
+        if is_folder:
+            return Path(tempfile.mkdtemp(suffix, prefix, target.parent))
+        handle, name = tempfile.mkstemp(suffix, prefix, target.parent)
+        os.close(handle)
+        return Path(name)
+
+    delete_partials(target.parent)
+    with lock_new(make) as temporary:
+        try:
+            yield temporary
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            if is_folder:
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                temporary.unlink(missing_ok=True)
             raise
 
 
@@ -190,6 +194,11 @@ def explain_os_errors(path: Path, outcome: str = "") -> Iterator[None]:
             else (error.strerror or str(error)).lower()
         )
         raise OutputError(f"cannot write {path}: {reason}{outcome}") from error
+
+
+def open_private(name: str, flags: int) -> int:
+    """An opener for ``open``: other users cannot read a file that it makes."""
+    return os.open(name, flags, 0o600)
 
 
 def _umask() -> int:

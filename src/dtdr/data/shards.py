@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from dtdr.data.partials import delete_partials
 from dtdr.errors import DtdrError, InputError, MissingExtraError, cannot_read
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -39,12 +40,16 @@ class Shard:
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def find_shards(path: str | Path) -> list[Shard]:
+def find_shards(path: str | Path, *, tidy: bool = True) -> list[Shard]:
     """The files of a path, sorted by name.
 
     A folder means every ``.jsonl`` and ``.parquet`` file in it and its subfolders, without
     names that begin with ``.`` or ``_``; a pattern such as ``runs/*.parquet`` for its matches. A
     URL such as ``s3://bucket/runs`` is a file, folder or pattern that fsspec opens.
+
+    Args:
+        path: a file, folder, pattern or URL.
+        tidy: delete what killed commands left in its folders.
 
     Raises:
         InputError: a folder or pattern has no such file, or object storage cannot be reached.
@@ -54,6 +59,8 @@ def find_shards(path: str | Path) -> list[Shard]:
     if (url := _as_url(text)) is not None:
         return _remote_shards(url)
     local = Path(path)
+    for folder in local_folders(path) if tidy else ():
+        delete_partials(folder)
     if local.is_dir():
         files = [item for item in sorted(local.rglob("*")) if _is_shard(item.relative_to(local))]
         paths = [str(item) for item in files if item.is_file()]
@@ -62,6 +69,23 @@ def find_shards(path: str | Path) -> list[Shard]:
     else:
         return [local_shard(text)]
     return list(map(local_shard, _require_some(paths, text)))
+
+
+def local_folders(path: str | Path) -> list[Path]:
+    """The folders of this machine with the files of a path or their copies; none of a URL."""
+    text, local = str(path), Path(path)
+    if _as_url(text) is not None:
+        return []
+    if local.is_dir():
+        return [
+            local.resolve().parent,
+            local,
+            *(item for item in local.rglob("*") if item.is_dir()),
+        ]
+    if glob.has_magic(text) and not local.exists():
+        files = [*glob.glob(text, recursive=True), text]
+        return sorted({Path(item).parent for item in files})
+    return [local.resolve().parent]
 
 
 def is_sharded(path: str | Path) -> bool:

@@ -37,7 +37,7 @@ plan is isomorphic to the demonstrated one by names, or calls the tools in the o
 
 
 @dataclass(frozen=True, slots=True)
-class PlanResult:
+class PlanScore:
     """One held-out query.
 
     Attributes:
@@ -59,7 +59,7 @@ class PlanScores:
         results: one a query.
     """
 
-    results: tuple[PlanResult, ...]
+    results: tuple[PlanScore, ...]
 
     @classmethod
     def join(cls, parts: Iterable[PlanScores]) -> PlanScores:
@@ -139,13 +139,13 @@ def score_plans(model: Model, demonstrations: Sequence[Demonstration]) -> PlanSc
     Raises:
         InputError: there is no demonstration, or the model was fitted without plans.
     """
-    results: list[PlanResult] = []
+    results: list[PlanScore] = []
     held_out = [item for item in demonstrations if item.outcome != "failure"]
     if not held_out:
         raise InputError("there are no held-out plans to predict; give others")
     for item in track(held_out, "plans", len(held_out)):
         started = time.perf_counter()
-        plans = model.plans(item.query, before=item.before, k=PREDICTED)
+        plans = model.plans(item.query, before=item.before, top_k=PREDICTED)
         milliseconds = 1000 * (time.perf_counter() - started)
         wanted = sorted(item.plan.tools)
         has_tools = [sorted(plan.tools) == wanted for plan in plans]
@@ -156,7 +156,7 @@ def score_plans(model: Model, demonstrations: Sequence[Demonstration]) -> PlanSc
             "dag": bool(plans) and plans[0].to_plan().is_isomorphic(item.plan),
             "log": bool(plans) and plans[0].tools == item.plan.tools,
         }
-        results.append(PlanResult(right, plans[0].probability if plans else None, milliseconds))
+        results.append(PlanScore(right, plans[0].probability if plans else None, milliseconds))
     return PlanScores(tuple(results))
 
 

@@ -62,7 +62,7 @@ class RunHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LogColumn:
     """One array of a log: how it is stored, its dimensions, and what fills up short rows."""
 
     name: str
@@ -170,7 +170,7 @@ class RunLog:
         return cast(Floats, ranks.min(axis=1, initial=np.inf))
 
 
-COLUMNS = tuple(Column(item.name, **item.metadata) for item in fields(RunLog) if item.metadata)
+COLUMNS = tuple(LogColumn(item.name, **item.metadata) for item in fields(RunLog) if item.metadata)
 """The arrays of ``RunLog``."""
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import InputError, cannot_read, other_version
-from dtdr.evaluate.run_log import COLUMNS, DIGITS, Column, RunHeader, RunLog
+from dtdr.evaluate.run_log import COLUMNS, DIGITS, LogColumn, RunHeader, RunLog
 
 FORMAT = "dtdr-run"
 FORMAT_VERSION = 4
@@ -102,7 +102,7 @@ def _check_sizes(content: bytes) -> None:
         raise _DamageError("it unfolds to far more than it is")
 
 
-def _read(column: Column, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read(column: LogColumn, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if stored.ndim != column.dimensions or stored.dtype != np.dtype(column.stored):
         raise _DamageError(f"{column.name!r} has another shape or type")
     values = stored.astype(column.dtype)

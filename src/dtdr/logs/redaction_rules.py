@@ -22,6 +22,25 @@ Match = re.Match[str]
 Span = tuple[int, int]
 
 
+@dataclass(slots=True)
+class Scan:
+    """One search of a text by one rule.
+
+    Attributes:
+        field: name of the field that the text is in; empty if it is in none.
+        clear: end of a part of the text that is read already and has no secret ...
+        certainty: ... under names of this certainty.
+    """
+
+    field: str = ""
+    clear: int = 0
+    certainty: Secrecy = Secrecy.NONE
+
+
+Check = Callable[[Match, Scan], bool | Span | None]
+"""Whether a match is a secret, or the span of the secret."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One kind of secret.
@@ -30,17 +49,17 @@ class Rule:
         name: written in its place, in brackets.
         pattern: its group ``secret`` is replaced, or the whole match if there is no such group.
         hints: a text in small letters that has none is not searched.
-        check: whether a match, in a field of some name, is a secret; or the span of the secret.
+        check: decides about a match; without it, each match is a secret.
     """
 
     name: str
     pattern: re.Pattern[str]
     hints: re.Pattern[str] = re.compile("")
-    check: Callable[[Match, str], bool | Span | None] | None = None
+    check: Check | None = None
 
-    def find(self, match: Match, name: str = "") -> Span | None:
-        """The span of the secret of a match in a field of that name; None if it is none."""
-        found = True if self.check is None else self.check(match, name)
+    def find(self, match: Match, scan: Scan) -> Span | None:
+        """The span of the secret of a match; None if it is none."""
+        found = True if self.check is None else self.check(match, scan)
         if found is True:
             return match.span("secret" if "secret" in match.re.groupindex else 0)
         return found or None
@@ -50,13 +69,13 @@ def _any_of(parts: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, parts)))
 
 
-def _is_card(match: Match, _name: str) -> bool:
+def _is_card(match: Match, scan: Scan) -> bool:
     digits = re.sub("[ -]", "", match[0])
     doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
     return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
 
 
-def _is_iban(match: Match, _name: str) -> bool | Span:
+def _is_iban(match: Match, scan: Scan) -> bool | Span:
     """The longest beginning of a match, up to the end of a word, with right check digits."""
     spaces = [space.start() for space in re.finditer(" ", match[0])]
     for end in (match.end(), *(match.start() + at for at in reversed(spaces))):
@@ -67,14 +86,14 @@ def _is_iban(match: Match, _name: str) -> bool | Span:
     return False
 
 
-def _before(pattern: str, match: Match, name: str) -> bool:
+def _before(pattern: str, match: Match, scan: Scan) -> bool:
     """Whether the text before a match, or the name of its field, ends with the pattern."""
     text = match.string[max(0, match.start() - 20) : match.start()]
     search = PATTERNS[pattern].search
-    return search(f"{name[-20:]}: {text}" if match.start() < 20 else text) is not None
+    return search(f"{scan.field[-20:]}: {text}" if match.start() < 20 else text) is not None
 
 
-def _is_address(match: Match, name: str) -> bool:
+def _is_address(match: Match, scan: Scan) -> bool:
     """An IP address, but not a version of four parts or a path of names such as ``a::b``."""
     text = match[0]
     try:
@@ -89,68 +108,96 @@ def _is_address(match: Match, name: str) -> bool:
         )
     parts = list(map(int, text.split(".")))
     return (
-        (max(parts) > 31 or parts[0] == 10) and parts[0] > 0 and not _before("version", match, name)
+        (max(parts) > 31 or parts[0] == 10) and parts[0] > 0 and not _before("version", match, scan)
     )
 
 
-def _is_phone(match: Match, name: str) -> bool:
+def _is_phone(match: Match, scan: Scan) -> bool:
     text = match[0]
     digits = [character for character in text if character.isdigit()]
     if text[0] == "+" or text.startswith("00"):
         return 8 <= len(digits) <= 16 and not re.fullmatch(r"\+\d+\.\d+", text)
     # In North America neither the area nor the exchange begins with 0 or 1.
     has_area = text[0] == "("  # other numbers are not written so
-    return min(digits[0], digits[3]) > "1" and (has_area or not _before("numbered", match, name))
+    return min(digits[0], digits[3]) > "1" and (has_area or not _before("numbered", match, scan))
 
 
 _QUOTED = re.compile(
     rf"@?(?P<q>{KNOWN['parts']['QUOTE']})(?P<secret>[^\n]{{1,4000}}?)(?<!\\)(?P=q)"
 )
+_OPENINGS = frozenset("@\"'`\\&%")
+"""What a quoted value begins with."""
+_JOINT = re.compile("[ _-]")
 _PROSE_AFTER = re.compile(r" [a-z]{2,}")
-_WORDS_BEFORE = re.compile(r"(?:[^\W\d_]+[ _-]){1,2}\Z")
+_FIRST = 256
+"""Characters of a value that decide whether it is secret. Without a limit, a text such as
+``sid=sid=sid=`` would be read from each of its names to the end."""
 
 
-def _read(match: Match, found: Secrecy, *patterns: str, least: int = 4) -> Span | None:
+def _read(match: Match, scan: Scan, found: Secrecy, *patterns: str, least: int = 4) -> Span | None:
     """The span of the value after a match; None if it is not a secret."""
-    for expression in (_QUOTED, *map(PATTERNS.__getitem__, patterns), PATTERNS["bare"]):
-        value = expression.match(match.string, match.end())
+    text, start = match.string, match.end()
+    quotes = (_QUOTED,) if text[start : start + 1] in _OPENINGS else ()
+    for expression in (*quotes, *map(PATTERNS.__getitem__, patterns), PATTERNS["bare"]):
+        quoted, bare = expression is _QUOTED, expression is PATTERNS["bare"]
+        if bare and start < scan.clear and found <= scan.certainty:
+            return None
+        limit = len(text) if quoted else start + _FIRST
+        value: Match | None = expression.match(text, start, limit)
         if value is None:
             continue
         words = value["secret"]
-        if expression is not _QUOTED:
-            is_call = match.string[value.end() : value.end() + 1] == "("
+        if not quoted:
+            is_call = text[value.end() : value.end() + 1] == "("
             is_short = len(words) < least and not words.isdigit()
             if is_call or is_short or PATTERNS["prose"].match(words):
                 return None
-        return value.span("secret") if found.covers(words) else None
+        if not found.covers(words[:_FIRST]):
+            if bare and found < Secrecy.SURE:
+                scan.clear, scan.certainty = value.end(), found
+            return None
+        if value.end() == limit:
+            value = expression.match(text, start) or value
+        return value.span("secret")
     return None
 
 
-def _assigned(match: Match, _field: str) -> Span | None:
+def _words_before(line: str) -> str:
+    """The last two words of a line that ends in a space or hyphen, as in ``secret access key=``."""
+    *words, last = _JOINT.split(line[-30:])
+    if last or not words or not words[-1].isalpha():
+        return ""
+    return " ".join(words[-2:]) if words[-2:-1] and words[-2].isalpha() else words[-1]
+
+
+def _assigned(match: Match, scan: Scan) -> Span | None:
     """The value of ``name=value``, ``"name": "value"``, ``Name: SCHEME value`` and the like."""
     text, name = match.string, match["name"]
     found = secrecy(name)
     if not found and name.lower() not in TELLING:
         return None
     if found and name.lower().endswith(("authorization", "cookie")) and ":" in match[0]:
-        return _read(match, Secrecy.SURE, "header")
+        return _read(match, scan, Secrecy.SURE, "header")
     if text[match.start() - 1 : match.start()] in ("?", "&") and match.start():
         # The query of a web address has no other words.
-        span = _read(match, max(found, min(secrecy(f"api {name}"), Secrecy.MIXED)))
+        span = _read(match, scan, max(found, min(secrecy(f"api {name}"), Secrecy.MIXED)))
         if span is None and found:
-            span = _read(match, Secrecy.MIXED)
+            span = _read(match, scan, Secrecy.MIXED)
         return span if span and (found > Secrecy.RANDOM or span[1] - span[0] >= 16) else None
-    line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-    if found < Secrecy.SURE and (before := _WORDS_BEFORE.search(line[-30:])):
-        found = max(found, secrecy(before[0] + name))
+    if match.end() < scan.clear and found <= scan.certainty:
+        return None
+    first = max(0, match.start() - 80)
+    _, is_start, line = text[first : match.start()].rpartition("\n")
+    if found < Secrecy.SURE and (before := _words_before(line)):
+        found = max(found, secrecy(f"{before} {name}"))
     if not found:
         return None
     sign = match[0][match.end("name") - match.start() :]
     if any(mark in sign for mark in ("\n", "==", ",", "(")):
-        return _read(match, min(found, Secrecy.MIXED))
-    begins = line.strip(" \t-") in ("", "export", "set", "env")
+        return _read(match, scan, min(found, Secrecy.MIXED))
+    begins = line.strip(" \t-") in ("", "export", "set", "env") and (is_start or not first)
     whole = () if not begins else ("environment",) if sign == "=" else ("block", "whole_line")
-    span = _read(match, found, *whole)
+    span = _read(match, scan, found, *whole)
     word = "" if span is None else text[slice(*span)].rstrip(".,;!?")
     # "The secret: patience." is prose; "password: patience" need not be.
     if span and word.isalpha() and word.islower() and text[match.end()] == word[0]:
@@ -160,13 +207,13 @@ def _assigned(match: Match, _field: str) -> Span | None:
     return span
 
 
-def _named(match: Match, _field: str) -> Span | None:
+def _named(match: Match, scan: Scan) -> Span | None:
     """The value after an option, or after the ``value`` that follows a ``name``."""
     found = secrecy(match["name"])
-    return _read(match, Secrecy.SURE if found > Secrecy.RANDOM else found)
+    return _read(match, scan, Secrecy.SURE if found > Secrecy.RANDOM else found)
 
 
-def _element(match: Match, _field: str) -> Span | None:
+def _element(match: Match, scan: Scan) -> Span | None:
     """The content of ``<password>``, ``<item name="password">`` or what follows ``<key>``."""
     before = match.string[max(0, match.start() - 130) : match.start()]
     names = PATTERNS["attribute"].findall(match[0]) + PATTERNS["key_before"].findall(before)
@@ -175,26 +222,30 @@ def _element(match: Match, _field: str) -> Span | None:
     return value.span("secret") if value and found.covers(value["secret"]) else None
 
 
-def _spoken(match: Match, _field: str) -> Span | None:
+def _spoken(match: Match, scan: Scan) -> Span | None:
     """The value after ``the password of x is``, or after ``password`` alone."""
     name = match["name"] or match["alone"]
     found = secrecy(name)
-    quoted = _QUOTED.match(match.string, match.end()) is not None
+    quoted = match.string[match.end() : match.end() + 1] in _OPENINGS and (
+        _QUOTED.match(match.string, match.end()) is not None
+    )
     password = secrecy(name.split()[0]) is Secrecy.SURE and not name.lower().startswith("secret")
     clear = quoted or (match["link"] or "").startswith("lautet")
-    span = _read(match, found if clear and password else min(found, Secrecy.MIXED))
+    span = _read(match, scan, found if clear and password else min(found, Secrecy.MIXED))
     word = "" if span is None else match.string[slice(*span)]
     fits = match["link"] or (password and (quoted or (len(word) > 5 and not word.isdigit())))
     return span if fits or is_random(word) else None
 
 
-def _command(match: Match, _field: str) -> Span | None:
+def _command(match: Match, scan: Scan) -> Span | None:
+    if match.lastgroup:  # "none"
+        return None
     # After "mysql -p" and a space, a plain word is the name of a database.
     is_apart = match[0].startswith(("mysql", "mariadb")) and match[0][-1].isspace()
-    return _read(match, Secrecy.MIXED if is_apart else Secrecy.SURE, least=1)
+    return _read(match, scan, Secrecy.MIXED if is_apart else Secrecy.SURE, least=1)
 
 
-def _is_token(match: Match, _name: str) -> bool:
+def _is_token(match: Match, scan: Scan) -> bool:
     secret = match["secret"]
     return is_random(secret) or (
         match[0][0] in "Bb" and len(secret) > 9 and Secrecy.MIXED.covers(secret) and "." in secret
@@ -202,7 +253,7 @@ def _is_token(match: Match, _name: str) -> bool:
 
 
 HINTS = _any_of(KNOWN["hints"].split())
-_CHECKS: dict[str, Callable[[Match, str], bool | Span | None]] = {
+_CHECKS: dict[str, Check] = {
     "userinfo": lambda match, _: ":" in match["secret"] or is_random(match["secret"]),
     "key": lambda match, _: is_random(match[0]) or match[0].startswith("xox"),
     "token": _is_token,
@@ -222,8 +273,10 @@ _PARTS = {
     "SHAPES": "|".join(KNOWN["shapes"]),
     "PREFIXES": "|".join(map(re.escape, KNOWN["prefixes"].split())),
     "PROGRAMS": "|".join(
-        rf"\b(?:{programs})\b(?:[^\n|;&]{{0,300}}?\s)??{option}(?!-)"
-        for option, programs in KNOWN["programs"]
+        # Without the option, the arguments are skipped: no other program there reads them again.
+        rf"\b(?:{programs})\s(?:(?:[^\n|;&]{{0,300}}?\s)??{option}(?!-)"
+        rf"|(?P<none{index}>)[^\n|;&]{{0,300}})"
+        for index, (option, programs) in enumerate(KNOWN["programs"])
     ),
 }
 _PART = re.compile("|".join(_PARTS))

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.values import decode_json
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.data.outputs import iter_leaves, to_pointer
-from dtdr.logs.log_format import TracedCall, decode_json
 from dtdr.logs.scrubbing import Scrubber
 
 COMMON_WORDS = frozenset(
@@ -86,7 +87,7 @@ class ReferenceFinder:
         if text:
             self._given.append(text.casefold())
 
-    def resolve(self, call: TracedCall, arguments: dict[str, Any]) -> dict[str, Any]:
+    def resolve(self, call: LoggedCall, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call with references in place of earlier outputs.
 
         Secrets go between the two searches: a whole argument that is a secret may become a
@@ -108,7 +109,7 @@ class ReferenceFinder:
             arguments = {k: self._embedded(value, call.started) for k, value in arguments.items()}
         return arguments
 
-    def add_output(self, call: TracedCall, call_id: str) -> None:
+    def add_output(self, call: LoggedCall, call_id: str) -> None:
         """Make a call's output a possible source, unless the call failed."""
         if not self.find or call.failed or call.output is None or call.ended is None:
             return

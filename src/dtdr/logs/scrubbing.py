@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dtdr.conversation.values import digest
 from dtdr.data.calls import ToolCall, is_text, rename_call
 from dtdr.data.demonstrations import Demonstration, Message, Parent
 from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, last_words
 from dtdr.data.plan import Plan
-from dtdr.logs.log_format import digest
 from dtdr.logs.redaction import Redactor
 
 AHEAD = 4000

@@ -18,7 +18,7 @@ KNOWN: dict[str, Any] = tomllib.loads(
 )
 """Lists of names, keys and rules."""
 
-PATTERNS = {
+PATTERNS: dict[str, re.Pattern[str]] = {
     name: re.compile(pattern.replace("\n", "")) for name, pattern in KNOWN["patterns"].items()
 }
 """How values look."""

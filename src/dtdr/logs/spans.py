@@ -9,33 +9,22 @@ from typing import Any
 
 import msgspec
 
-from dtdr.data import json_codec
-from dtdr.data.outputs import is_marked
-from dtdr.errors import InputError
-from dtdr.logs.log_format import (
+from dtdr.conversation.assembly import assemble
+from dtdr.conversation.events import (
     AssistantMessage,
     Event,
-    LogFormat,
-    Trace,
-    TracedCall,
+    LoggedCall,
+    LoggedRun,
     UserMessage,
-    as_list,
-    as_mapping,
-    as_text,
-    decode_json,
-    first_of,
-    nanoseconds,
     nest,
 )
-from dtdr.logs.messages import (
-    Item,
-    SystemMessage,
-    ToolCallRequest,
-    ToolResult,
-    conversation,
-    items_of,
-    output_of,
-)
+from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.times import nanoseconds
+from dtdr.conversation.values import as_mapping, first_of
+from dtdr.data import json_codec
+from dtdr.errors import InputError
+from dtdr.logs.log_format import LogFormat
 
 
 class Span(msgspec.Struct):
@@ -70,11 +59,14 @@ class Span(msgspec.Struct):
     offered: list[str] = []
 
 
-_IDS = ("context.span_id", "spanId", "span_id", "id")
+_IDS = ("context.span_id", "spanId", "span_id", "id", "run_id")
 _TRACES = ("context.trace_id", "traceId", "trace_id")
 _PARENTS = """parentSpanId parent_span_id parent_id parent_run_id parentObservationId
     parent_observation_id""".split()  # noqa: SIM905  # as prose
 _ERRORS = (2, "2", "STATUS_CODE_ERROR", "ERROR", "StatusCode.ERROR", "error")
+_STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time_ns", "start_time", "startTime",
+           "started_at")  # fmt: skip
+_ENDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time_ns", "end_time", "endTime", "ended_at")
 
 
 def span_of(record: Mapping[str, Any]) -> Span:
@@ -88,8 +80,8 @@ def span_of(record: Mapping[str, Any]) -> Span:
         str(first_of(record, *_IDS) or ""),
         str(first_of(record, *_PARENTS) or ""),
         kind=str(first_of(record, "span_kind", "kind") or ""),
-        start=nanoseconds(first_of(record, "startTimeUnixNano", "start_time", "startTime")),
-        end=nanoseconds(first_of(record, "endTimeUnixNano", "end_time", "endTime")),
+        start=nanoseconds(first_of(record, *_STARTS)),
+        end=nanoseconds(first_of(record, *_ENDS)),
         tool=str(record.get("name") or ""),
         failed=code in _ERRORS or record.get("level") == "ERROR" or bool(record.get("error")),
     )
@@ -110,21 +102,23 @@ class SpanFormat(LogFormat):
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File the spans of a record; see ``LogFormat.add``."""
-        for span in self.spans(record):
+        for number, span in enumerate(self.spans(record)):
             if not span.trace:
                 raise InputError("a span has no trace id")
+            # A span without an id is another than every other one.
+            span.id = span.id or f"~{place[0]}/{place[1]}/{number}"
             packed = json_codec.dumps(msgspec.structs.astuple(span))
             self.window.append(span.trace, packed, place)
 
-    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+    def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The trace of a group of spans.
 
         If no span is a tool, spans with the name of a tool that a model asked for are.
         """
         spans = [Span(*json_codec.loads(payload)) for payload in payloads]
         for span in spans:
-            span.inputs = [item for message in span.inputs for item in items_of(message)]
-            span.outputs = [item for message in span.outputs for item in items_of(message)]
+            span.inputs = [i for message in span.inputs for i in items_of(message, self.unknown)]
+            span.outputs = [i for message in span.outputs for i in items_of(message, self.unknown)]
         if not any(span.kind == "tool" for span in spans):
             items = [item for span in spans for item in span.outputs]
             tools = {item.tool for item in items if isinstance(item, ToolCallRequest)}
@@ -160,6 +154,7 @@ class _Tree:
             below.setdefault(span.parent, []).append(span)
         places = dict.fromkeys(self.by_id, ("", False))  # also of spans in a cycle
         tops = [span for span in self.by_id.values() if span.parent not in self.by_id]
+        working = self._find_working(tops, below)
         pending = [(span, ("", False)) for span in tops]
         while pending:
             span, place = pending.pop()
@@ -167,9 +162,22 @@ class _Tree:
             if span.kind == "tool":
                 place = (span.id, False)
             elif span.kind == "agent":
-                place = (span.id if place[1] else place[0], True)
+                place = (span.id if place[1] else place[0], place[1] or span.id in working)
             pending += [(child, place) for child in below.get(span.id, ())]
         return places
+
+    def _find_working(self, tops: list[Span], below: dict[str, list[Span]]) -> set[str]:
+        """Agents that call a model or a tool themselves; one that does not only wraps another."""
+        working: set[str] = set()
+        pending = [(span, "") for span in tops]
+        while pending:
+            span, agent = pending.pop()
+            if span.kind in ("llm", "tool"):
+                working.add(agent)
+            elif span.kind == "agent":
+                agent = span.id
+            pending += [(child, agent) for child in below.get(span.id, ())]
+        return working
 
 
 class _Run:
@@ -182,7 +190,7 @@ class _Run:
         self.spans = tree.runs.get("" if inside is None else inside.id, [])
         self.models = self._main_conversation()
 
-    def trace(self) -> Trace:
+    def trace(self) -> LoggedRun:
         calls = self._calls()
         for span in filter(self.tree.is_sub_agent, self.spans):
             arguments = {"input": span.text} if span.text else {}
@@ -199,8 +207,8 @@ class _Run:
         first = self.spans[0] if self.spans else Span("", "")
         top = "" if self.inside is None else self.inside.id
         tops = (s for s in self.spans if s.parent == top or s.parent not in self.tree.by_id)
-        before = conversation(enumerate(self._before()))
-        return Trace(
+        before = assemble(enumerate(self._before()))
+        return LoggedRun(
             id=first.trace,
             events=[event for _, _, event in events],
             earlier=before.events,
@@ -211,11 +219,11 @@ class _Run:
             offered={name for span in self.spans for name in span.offered},
         )
 
-    def _with_nested(self, call: TracedCall, span: Span) -> TracedCall:
+    def _with_nested(self, call: LoggedCall, span: Span) -> LoggedCall:
         """The call with what ran inside it, if that called something."""
         if span.id in self.tree.runs and self.depth < _DEEPEST:
             trace = _Run(self.tree, span, self.depth + 1).trace()
-            calls = [event for event in trace.events if isinstance(event, TracedCall)]
+            calls = [event for event in trace.events if isinstance(event, LoggedCall)]
             # One call of the same tool is one execution, recorded by the agent and by the server.
             if calls and (len(calls) > 1 or calls[0].tool != call.tool):
                 nest(call, trace, f"{span.trace}/{span.id}")
@@ -257,7 +265,7 @@ class _Run:
                 return [*items[: queries[-1]], *rest]
         return self.models[0].inputs if self.models else []
 
-    def _calls(self) -> list[TracedCall]:
+    def _calls(self) -> list[LoggedCall]:
         """Executions, completed from the messages; if there are none, what the model asked for."""
         asked, answers = self._read_requests()
         tools = [span for span in self.spans if span.kind == "tool" and span.tool]
@@ -279,7 +287,7 @@ class _Run:
                 unnamed.discard(span.call_id)
             call = _executed(span.tool, span.arguments, span)
             if (request := by_id.get(span.call_id)) is not None:
-                call.step = request.step
+                call.step, call.text = request.step, request.text
                 call.arguments = request.arguments if call.arguments is None else call.arguments
             if span.call_id and span.call_id in answers:
                 answer, _ = answers[span.call_id]
@@ -288,9 +296,9 @@ class _Run:
             calls.append(self._with_nested(call, span))
         return calls
 
-    def _read_requests(self) -> tuple[list[TracedCall], dict[str, tuple[ToolResult, int]]]:
+    def _read_requests(self) -> tuple[list[LoggedCall], dict[str, tuple[ToolResult, int]]]:
         """Calls in the model's messages, and the first answer to each with its time."""
-        calls: list[TracedCall] = []
+        calls: list[LoggedCall] = []
         answers: dict[str, tuple[ToolResult, int]] = {}
         known: set[str] = set()
         at = step = 0
@@ -298,8 +306,11 @@ class _Run:
             ended = max(span.end, span.start)
             for items, started, is_output in (span.inputs, at, False), (span.outputs, ended, True):
                 step += 1
+                said: list[str] = []
                 for item in items:
-                    if isinstance(item, ToolResult):
+                    if isinstance(item, AssistantMessage):
+                        said.append(item.text)
+                    elif isinstance(item, ToolResult):
                         step += 1
                         answers.setdefault(item.id, (item, span.start))
                     elif isinstance(item, ToolCallRequest) and item.tool and item.id not in known:
@@ -307,8 +318,9 @@ class _Run:
                             known.add(item.id)
                         elif not is_output:
                             continue  # it may have been read among the outputs
-                        call = TracedCall(item.tool, item.arguments, started)
-                        call.id, call.step = item.id, step
+                        call = LoggedCall(item.tool, item.arguments, started)
+                        call.id, call.step, call.text = item.id, step, "\n".join(said)
+                        said.clear()
                         calls.append(call)
             at = ended
         return calls, answers
@@ -327,48 +339,10 @@ class _Run:
         return ""
 
 
-def _executed(tool: str, arguments: Any, span: Span) -> TracedCall:
+def _executed(tool: str, arguments: Any, span: Span) -> LoggedCall:
     ended = span.end or None
-    return TracedCall(tool, arguments, span.start, ended, span.call_id, span.output, span.failed)
+    return LoggedCall(tool, arguments, span.start, ended, span.call_id, span.output, span.failed)
 
 
 def _texts(items: list[Item]) -> list[str]:
     return [item.text for item in items if isinstance(item, UserMessage)]
-
-
-def message_list(value: Any) -> list[Any]:
-    """Messages as a list: of one message, a list, or LangChain's list of lists."""
-    if isinstance(value, dict):
-        return [value]
-    if value and all(isinstance(item, list) for item in as_list(value)):
-        return [message for batch in as_list(value) for message in batch]
-    return as_list(value)
-
-
-_QUESTIONS = ("input", "question", "query", "prompt", "text", "inputs")
-
-
-def read_question(span: Span, value: Any) -> None:
-    """Read what an agent, chain or trace was asked: a text, messages, or an object with them."""
-    value = decode_json(value)
-    if isinstance(value, dict):
-        span.inputs += message_list(value.get("messages"))
-        span.text = next(filter(None, (as_text(value.get(key)) for key in _QUESTIONS)), "")
-        inner = decode_json(value.get("inputs", value.get("input")))
-        if isinstance(inner, dict):
-            read_question(span, inner)
-    elif isinstance(value, list):
-        span.inputs += value
-    elif isinstance(value, str):
-        span.text = value
-
-
-def read_output(span: Span, value: Any) -> None:
-    """Read a tool's output, also from inside a message, with the mark of that message."""
-    value = decode_json(value)
-    span.failed = span.failed or is_marked(value)
-    for item in items_of(value) if isinstance(value, dict) else ():
-        if isinstance(item, ToolResult) and item.output is not None:
-            span.output, span.failed = item.output, span.failed or item.failed is True
-            return
-    span.output = output_of(value)

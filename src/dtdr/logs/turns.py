@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dtdr.conversation.events import LoggedCall, LoggedRun
+from dtdr.conversation.injected import INJECTED_TAGS
+from dtdr.conversation.times import as_moment
+from dtdr.conversation.turns import LogTurn, number_steps, turns_of
+from dtdr.conversation.values import arguments_of, decode_json, digest
 from dtdr.data import json_codec
 from dtdr.data.calls import END, ToolCall, check_text, without_references
 from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
-from dtdr.data.outputs import OUTPUT_LENGTH, status_of
+from dtdr.data.outputs import OUTPUT_LENGTH, last_words, status_of
 from dtdr.data.plan import Plan
-from dtdr.logs.injected import INJECTED_TAGS, is_refusal, remove_blocks
-from dtdr.logs.log_format import (
-    DEFAULT_BYTES,
-    Event,
-    Trace,
-    TracedCall,
-    UserMessage,
-    arguments_of,
-    as_moment,
-    decode_json,
-    digest,
-)
+from dtdr.logs.log_format import DEFAULT_BYTES
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.references import ReferenceFinder, escape
-from dtdr.logs.scrubbing import Scrubber
+from dtdr.logs.scrubbing import AHEAD, Scrubber
 
 MAX_DECODED = 8_000_000
 """Longer outputs stay texts, even if they are JSON."""
@@ -57,19 +51,6 @@ class CutOptions:
     window_bytes: int = DEFAULT_BYTES
 
 
-@dataclass(slots=True)
-class LogTurn:
-    """A user's messages, and everything until the next one."""
-
-    texts: list[str]
-    events: list[Event]
-    at: int = 0
-
-    def calls(self) -> list[TracedCall]:
-        """The calls, in order."""
-        return [event for event in self.events if isinstance(event, TracedCall)]
-
-
 class Cutter:
     """Turns traces into demonstrations; counts what it keeps, and what is ``dropped`` by reason."""
 
@@ -79,8 +60,10 @@ class Cutter:
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.scrubber = Scrubber(options.output_length, redactor, self.counts)
+        self.is_new: Callable[[str], bool] = lambda mark: True
+        """Whether a turn of a run that ``replays`` was not read before, by its mark."""
 
-    def cut(self, trace: Trace, parent: Parent | None = None) -> Iterator[Demonstration]:
+    def cut(self, trace: LoggedRun, parent: Parent | None = None) -> Iterator[Demonstration]:
         """The demonstrations of a trace, which may have run inside the call ``parent``.
 
         What ran inside a call comes after the demonstration that made the call, in the same group.
@@ -90,17 +73,22 @@ class Cutter:
             self.counts["runs"] += 1
             yield self.scrubber.demonstration(trace.demonstration)
             return
-        if not trace.group and any(e.nested for e in trace.events if isinstance(e, TracedCall)):
+        if not trace.group and any(e.nested for e in trace.events if isinstance(e, LoggedCall)):
             trace.group = trace.id
         tags = self.options.leave_out
         conversation = _Conversation(self, trace)
         for turn in turns_of(trace.earlier, tags):
             conversation.add(turn)
-        number = 0
+        number, mark = 0, trace.group
         for turn in turns_of(trace.events, tags):
             conversation.add(turn)
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
+                if trace.replays:
+                    mark = digest([mark, turn.texts, [[c.tool, c.id] for c in turn.calls()]])
+                    if not self.is_new(mark):
+                        self.counts["replayed turns"] += 1
+                        continue
                 self.counts["runs"] += 1
                 demonstration = self._demonstration(conversation, number, parent)
                 if demonstration is not None:
@@ -123,7 +111,7 @@ class Cutter:
     ) -> Demonstration | None:
         """The demonstration of the latest turn; None if it is dropped."""
         trace, turn, options = conversation.trace, conversation.turn, self.options
-        query = "\n".join(turn.texts).strip() or options.query
+        query = "\n".join(turn.texts).strip() or options.query or trace.default_query
         calls = turn.calls()
         if query:
             self.counts["failed calls"] += sum(call.failed for call in calls)
@@ -152,7 +140,7 @@ class Cutter:
             offered=read_offered(called.union(trace.offered)) if trace.offered else None,
         )
 
-    def _reason_to_drop(self, query: str, calls: Sequence[TracedCall]) -> str:
+    def _reason_to_drop(self, query: str, calls: Sequence[LoggedCall]) -> str:
         if not query:
             return "no query in the log"
         if not calls and not self.options.empty:
@@ -164,7 +152,7 @@ class Cutter:
 class _Conversation:
     """The texts and calls so far, as demonstrations have them."""
 
-    def __init__(self, cutter: Cutter, trace: Trace) -> None:
+    def __init__(self, cutter: Cutter, trace: LoggedRun) -> None:
         self.scrubber = cutter.scrubber
         self.finder = ReferenceFinder(cutter.options.references, self.scrubber)
         for text in trace.given:
@@ -181,8 +169,8 @@ class _Conversation:
         """Begin a turn; the former one becomes part of what came before. Ids stay unique."""
         self._pending += [Message("user", text) for text in self.turn.texts]
         self._pending += [
-            self.calls[id(event)]
-            if isinstance(event, TracedCall)
+            replace(self.calls[id(event)], text=None)  # the message is kept, too
+            if isinstance(event, LoggedCall)
             else Message("assistant", event.text)
             for event in self.turn.events
         ]
@@ -208,7 +196,7 @@ class _Conversation:
             self._before[place] = _without_output(self._before[place])
         return tuple(self._before)
 
-    def _call(self, call: TracedCall, identifier: str) -> ToolCall:
+    def _call(self, call: LoggedCall, identifier: str) -> ToolCall:
         check_text(call.tool, "the tool name")
         if isinstance(call.output, str) and len(call.output) <= MAX_DECODED:
             call.output = decode_json(call.output.strip())
@@ -216,7 +204,16 @@ class _Conversation:
         self.finder.add_output(call, identifier)
         status = status_of(call.output, failed=call.failed, ended=call.ended is not None)
         output, length = self.scrubber.output(call.output)
-        return ToolCall(identifier, call.tool, arguments, output, status, output_length=length)
+        text = last_words(self.scrubber.text(call.text[-AHEAD:])) if call.text else None
+        return ToolCall(
+            identifier,
+            call.tool,
+            arguments,
+            output,
+            status,
+            output_length=length,
+            text=text or None,
+        )
 
 
 def _without_output(call: Message | ToolCall) -> Message | ToolCall:
@@ -228,57 +225,3 @@ def _without_output(call: Message | ToolCall) -> Message | ToolCall:
         text = isinstance(call.output, str)
         length = len(call.output if text else json_codec.dumps(call.output))
     return replace(call, output=None, output_length=length)
-
-
-def number_steps(calls: Sequence[TracedCall]) -> list[int | None]:
-    """Numbers of the calls' steps, from 1; None if unknown.
-
-    If the log does not say which message made a call, a call begins a new step if every earlier
-    call had ended.
-    """
-    by_message = all(call.step is not None for call in calls)
-    if not by_message and len(calls) > 1 and len({call.started for call in calls}) == 1:
-        return [None] * len(calls)
-    steps: list[int | None] = []
-    number, ended = 0, float("-inf")
-    latest: float | None = None
-    for call in calls:
-        if by_message:
-            is_new = latest is None or (call.step or 0) > latest
-            latest = call.step if is_new else latest
-        else:
-            is_new = latest is None or (call.started > latest and call.started >= ended)
-            ended = float("-inf") if is_new else ended
-            latest = call.started
-            ended = max(ended, call.started if call.ended is None else call.ended)
-        number += is_new
-        steps.append(number)
-    return steps
-
-
-def turns_of(
-    events: Iterable[Event], leave_out: Sequence[str] = INJECTED_TAGS
-) -> Iterator[LogTurn]:
-    """The turns of a conversation, without calls that were refused, which were never made.
-
-    ``<tag>…</tag>`` blocks of programs, of the tags ``leave_out``, are removed from the user's
-    messages. A message that has nothing else begins no turn.
-    """
-    turn = LogTurn([], [])
-    for event in events:
-        if not isinstance(event, UserMessage):
-            if not (isinstance(event, TracedCall) and is_refusal(event.tool, event.output)):
-                turn.events.append(event)
-            continue
-        text = remove_blocks(event.text, leave_out)
-        if event.text and not text:
-            continue
-        if event.joins and not turn.events:
-            turn.texts.append(text)
-            turn.at = turn.at or event.at
-        else:
-            if turn.texts or turn.events:
-                yield turn
-            turn = LogTurn([text], [], event.at)
-    if turn.texts or turn.events:
-        yield turn

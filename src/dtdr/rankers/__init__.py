@@ -27,7 +27,7 @@ _REGISTRY: Registry[Ranker] = Registry(
         "lr": ("dtdr.rankers.linear", "LearnedRetriever"),
         "dtdr-c": ("dtdr.rankers.clustering", "DTDRClustering"),
         "dtdr-l": ("dtdr.rankers.linear", "DTDRLinear"),
-        "dtdr-f": ("dtdr.rankers.dtdr_f.retriever", "DTDRFactored"),
+        "dtdr-f": ("dtdr.rankers.dtdr_f.factored", "DTDRFactored"),
     },
 )
 

@@ -65,7 +65,7 @@ _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 """How often a folder is read that is replaced meanwhile."""
 
 
-class Part(Protocol):
+class SavedPart(Protocol):
     """What is learned in addition to the ranking, and saved with it."""
 
     def config(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def write(
     folder: str | Path,
     config: Mapping[str, Any],
     arrays: Mapping[str, npt.NDArray[Any]],
-    parts: Mapping[str, Part | None],
+    parts: Mapping[str, SavedPart | None],
     *,
     force: bool = False,
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +20,13 @@ from dtdr.rankers.ranking import Ranking
 
 SEPARATOR = "__"
 """In a full name; providers of LLMs allow letters, digits, ``_`` and ``-`` in names."""
+
+LONGEST_NAME = 64
+"""Characters of a name that the APIs of OpenAI and Anthropic take."""
+
+_UNUSABLE = re.compile(r"[^A-Za-z0-9_-]")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode: control characters, marks of direction, line ends."""
 
 MAX_SUBJECTS = 40
 """In the instructions, which some clients cut after 2,000 characters."""
@@ -63,6 +73,7 @@ class Names:
         upstreams: names of all configured upstreams.
         reserved: names of the gateway itself.
         offered: ``(upstream, name)`` of what was offered before.
+        clean: what clients can use of an upstream's own name.
     """
 
     def __init__(
@@ -70,13 +81,23 @@ class Names:
         upstreams: Iterable[str],
         reserved: Iterable[str] = (),
         offered: Iterable[tuple[str, str]] = (),
+        clean: Callable[[str], str] = lambda name: clean_name(name),
     ) -> None:
         self._upstreams = tuple(upstreams)
         self._prefixes = tuple(f"{name}{SEPARATOR}" for name in self._upstreams)
         self._reserved = frozenset(reserved)
-        self._offers: dict[str, set[str]] = {}
+        self._clean = clean
+        # By clean name: who offered it, under which names.
+        self._offers: dict[str, dict[str, set[str]]] = {}
+        self._by_full_name: dict[str, tuple[str, str]] | None = None
         for upstream, raw_name in offered:
-            self._offers.setdefault(raw_name, set()).add(upstream)
+            self._add(upstream, raw_name)
+
+    def _add(self, upstream: str, raw_name: str) -> None:
+        names = self._offers.setdefault(self._clean(raw_name), {}).setdefault(upstream, set())
+        if raw_name not in names:
+            names.add(raw_name)
+            self._by_full_name = None
 
     def assign(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -91,7 +112,7 @@ class Names:
             for definition in definitions
         ]
         for upstream, definition in listed:
-            self._offers.setdefault(definition["name"], set()).add(upstream)
+            self._add(upstream, definition["name"])
         assigned: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
         for upstream, definition in listed:
             name = self.name_of(upstream, definition["name"])
@@ -100,9 +121,14 @@ class Names:
 
     def name_of(self, upstream: str, raw_name: str) -> str:
         """The bare name, or the full one if it is not unique."""
-        if self._is_bare(raw_name) and len(self._offers.get(raw_name, ())) <= 1:
-            return raw_name
-        return f"{upstream}{SEPARATOR}{raw_name}"
+        bare = self._clean(raw_name)
+        offers = self._offers.get(bare, {})
+        names = offers.get(upstream, set())
+        if self._is_bare(bare) and len(offers) <= 1 and len(names) <= 1:
+            return bare
+        # Two names of one server that differ only in what clients cannot use.
+        bare = _shorten(bare, raw_name, is_forced=len(names) > 1)
+        return _shorten(f"{upstream}{SEPARATOR}{bare}", raw_name)
 
     def owner(self, name: str) -> tuple[str, str] | None:
         """``(upstream, raw name)`` of a bare or full name that was ever offered.
@@ -110,19 +136,56 @@ class Names:
         Raises:
             AmbiguousNameError: it is a bare name that several upstreams have offered.
         """
-        upstream, separator, raw_name = name.partition(SEPARATOR)
-        if separator and upstream in self._offers.get(raw_name, ()):
-            return upstream, raw_name
-        upstreams = self._offers.get(name, ())
-        if not upstreams or not self._is_bare(name):
-            return None
-        if len(upstreams) > 1:
-            full = [f"{item}{SEPARATOR}{name}" for item in self._upstreams if item in upstreams]
-            raise AmbiguousNameError(name, full)
-        return next(iter(upstreams)), name
+        owner = self._full_names().get(name)
+        bare = self._clean(name)
+        offers = self._offers.get(bare, {})
+        owners = [(upstream, raw) for upstream, names in offers.items() for raw in names]
+        if owner is not None or not owners or not self._is_bare(bare):
+            return owner
+        if name != bare:  # a client that knows the server's own name
+            owners = [item for item in owners if item[1] == name] or owners
+        if len(owners) > 1:
+            order = {upstream: place for place, upstream in enumerate(self._upstreams)}
+            owners.sort(key=lambda item: (order.get(item[0], len(order)), item[1]))
+            raise AmbiguousNameError(name, [self.name_of(*item) for item in owners])
+        return owners[0]
 
-    def _is_bare(self, raw_name: str) -> bool:
-        return raw_name not in self._reserved and not raw_name.startswith(self._prefixes)
+    def _full_names(self) -> dict[str, tuple[str, str]]:
+        """Everything that was offered by its full names."""
+        if self._by_full_name is None:
+            self._by_full_name = {
+                full: (upstream, raw_name)
+                for bare, upstreams in self._offers.items()
+                for upstream, names in upstreams.items()
+                for raw_name in names
+                for full in (
+                    *([f"{upstream}{SEPARATOR}{bare}"] if len(names) == 1 else ()),
+                    f"{upstream}{SEPARATOR}{raw_name}",
+                    self.name_of(upstream, raw_name),
+                )
+            }
+        return self._by_full_name
+
+    def _is_bare(self, name: str) -> bool:
+        return name not in self._reserved and not name.startswith(self._prefixes)
+
+
+def clean_name(name: str) -> str:
+    """A tool's name as APIs of LLMs take it: 64 letters, digits, ``_`` and ``-`` at most."""
+    return _shorten(_UNUSABLE.sub("_", name), name)
+
+
+def clean_title(name: str) -> str:
+    """A name for people, without characters that control a terminal or reorder a text."""
+    return "".join(" " if unicodedata.category(char) in _HIDDEN else char for char in name)
+
+
+def _shorten(name: str, raw_name: str, *, is_forced: bool = False) -> str:
+    """The name itself, or its beginning and a digest of the upstream's name if it is too long."""
+    if len(name) <= LONGEST_NAME and not is_forced:
+        return name
+    digest = hashlib.sha256(raw_name.encode(errors="backslashreplace")).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - 9]}_{digest}"
 
 
 class Catalog(dict[str, CatalogTool]):
@@ -161,6 +224,8 @@ class Catalog(dict[str, CatalogTool]):
                 raw_name = definition["name"]
                 known_as = self._model_name(name, upstream, raw_name)
                 exposed = {**definition, "name": name}
+                if isinstance(title := definition.get("title"), str):
+                    exposed["title"] = clean_title(title)
                 self[name] = CatalogTool(name, upstream, raw_name, exposed, known_as)
                 if known_as is not None:
                     self.by_model_name.setdefault(known_as, []).append(name)

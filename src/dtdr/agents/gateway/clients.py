@@ -17,11 +17,11 @@ from mcp.shared.subscriptions import event_from_wire
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dtdr.agents.transcript import bound_call, read_call
+from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.turns import number_steps
 from dtdr.data.calls import ToolCall
 from dtdr.data.outputs import bound_output
-from dtdr.logs.log_format import TracedCall
 from dtdr.logs.mcp import MCP
-from dtdr.logs.turns import number_steps
 
 INTENT_KEY = "dtdr/intent"
 """``_meta`` key of a request: what the user wants, in the user's words."""
@@ -82,7 +82,7 @@ class ClientState:
     key: str
     intent: str = ""
     searches: list[str] = field(default_factory=list)
-    calls: list[TracedCall] = field(default_factory=list)
+    calls: list[LoggedCall] = field(default_factory=list)
     called: dict[str, None] = field(default_factory=dict)
     searched: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class ClientState:
         if self.wire is not None and not self.is_modern:
             await self.wire.send_notification(note)
 
-    def start_over(self) -> list[TracedCall]:
+    def start_over(self) -> list[LoggedCall]:
         """Begin another run and return the calls of the one that ended."""
         ended, self.calls, self.searches, self.characters = self.calls, [], [], 0
         self.searched = self.kept = ()

@@ -17,7 +17,7 @@ from dtdr.agents.gateway.config import UpstreamSpec, require_distinct
 from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
-from dtdr.agents.gateway.ranking import Ranker
+from dtdr.agents.gateway.ranking import ClientRanker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.policy import ToolPolicy
 from dtdr.agents.search import SEARCH_TOOL
@@ -81,7 +81,7 @@ class Gateway:
         pins: Pins | None = None,
     ) -> None:
         self.policy, self._whole_run, self._recorder = policy, whole_run, recorder
-        self.ranker = Ranker(model, policy, whole_run=whole_run)
+        self.ranker = ClientRanker(model, policy, whole_run=whole_run)
         self.pins = pins or Pins()
         require_distinct(specs)
         names = [spec.name for spec in specs]
@@ -268,6 +268,7 @@ class Gateway:
     async def _clean_up(self) -> None:
         while True:
             await anyio.sleep(CLEAN_UP_SECONDS)
+            await self.check_pins(tries_again=True)
             for state in self.clients:
                 if state.has_paused:
                     self.end_run(state)
@@ -281,6 +282,13 @@ class Gateway:
         # At the start, the tools of all servers are registered at once.
         if self._has_started:
             self._schedule(self._register_tools)
+
+    async def check_pins(self, *, tries_again: bool = False) -> None:
+        """Accept the servers' tools again if the file of pins changed."""
+        if self.pins.is_outdated(tries_again=tries_again):
+            for upstream in self.upstreams.values():
+                await upstream.check_pins()
+            await self._tools_changed()
 
     async def _register_tools(self) -> None:
         if await self.ranker.register(self.catalog.unknown()):

@@ -8,14 +8,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 
+from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors
 from dtdr.data.outputs import OUTPUT_LENGTH
-from dtdr.logs.log_format import Trace, TracedCall, UserMessage
 from dtdr.logs.mcp import MCP
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.turns import CutOptions, Cutter
@@ -50,9 +51,9 @@ class Recorder:
         self._waiting: set[Future[None]] = set()
         with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.open("a").close()
+            self._open().close()
 
-    def record(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> list[Demonstration]:
+    def record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> list[Demonstration]:
         """Append a run that has ended, and return what was written: nothing without calls.
 
         Args:
@@ -66,10 +67,10 @@ class Recorder:
         messages = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
         now = time.time_ns()
         # The time makes the ids of equal runs differ; within a file, ids are unique.
-        trace = Trace("", [*messages, *calls], salt=str(now), at=now)
+        trace = LoggedRun("", [*messages, *calls], salt=str(now), at=now)
         demonstrations = list(self._cutter.cut(trace))
         lines = b"".join(json_codec.dumps(item.to_dict()) + b"\n" for item in demonstrations)
-        with explain_os_errors(self.path), self.path.open("ab+") as stream:
+        with explain_os_errors(self.path), self._open() as stream:
             # After half a line, which a crash or a full disk left, begin a new one.
             if stream.seek(0, os.SEEK_END):
                 stream.seek(-1, os.SEEK_END)
@@ -78,7 +79,12 @@ class Recorder:
             stream.write(lines)
         return demonstrations
 
-    def add(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
+    def _open(self) -> BinaryIO:
+        """The file, which only its owner may read if it is new: it has what users wrote."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        return os.fdopen(os.open(self.path, flags, 0o600), "ab+")
+
+    def add(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
         """Record a run in a thread, after those before it; the log says if that is impossible."""
         run = self._worker.submit(self._record, texts, calls)
         self._waiting.add(run)
@@ -93,7 +99,7 @@ class Recorder:
         if late:
             logger.warning("%d runs were not recorded: there was no time left", len(late))
 
-    def _record(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
+    def _record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
         try:
             self.record(texts, calls)
         except Exception as error:  # noqa: BLE001  # whatever it is, the calls go on

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import ClientState
 from dtdr.agents.gateway.questions import RawResult
-from dtdr.agents.gateway.ranking import Ranker
+from dtdr.agents.gateway.ranking import ClientRanker
 from dtdr.agents.gateway.upstream import Upstream
 from dtdr.agents.prefetch import CANDIDATES, EarlyCalls, PrefetchCounts, check_probability
 
@@ -29,7 +29,7 @@ class Prefetcher:
 
     def __init__(
         self,
-        ranker: Ranker,
+        ranker: ClientRanker,
         catalog: Catalog,
         upstreams: Mapping[str, Upstream],
         min_probability: float,

@@ -46,7 +46,7 @@ calls ahead along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along
 21 and 30 ms."""
 
 
-class Ranker:
+class ClientRanker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ranker:
     def __init__(self, model: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         if whole_run:
             if policy.coverage is not None:
-                raise InputError("a list for the whole run has no coverage; give --top instead")
+                raise InputError("a list for the whole run has no coverage; give --top-k instead")
             policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
         policy.check(model.calibration_)
         self._whole_run = whole_run

@@ -16,15 +16,15 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
 from dtdr.agents import search
-from dtdr.agents.gateway.catalog import AmbiguousNameError, Names
+from dtdr.agents.gateway.catalog import AmbiguousNameError, Names, clean_title
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
 from dtdr.agents.gateway.gateway import Gateway
 from dtdr.agents.gateway.questions import RawResult, select_params
-from dtdr.agents.gateway.upstream import UnavailableError, Upstream
+from dtdr.agents.gateway.upstream import ServerUnavailableError, Upstream
+from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.items import output_of
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
-from dtdr.logs.log_format import TracedCall
-from dtdr.logs.messages import output_of
 from dtdr.logs.turns import MAX_DECODED
 from dtdr.net import VERSION
 
@@ -55,7 +55,7 @@ class GatewayServer(Server[Any]):
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._prompt_names = Names(gateway.upstreams)
+        self._prompt_names = Names(gateway.upstreams, clean=clean_title)
         self._uri_owners: dict[str, str] = {}
         super().__init__(
             "dtdr",
@@ -105,6 +105,7 @@ class GatewayServer(Server[Any]):
     ) -> RawResult:
         """The search tool and the tools that this client is shown now."""
         gateway = self._gateway
+        await gateway.check_pins()
         state = self._state(context)
         await gateway.refresh(state)
         state.notified = tools = gateway.shown_tools(state)
@@ -121,6 +122,7 @@ class GatewayServer(Server[Any]):
         """The result of the upstream's tool, shown or hidden, or of the search."""
         gateway = self._gateway
         state = self._state(context)
+        await gateway.check_pins()
         if params.name == search.SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
         try:
@@ -187,7 +189,7 @@ class GatewayServer(Server[Any]):
             else:
                 sent = select_params(context)
                 result = await gateway.prefetcher.call(state, owner, sent, send)
-        except UnavailableError as error:
+        except ServerUnavailableError as error:
             return {**_problem(str(error)), "_meta": {UNAVAILABLE_KEY: error.upstream}}
         if not state.is_modern and not isinstance(result.get("structuredContent", {}), dict):
             # Before 2026-07-28 only objects are structured content.
@@ -196,7 +198,7 @@ class GatewayServer(Server[Any]):
 
     def _begin(
         self, state: ClientState, name: str, params: types.CallToolRequestParams
-    ) -> TracedCall:
+    ) -> LoggedCall:
         """Note that a call is made; one that only answers a server's questions is not another."""
         gateway = self._gateway
         tool = gateway.catalog.model_name(name)
@@ -209,7 +211,7 @@ class GatewayServer(Server[Any]):
             gateway.end_run(state)
         state.last_call = time.monotonic()
         arguments = state.keep(params.arguments or {}) if gateway.keeps_calls else {}
-        call = TracedCall(tool, arguments, state.last_call, id=str(len(state.calls) + 1))
+        call = LoggedCall(tool, arguments, state.last_call, id=str(len(state.calls) + 1))
         state.calls.append(call)
         state.called[name] = None
         return call

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext, ClientSession
@@ -59,7 +60,7 @@ AGAIN_SECONDS = 5.0
 _RAW: Any = TypeAdapter(RawResult)
 
 
-class UnavailableError(MCPError):
+class ServerUnavailableError(MCPError):
     """An upstream is disconnected; ``sent`` if the request may have reached it."""
 
     def __init__(self, upstream: str, *, sent: bool) -> None:
@@ -115,6 +116,7 @@ class Upstream:
         self._pins = pins
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
+        self._listed: list[dict[str, Any]] = []
         self.tried = anyio.Event()
         # The clients' requests that the server is working on.
         self._callers: list[tuple[ClientState, Context, OpenCall | None]] = []
@@ -226,11 +228,11 @@ class Upstream:
             connection = await self._ready()
             try:
                 return await self._send(connection, method, dict(params), progress)
-            except UnavailableError as error:
+            except ServerUnavailableError as error:
                 if error.sent:
                     raise
                 logger.info("upstream %r: lost the session; connecting again", self.name)
-        raise UnavailableError(self.name, sent=False)
+        raise ServerUnavailableError(self.name, sent=False)
 
     async def forward(
         self, context: Context, changed: Mapping[str, Any] | None = None
@@ -268,7 +270,7 @@ class Upstream:
             while self._connection is None or self._connection.closed.is_set():
                 await self._changed.wait()
             return self._connection
-        raise UnavailableError(self.name, sent=False)
+        raise ServerUnavailableError(self.name, sent=False)
 
     async def _send(
         self,
@@ -290,7 +292,7 @@ class Upstream:
             )
             if is_lost or is_gone or connection.closed.is_set():
                 connection.closed.set()
-                raise UnavailableError(self.name, sent=not is_lost) from error
+                raise ServerUnavailableError(self.name, sent=not is_lost) from error
             raise
         except ValidationError as error:
             raise MCPError(
@@ -346,8 +348,12 @@ class Upstream:
         await self._tools_changed()
 
     async def _list_tools(self, connection: _Connection) -> None:
-        listed = await self._list(connection, "tools/list", "tools")
-        self.tools = self._pins.accept(self.name, listed)
+        self._listed = await self._list(connection, "tools/list", "tools")
+        await self.check_pins()
+
+    async def check_pins(self) -> None:
+        """Accept the tools that the server listed last."""
+        self.tools = await anyio.to_thread.run_sync(self._pins.accept, self.name, self._listed)
 
     def _callback(self, kind: Any) -> Any:
         """Passes the server's questions of one kind on to the client whose call it works on."""

@@ -31,14 +31,15 @@ def convert(record: Any, cutter: Cutter) -> list[Demonstration]:
     Raises:
         InputError: a key is missing or of another type.
     """
-    from dtdr.logs.messages import conversation, items_of, positioned
+    from dtdr.conversation.assembly import assemble, positioned
+    from dtdr.conversation.messages import items_of
 
     messages = member(record, "messages", kind=list)
     metadata = member(record, "metadata", kind=dict)
     task = member(metadata, "task", kind=(int, str))
     trial = member(metadata, "trial", kind=int)
     reward = member(metadata, "reward", kind=(int, float))
-    trace = conversation(positioned(map(items_of, messages)))
+    trace = assemble(positioned(map(items_of, messages)))
     trace.id, trace.group = f"{task}-{trial}", f"task-{task}"
     return [
         replace(turn, outcome="success" if reward >= 1 else "failure") for turn in cutter.cut(trace)

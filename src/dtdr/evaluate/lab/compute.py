@@ -22,12 +22,12 @@ import joblib
 from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
-from dtdr.evaluate.lab.data import Context, short_name, split_of
+from dtdr.evaluate.lab.data import LabContext, short_name, split_of
 from dtdr.evaluate.lab.estimates import expected_seconds
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
-from dtdr.evaluate.lab.runs import Run, unique
+from dtdr.evaluate.lab.runs import Experiment, unique
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.run_log import RunLog
 
@@ -68,7 +68,7 @@ class Summary:
 class Done(NamedTuple):
     """Runs that shared a fitted ranker, and why each failed (empty if it did not)."""
 
-    runs: Sequence[Run]
+    runs: Sequence[Experiment]
     reasons: Sequence[str]
 
 
@@ -101,7 +101,7 @@ def run_lab(
     started = time.monotonic()
     library = DataLibrary(options)
     chosen = resolve_suites(names, options, library)
-    context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
+    context = LabContext(library.locations, store.folder, {short_name(n): n for n in options.llms})
     summary = Summary(lab, [item.suite.name for item in chosen])
     summary.left_out = list(dict.fromkeys(r for item in chosen for r in item.left_out))
     for reason in summary.left_out:
@@ -139,7 +139,7 @@ def run_lab(
     return summary
 
 
-def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> Done:
+def compute_runs(runs: Sequence[Experiment], context: LabContext, parent: int) -> Done:
     """Compute runs one after another in this process, and store each result or its failure."""
     if os.getpid() != parent:
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
@@ -148,7 +148,7 @@ def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> Done:
     return Done(runs, [_compute_run(run, context) for run in runs])
 
 
-def _compute_run(run: Run, context: Context) -> str:
+def _compute_run(run: Experiment, context: LabContext) -> str:
     store = Store(context.folder)
     reason = ""
     with contextlib.suppress(InputError):
@@ -182,16 +182,16 @@ def _compute_run(run: Run, context: Context) -> str:
     return reason
 
 
-def _group(runs: Iterable[Run]) -> list[list[Run]]:
+def _group(runs: Iterable[Experiment]) -> list[list[Experiment]]:
     """Runs that use the same fitted ranker are computed together."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[Experiment]] = {}
     for run in runs:
         groups.setdefault(fit_signature(run.spec), []).append(run)
     return list(groups.values())
 
 
 def _compute_in_parallel(
-    groups: Sequence[Sequence[Run]], workers: int, context: Context
+    groups: Sequence[Sequence[Experiment]], workers: int, context: LabContext
 ) -> Iterator[Done]:
     """A group at a time in each process; if a process dies, only the run that ended it fails."""
     store = Store(context.folder)
@@ -219,7 +219,9 @@ def _compute_in_parallel(
     yield from _compute_in_parallel(_group(left.values()), workers, context)
 
 
-def _parallel(groups: Sequence[Sequence[Run]], workers: int, context: Context) -> Iterator[Done]:
+def _parallel(
+    groups: Sequence[Sequence[Experiment]], workers: int, context: LabContext
+) -> Iterator[Done]:
     with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.
         parallel = joblib.Parallel(
@@ -230,7 +232,7 @@ def _parallel(groups: Sequence[Sequence[Run]], workers: int, context: Context) -
         )
 
 
-def _is_kept(run: Run, store: Store, note: Callable[[str], None]) -> bool:
+def _is_kept(run: Experiment, store: Store, note: Callable[[str], None]) -> bool:
     try:
         store.read(run.key)
     except InputError as error:
@@ -241,7 +243,7 @@ def _is_kept(run: Run, store: Store, note: Callable[[str], None]) -> bool:
     return True
 
 
-def _check_splits(runs: Iterable[Run], context: Context) -> None:
+def _check_splits(runs: Iterable[Experiment], context: LabContext) -> None:
     """Tell the user of a set that cannot be split before anything is computed."""
     checked = set()
     for run in runs:

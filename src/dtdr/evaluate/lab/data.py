@@ -111,7 +111,7 @@ def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Context:
+class LabContext:
     """What a run needs in addition to its description.
 
     Attributes:

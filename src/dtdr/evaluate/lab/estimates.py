@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dtdr.evaluate.lab.data import Context
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.data import LabContext
+from dtdr.evaluate.lab.runs import Experiment
 
 RULES = {"dtdr-f": (16.0, 0.2), "dtdr-l": (2.2, 0.5), "dtdr-c": (1.2, 0.0), "lr": (0.35, 0.85)}
 """Seconds to fit and rank 1,000 plans with 16 tools, and the power of the number of tools that they
@@ -19,7 +19,7 @@ LLM_STEP = 2.0
 """Seconds in which a small LLM on a processor selects a tool; a plan has about four steps."""
 
 
-def expected_seconds(runs: Sequence[Run], context: Context) -> float:
+def expected_seconds(runs: Sequence[Experiment], context: LabContext) -> float:
     """Of runs that share a fitted ranker."""
     seconds = 0.0
     for run in runs:

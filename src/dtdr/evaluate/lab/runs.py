@@ -29,7 +29,7 @@ _SHOWN = "evaluate/lab/report"
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Experiment:
     """One run.
 
     Attributes:
@@ -42,7 +42,7 @@ class Run:
     key: str
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Run:
+    def of(cls, spec: Mapping[str, Any]) -> Experiment:
         """A run; keys whose value is None are left out, so that they change no name."""
         kept = {key: value for key, value in spec.items() if value is not None}
         code = code_version(ranker_class(str(kept["retriever"])).__module__)
@@ -85,7 +85,7 @@ class Run:
         return f"{self.method}{more} on {' '.join(self.place)}-{self.spec.get('seed', '')}"
 
 
-def unique(runs: Iterable[Run]) -> list[Run]:
+def unique(runs: Iterable[Experiment]) -> list[Experiment]:
     """The runs without repeats, in their order."""
     return list({run.key: run for run in runs}.values())
 

@@ -59,6 +59,10 @@ class Planner:
             one of them, ``none`` with neither.
         max_steps: limit of calls in a plan.
         seed: of the choice of the example.
+        examples: how examples are chosen, one of ``dtdr.llm.prompting.examples.CHOICES``. Default:
+            ``random``, as in the paper, with ``layout="paper"``, else ``similar``.
+        retry: ask once more after an answer whose parameters cannot be used. Default: not with
+            ``layout="paper"``, since the paper asks once.
 
     Raises:
         InputError: an unknown method, no LLM where one is needed, or the model is not fitted.
@@ -80,6 +84,8 @@ class Planner:
         fill: str | None = None,
         max_steps: int = MAX_STEPS,
         seed: int = 0,
+        examples: str | None = None,
+        retry: bool | None = None,
     ) -> None:
         check_at_least(1, max_steps=max_steps)
         self.model = model
@@ -99,7 +105,10 @@ class Planner:
         self.max_steps = max_steps
         model.index(END)  # raises if the model is not fitted
         tools = model.tools_
-        self.examples = Examples(demonstrations, seed=seed)
+        is_paper = layout == "paper"
+        if examples is None:
+            examples = "random" if is_paper else "similar"
+        self.examples = Examples(demonstrations, seed=seed, choice=examples)
         self.prompts = SelectionPrompts(tools, icl=icl, examples=self.examples, layout=layout)
         self.filler = Filler(
             tools,
@@ -107,6 +116,7 @@ class Planner:
             llm=llm,
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
             is_learned=model.arguments_ is not None,
+            retry=not is_paper if retry is None else retry,
         )
 
     def plan(self, query: str | Run) -> PlanResult:
@@ -119,7 +129,7 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked; callers of ``iter_steps`` keep the steps so far.
         """
-        return self._finish(_Run(self, query))
+        return self._finish(_PlanningRun(self, query))
 
     def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
         """Like ``plan``, but every step continues after the gold calls, not after its own.
@@ -137,20 +147,20 @@ class Planner:
         """
         return self._finish(_GoldRun(self, query, gold=renumber_calls(calls)))
 
-    def _finish(self, run: _Run) -> PlanResult:
+    def _finish(self, run: _PlanningRun) -> PlanResult:
         while not run.stopped:
             self._step(run)
         return run.result()
 
     def iter_steps(self, query: str | Run) -> Iterator[PlannedStep]:
         """Yield each step as it is made; closing the iterator stops the planning."""
-        run = _Run(self, query)
+        run = _PlanningRun(self, query)
         while not run.stopped:
             yield self._step(run)
 
     def result_of(self, query: str | Run, steps: Iterable[PlannedStep]) -> PlanResult:
         """The result of the steps of ``iter_steps``."""
-        run = _Run(self, query)
+        run = _PlanningRun(self, query)
         for step in steps:
             run.add(step, self.max_steps)
         run.stopped = run.stopped or "cancelled"
@@ -171,7 +181,7 @@ class Planner:
             ranking, shown.tools, selected, None, FilledParameters({}), {"select": seconds}
         )
 
-    def _step(self, run: _Run) -> PlannedStep:
+    def _step(self, run: _PlanningRun) -> PlannedStep:
         started = time.perf_counter()
         ranking = run.session.rank()
         seconds = {"rank": time.perf_counter() - started}
@@ -196,7 +206,7 @@ class Planner:
         return made
 
     def _follow_plan(
-        self, run: _Run, ranking: Ranking, seconds: dict[str, float]
+        self, run: _PlanningRun, ranking: Ranking, seconds: dict[str, float]
     ) -> PlannedStep | None:
         """The next step of the whole plan; None if the run continues step by step."""
         if run.planned is None:
@@ -210,7 +220,7 @@ class Planner:
         selected = Selected(tool, "plan", candidates=(tool,))
         return PlannedStep(ranking, (tool,), selected, call, filled, seconds)
 
-    def _plan_ahead(self, run: _Run) -> Planned:
+    def _plan_ahead(self, run: _PlanningRun) -> Planned:
         """The filled calls of the most probable plan, and its end; empty if there is no plan."""
         # A plan assumes that its calls return what it needs.
         if run.calls and run.calls[-1].status in ("error", "empty"):
@@ -228,7 +238,7 @@ class Planner:
 
 
 @dataclass
-class _Run:
+class _PlanningRun:
     """A plan under way."""
 
     planner: Planner
@@ -294,7 +304,7 @@ class _Run:
 
 
 @dataclass
-class _GoldRun(_Run):
+class _GoldRun(_PlanningRun):
     """A plan under way whose history is the gold plan."""
 
     gold: Sequence[ToolCall] = ()

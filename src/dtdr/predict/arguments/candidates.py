@@ -22,18 +22,18 @@ from dtdr.predict.arguments.features import (
     relation_rows,
     span_blocks,
 )
-from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.ranker import (
+from dtdr.predict.arguments.prediction import ValueSource
+from dtdr.predict.arguments.state import ITEM, WHOLE, RunState, ValuePart
+from dtdr.predict.arguments.texts import hash_spans, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.value_ranker import (
     KIND_LEVELS,
-    Block,
+    CandidateBlock,
     Hashes,
     Rows,
     feature,
     features,
     parameter_keys,
 )
-from dtdr.predict.arguments.state import ITEM, WHOLE, Part, RunState
-from dtdr.predict.arguments.texts import hash_spans, name_stems, read_dates, telling_words
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
@@ -47,7 +47,7 @@ _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
 _PLAIN = tuple(
-    Part(None, form, Source("omitted" if form == OMITTED else "unknown"))
+    ValuePart(None, form, ValueSource("omitted" if form == OMITTED else "unknown"))
     for form in (UNKNOWN, OMITTED, LIST, OBJECT)
 )
 _PLAIN_ROWS = Rows.of([features([option.form[1:]]) for option in _PLAIN])
@@ -81,8 +81,8 @@ class Candidates:
     context: Hashes
     kinds: list[str]
     kind: npt.NDArray[np.int64]
-    others: list[Part] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    others: list[ValuePart] = field(default_factory=list)
+    blocks: list[CandidateBlock] = field(default_factory=list)
     parts: int = 0
 
     def __len__(self) -> int:
@@ -105,24 +105,24 @@ class Candidates:
         places += [place for place, option in others if option.form in forms]
         return np.array(places or [self.spans], np.int64)
 
-    def read(self, place: int) -> Part:
+    def read(self, place: int) -> ValuePart:
         """The value of a candidate, as the slot takes it, its form, and its source."""
         if place >= self.spans:
             return self.others[place - self.spans]
         texts, date = self.state.texts, self.dates.get(place)
         value, form = (date, date) if date else (texts.values[place], texts.forms[place])
-        return Part(value, form, texts.source(place))
+        return ValuePart(value, form, texts.source(place))
 
     def add(
         self,
-        options: Sequence[Part],
+        options: Sequence[ValuePart],
         kinds: Sequence[str],
         kind: npt.NDArray[np.int64],
         rows: Rows,
         codes: npt.NDArray[np.int64],
     ) -> None:
         """Further candidates: their kinds as positions in ``kinds``, and the row of each."""
-        self.blocks.append(Block(rows, len(self.kind), codes))
+        self.blocks.append(CandidateBlock(rows, len(self.kind), codes))
         self.kind = np.concatenate([self.kind, kind + len(self.kinds)])
         self.others += options
         self.kinds += kinds
@@ -134,7 +134,7 @@ class _Known:
     Attributes:
         parts: n of them.
         calls: the place of the call of each; shape (n,).
-        form_ids, groups, records: see ``Part.numbers``; shape (n,).
+        form_ids, groups, records: see ``ValuePart.numbers``; shape (n,).
         before: the form before each in its list, -1 for the first; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
         kinds: of parts, each with a code of its age and use.
@@ -145,7 +145,7 @@ class _Known:
     """
 
     def __init__(self, state: RunState, constants: Constants) -> None:
-        taken: list[tuple[int, Part]] = []
+        taken: list[tuple[int, ValuePart]] = []
         room, given = MAX_PARTS, set[str]()
         for number, past in reversed([*enumerate(state.calls)]):
             parts, learned = past.parts, constants.slot(past.call.tool, "").fields
@@ -247,11 +247,11 @@ class CallCandidates:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
         last = self.spans[-1][1] if self.spans else state.last_token
-        blocks: list[Block] = []
+        blocks: list[CandidateBlock] = []
         if found.spans:
             blocks += span_blocks(state, self.tool, slot, self.spans, last)
         if state.calls:
-            blocks.append(Block(FLAGS, found.parts, self._flags(slot)))
+            blocks.append(CandidateBlock(FLAGS, found.parts, self._flags(slot)))
             blocks += self._relation(number, found.parts)
         more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
         more.append(f"decided last {self._labels[-1] if self._labels else ''}")
@@ -260,7 +260,7 @@ class CallCandidates:
             more += [f"items {min(number, 5)}", f"items then {following}"]
         kinds = features([f"kind {name}" for name in found.kinds])
         context = np.concatenate([found.context, features(more)])
-        blocks.append(Block(Rows.of(kinds[:, None] ^ context, KIND_LEVELS), 0, found.kind))
+        blocks.append(CandidateBlock(Rows.of(kinds[:, None] ^ context, KIND_LEVELS), 0, found.kind))
         return replace(found, blocks=[*found.blocks, *blocks])
 
     def _find(self, slot: str) -> Candidates:
@@ -278,7 +278,7 @@ class CallCandidates:
             hashes, name = hash_spans(texts), slot.removesuffix("/*").rpartition("/")[2]
             own = self.constants.is_taken(tool, slot, hashes, self._group)
             shared = self.constants.is_taken(ANY_TOOL, name, hashes, self._group)
-            result.blocks += [*texts.blocks, Block(TAKEN, 0, 2 * own + shared)]
+            result.blocks += [*texts.blocks, CandidateBlock(TAKEN, 0, 2 * own + shared)]
         # What is no value, and what is put together part by part.
         codes = np.array([0, 1, *[2] * about.is_list, *[3] * bool(about.fields)])
         options = [_PLAIN[code] for code in codes.tolist()]
@@ -304,7 +304,7 @@ class CallCandidates:
             said = "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
             said = "whole" if form in texts.said else said
             parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
-        options = [Part(value, form, Source("constant")) for form, value in items]
+        options = [ValuePart(value, form, ValueSource("constant")) for form, value in items]
         kinds, every = [f"constant {form}" for form, _ in items], np.arange(len(items))
         found.add(options, kinds, every, Rows.of(parts), every)
 
@@ -320,7 +320,7 @@ class CallCandidates:
         if self.constants.slot(self.tool, found.slot).is_composed:
             whole = known.whole
             parts = [known.parts[place] for place in whole.tolist()]
-            around = [Part(None, AROUND + part.form, part.source) for part in parts]
+            around = [ValuePart(None, AROUND + part.form, part.source) for part in parts]
             labels = [f"around {label}" for label in known.labels]
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
             found.add(around, labels, known.label[whole], of_around, known.kind_row[whole])
@@ -339,7 +339,7 @@ class CallCandidates:
         is_first = first[known.groups] == np.arange(len(is_given))
         return np.asarray(is_given + 2 * is_first + 4 * follows + 8 * known.mentions)
 
-    def _relation(self, number: int, first: int) -> list[Block]:
+    def _relation(self, number: int, first: int) -> list[CandidateBlock]:
         """How parts of earlier calls relate to the records of the values decided last, if any."""
         known = self._known
         codes = np.zeros(len(known.parts), np.int64)
@@ -352,7 +352,7 @@ class CallCandidates:
                 codes = 3 * codes + _is_among(known.calls, known.calls[same], len(self.state.calls))
                 codes += _is_among(known.records, known.records[same], len(self.state.numbers))
                 names.append(label)
-        return [Block(relation_rows(tuple(names)), first, codes)] if names else []
+        return [CandidateBlock(relation_rows(tuple(names)), first, codes)] if names else []
 
     @cached_property
     def _known(self) -> _Known:

@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 
-from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
 from dtdr.predict.arguments.texts import match_clauses, name_stems
+from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
 """Of a span, by how far it is from the span used last: 1 to 4 before it, 5 to 9 after, else 0."""
@@ -37,7 +37,7 @@ _DISTANCES = np.array([-7, -3, -1, 0, 1, 2, 4, 8])
 
 def span_blocks(
     state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]], last: int
-) -> list[Block]:
+) -> list[CandidateBlock]:
     """Features of the m spans of the texts that change with each decision.
 
     Args:
@@ -64,7 +64,11 @@ def span_blocks(
     overlaps = sums[:, texts.last + 1] > sums[:, texts.first]
     code = overlaps[0] + 2 * overlaps[1] + 4 * overlaps[2] + 8 * overlaps[3]
     usage = 10 * code + np.minimum(texts.last - texts.first, 9)
-    return [Block(USAGE, 0, usage), Block(CLAUSES, 0, clauses), Block(LAST_USED, 0, distances)]
+    return [
+        CandidateBlock(USAGE, 0, usage),
+        CandidateBlock(CLAUSES, 0, clauses),
+        CandidateBlock(LAST_USED, 0, distances),
+    ]
 
 
 @lru_cache(maxsize=1 << 14)

@@ -20,9 +20,9 @@ from dtdr.predict.arguments.candidates import (
     Candidates,
 )
 from dtdr.predict.arguments.constants import MAX_DEPTH, MAX_ITEMS, is_filled_object
-from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.ranker import CandidateRanker, Example
+from dtdr.predict.arguments.prediction import ValueSource
 from dtdr.predict.arguments.state import ITEM
+from dtdr.predict.arguments.value_ranker import SlotExample, ValueRanker
 from dtdr.predict.arguments.values import canonical, convert, fits, resolve_references
 
 _LEAST_SHARE = 0.05
@@ -38,7 +38,7 @@ _NEGLIGIBLE = 5e-3
 """Of a candidate; the probabilities of others are added up if they have the same value."""
 
 
-class Choice(NamedTuple):
+class SlotChoice(NamedTuple):
     """A decision about a slot.
 
     Attributes:
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
     form: str
     probability: float
     value: Any = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ValueSource, ...] = ()
     span: tuple[int, int] | None = None
 
     @property
@@ -61,12 +61,12 @@ class Choice(NamedTuple):
         return self.form == UNKNOWN or self.form.startswith(AROUND)
 
 
-NOT_KNOWN = Choice(UNKNOWN, 0.0)
+NOT_KNOWN = SlotChoice(UNKNOWN, 0.0)
 
 
 def fill_slot(
-    ranker: CandidateRanker, candidates: CallCandidates, name: str, number: int = 0, depth: int = 0
-) -> Choice:
+    ranker: ValueRanker, candidates: CallCandidates, name: str, number: int = 0, depth: int = 0
+) -> SlotChoice:
     """Decide a slot and its parts; it is unknown where one of its parts is.
 
     Args:
@@ -101,14 +101,14 @@ def fill_slot(
         return NOT_KNOWN
     joint = math.prod((choice.probability, *(part.probability for part in parts)))
     sources = tuple(source for part in parts for source in part.sources)
-    return Choice(canonical(value), joint, value, sources)
+    return SlotChoice(canonical(value), joint, value, sources)
 
 
 def _fill_items(
-    ranker: CandidateRanker, candidates: CallCandidates, name: str, depth: int
-) -> list[Choice]:
+    ranker: ValueRanker, candidates: CallCandidates, name: str, depth: int
+) -> list[SlotChoice]:
     """The items of a list; the last one is left out unless they are too many or unknown."""
-    items: list[Choice] = []
+    items: list[SlotChoice] = []
     for number in range(MAX_ITEMS):
         items.append(fill_slot(ranker, candidates, name, number, depth))
         value = items[-1].value
@@ -126,7 +126,7 @@ def choose(
     call_spans: Sequence[tuple[int, int]],
     *,
     is_first: bool = False,
-) -> Choice:
+) -> SlotChoice:
     """The most probable value of a slot; candidates of one form count together.
 
     Args:
@@ -150,36 +150,36 @@ def choose(
     if written > sum(totals.values()):
         parts = [place_of[form] for form, share in around.items() if share >= _LEAST_PART * written]
         sources = tuple(candidates.read(part).source for part in sorted(parts))
-        return Choice(max(around, key=around.__getitem__), written, None, sources)
+        return SlotChoice(max(around, key=around.__getitem__), written, None, sources)
     if not totals:
-        return Choice(UNKNOWN, unknown)
+        return SlotChoice(UNKNOWN, unknown)
     form = max(totals, key=totals.__getitem__)
     share, place = totals[form], place_of[form]
     value, _, source, *_ = candidates.read(place)
     against = _AGAINST_NONE * unknown if source.kind in ("output", "omitted") else 0.0
     if share < max(_LEAST_SHARE, against):
-        return Choice(UNKNOWN, unknown)
+        return SlotChoice(UNKNOWN, unknown)
     if form.startswith("\x00"):
-        return Choice(form, share)
+        return SlotChoice(form, share)
     span: tuple[int, int] | None = None
     if source.kind in ("query", "message"):
         span = candidates.state.texts.span(place)
     elif source.kind != "constant":
         span = candidates.state.locate(form, call_spans)
-    return Choice(form, share, value, (source,), span)
+    return SlotChoice(form, share, value, (source,), span)
 
 
 def iter_examples(
     candidates: CallCandidates, call: ToolCall, parameters: Sequence[str]
-) -> Iterator[Example]:
+) -> Iterator[SlotExample]:
     """Every decision of a demonstrated call, each with what was decided before it."""
     state = candidates.state
 
-    def learn(name: str, written: Any, number: int, depth: int) -> Iterator[Example]:
+    def learn(name: str, written: Any, number: int, depth: int) -> Iterator[SlotExample]:
         found = candidates.find(name, number)
         value = written if written == OMITTED else resolve_references(written, state.by_id)
         form, forms = _wanted_forms(found, written, value)
-        yield Example(found.keys, len(found), found.blocks, found.targets(forms))
+        yield SlotExample(found.keys, len(found), found.blocks, found.targets(forms))
         form = next((one for one in (LIST, OBJECT) if one in forms), form)
         span = None if form.startswith("\x00") else state.locate(form, candidates.spans)
         candidates.decide(found, form, number, span)

@@ -17,7 +17,7 @@ SourceKind = Literal["query", "message", "output", "argument", "constant", "omit
 """Where a value comes from; ``unknown`` has to be written."""
 
 
-class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+class ValueSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a value comes from.
 
     Attributes:
@@ -56,11 +56,11 @@ class CallPrediction:
 
     tool: str
     arguments: Mapping[str, Any]
-    sources: Mapping[str, tuple[Source, ...]]
+    sources: Mapping[str, tuple[ValueSource, ...]]
     probability: float
     unknown: tuple[str, ...] = ()
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    contains: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+    contains: Mapping[str, tuple[ValueSource, ...]] = field(default_factory=dict)
 
     @property
     def outputs(self) -> frozenset[str]:
@@ -88,7 +88,7 @@ class CallPrediction:
         }
 
 
-def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[dict[str, Any]]]:
+def _write_sources(sources: Mapping[str, Sequence[ValueSource]]) -> dict[str, list[dict[str, Any]]]:
     return {name: [source.to_dict() for source in items] for name, items in sources.items()}
 
 

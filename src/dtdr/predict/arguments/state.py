@@ -16,7 +16,7 @@ from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.outputs import iter_leaves
 from dtdr.data.run import Run
-from dtdr.predict.arguments.prediction import CallPrediction, Source, SourceKind
+from dtdr.predict.arguments.prediction import CallPrediction, SourceKind, ValueSource
 from dtdr.predict.arguments.texts import read_texts, telling_words
 from dtdr.predict.arguments.values import canonical, output_leaves, resolve_references
 
@@ -56,7 +56,7 @@ class PartKind(NamedTuple):
     said: str
 
 
-class Part(NamedTuple):
+class ValuePart(NamedTuple):
     """A value that may be an argument: mostly a part of an earlier call's arguments or output.
 
     A record is an object in a list, or one under a key that is an identifier; what is outside
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
     value: Any
     form: str
-    source: Source
+    source: ValueSource
     numbers: tuple[int, ...] = ()
     mentions: tuple[float, float] = (0.0, 0.0)
 
@@ -89,7 +89,7 @@ class PastCall:
 
     call: ToolCall
     arguments: Mapping[str, Any]
-    parts: list[Part]
+    parts: list[ValuePart]
     is_earlier: bool
 
 
@@ -195,7 +195,7 @@ class RunState:
 
     def read_parts(
         self, call: ToolCall, arguments: Mapping[str, Any], paths: Sequence[str] = ()
-    ) -> list[Part]:
+    ) -> list[ValuePart]:
         """The parts of a call: of its arguments, and of its output, or paths if it is not known."""
         tool, said = call.tool, self.texts.said
         how = "failed" if call.status == "error" else "given"
@@ -207,7 +207,7 @@ class RunState:
         leaves = unread if call.output is None else output_leaves(call.output)
         found += [("output", path[1:], path, value) for path, value in leaves]
         words: dict[str, set[str]] = {}
-        parts: list[Part] = []
+        parts: list[ValuePart] = []
         records: list[str] = []
         for source, keys, path, value in found:
             pattern, key, record = _read_keys(keys)
@@ -223,7 +223,7 @@ class RunState:
                 self.number((call.id, record)),
                 self.number(("of", tool, _read_keys(record)[0])),
             )
-            parts.append(Part(value, form, Source(source, call.id, path), numbers))
+            parts.append(ValuePart(value, form, ValueSource(source, call.id, path), numbers))
             records.append(record)
         scores = self._score_mentions(words)
         return [

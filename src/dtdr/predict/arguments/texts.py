@@ -17,8 +17,8 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import READ_LENGTH
-from dtdr.predict.arguments.prediction import Source
-from dtdr.predict.arguments.ranker import Block, Hashes, Rows, features
+from dtdr.predict.arguments.prediction import ValueSource
+from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 from dtdr.predict.arguments.values import canonical, read_date, short_hash
 
 MAX_TOKENS = 400
@@ -302,7 +302,7 @@ class RunTexts:
         clauses: stems of the words of each.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[CandidateBlock, ...]
     first: npt.NDArray[np.int64]
     last: npt.NDArray[np.int64]
     span_part: npt.NDArray[np.int64]
@@ -322,13 +322,13 @@ class RunTexts:
         """The first and the last token of a span."""
         return int(self.first[place]), int(self.last[place])
 
-    def source(self, place: int) -> Source:
+    def source(self, place: int) -> ValueSource:
         """Where a span is."""
         number = int(self.span_part[place])
         text, (first, last) = self.parts[number], self.span(place)
         offset = self.offsets[number]
         characters = text.starts[first - offset], text.ends[last - offset]
-        return Source("message" if number else "query", span=characters)
+        return ValueSource("message" if number else "query", span=characters)
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
@@ -344,7 +344,7 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     parts = tuple(map(tokenize, texts))
     lengths = [len(part.lower) + 1 for part in parts]
     offsets = np.cumsum([0, *lengths[:-1]])
-    blocks: list[Block] = []
+    blocks: list[CandidateBlock] = []
     tokens: list[npt.NDArray[np.int64]] = []
     values, forms, span_part = list[str](), list[str](), list[int]()
     clauses: list[frozenset[str]] = []
@@ -356,10 +356,10 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         for rows, codes in zip(part.rows, columns, strict=True):
             # Most tokens of earlier messages neither begin nor end a span that is kept.
             used, renumbered = rows.take(codes)
-            blocks.append(Block(used, len(values), renumbered))
+            blocks.append(CandidateBlock(used, len(values), renumbered))
         name = f"{role} {min(number, 3)}" if number else "query"
         of_role = Rows.of([features([f"role {name}", f"role of end {name}"])])
-        blocks.append(Block(of_role, len(values), np.zeros(columns.shape[1], np.int64)))
+        blocks.append(CandidateBlock(of_role, len(values), np.zeros(columns.shape[1], np.int64)))
         origins = np.array([offsets[number], offsets[number], len(clauses)])
         tokens.append(columns[[0, 1, 3]] + origins[:, None])
         clauses += part.clauses

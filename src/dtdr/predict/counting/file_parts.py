@@ -15,7 +15,7 @@ _PART_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """What one task reads.
 
     Attributes:
@@ -55,17 +55,17 @@ def _groups(shard: Shard) -> list[int]:
         raise InputError(f"{shard.name}: {error}") from error
 
 
-def find_parts(paths: Sequence[str | Path]) -> list[Part]:
+def find_parts(paths: Sequence[str | Path]) -> list[FilePart]:
     """The parts of files, folders, patterns and URLs.
 
     Raises:
         InputError: there is none, or one cannot be read.
     """
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     for path in paths:
         for place, shard in enumerate(find_shards(path)):
             if not shard.name.endswith(parquet.SUFFIX):
-                parts.append(Part(str(path), place))
+                parts.append(FilePart(str(path), place))
                 continue
             try:
                 sizes = _groups(shard)
@@ -75,14 +75,14 @@ def find_parts(paths: Sequence[str | Path]) -> list[Part]:
             for group, size in enumerate(sizes, start=1):
                 rows += size
                 if rows >= _PART_ROWS or group == len(sizes):
-                    parts.append(Part(str(path), place, tuple(range(start, group)), first))
+                    parts.append(FilePart(str(path), place, tuple(range(start, group)), first))
                     first, start, rows = first + rows, group, 0
             if not sizes:
-                parts.append(Part(str(path), place))
+                parts.append(FilePart(str(path), place))
     return parts
 
 
-def open_part(part: Part) -> Shard:
+def open_part(part: FilePart) -> Shard:
     """The file of a part.
 
     Raises:

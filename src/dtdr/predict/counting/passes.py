@@ -23,7 +23,7 @@ from dtdr.data.progress import track
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError, InputError, nothing_to_learn
 from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
-from dtdr.predict.counting.file_parts import Part, find_parts, open_part
+from dtdr.predict.counting.file_parts import FilePart, find_parts, open_part
 
 _COUNTED = ("id", "query", "calls.tool", "outcome")
 """Columns of Parquet that the first pass reads."""
@@ -54,7 +54,7 @@ class Sample:
     tools: tuple[Tool, ...] = ()
 
 
-def count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
+def count_part(part: FilePart, empty: Counts, skip_bad: bool) -> Counted:
     """The first pass over one part.
 
     It reads four columns of Parquet: id, query, tools and outcome. A row that these leave open is
@@ -79,7 +79,7 @@ def count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
     return Counted(counts, numbers, bad)
 
 
-def _iter_batches(part: Part, columns: Sequence[str]) -> Iterator[Any]:
+def _iter_batches(part: FilePart, columns: Sequence[str]) -> Iterator[Any]:
     """Batches of a part of a Parquet file, with some columns.
 
     Raises:
@@ -95,7 +95,7 @@ def _iter_batches(part: Part, columns: Sequence[str]) -> Iterator[Any]:
         raise InputError(f"{shard.name}: {error}") from error
 
 
-def _read_facts(part: Part, odd: list[bool]) -> Iterator[Facts]:
+def _read_facts(part: FilePart, odd: list[bool]) -> Iterator[Facts]:
     """The facts of each row of a part of Parquet; ``odd`` receives which rows have none."""
     for batch in _iter_batches(part, _COUNTED):
         rows = _facts_of(batch)
@@ -136,7 +136,7 @@ def _values(array: Any) -> list[Any]:
 
 
 def _read_records(
-    part: Part, bad: BadRecords, rows: Sequence[bool] | None = None
+    part: FilePart, bad: BadRecords, rows: Sequence[bool] | None = None
 ) -> Iterator[Demonstration]:
     """The demonstrations of a part, or of the rows that are marked True."""
     records = iter_records(open_part(part), bad, part.groups, part.first_row)
@@ -157,7 +157,7 @@ class Collected(NamedTuple):
     is_whole: bool = True
 
 
-def collect_part(part: Part, chosen: Numbers, seed: int, skip_bad: bool) -> Collected:
+def collect_part(part: FilePart, chosen: Numbers, seed: int, skip_bad: bool) -> Collected:
     """The second pass over one part: its demonstrations of the sample.
 
     Raises:
@@ -179,7 +179,7 @@ def collect_part(part: Part, chosen: Numbers, seed: int, skip_bad: bool) -> Coll
 
 
 def _find_records(
-    part: Part, chosen: Numbers, seed: int
+    part: FilePart, chosen: Numbers, seed: int
 ) -> Iterator[tuple[str, int, bytes | dict[str, Any]]]:
     """Place, number and record of each demonstration of the sample."""
     if part.groups is None:
@@ -263,7 +263,7 @@ def draw_sample(
     parts = find_parts(paths)
     empty = Counts(size, seed, failures)
     skip_bad = bad is not None and not bad.is_strict
-    readable: list[Part] = []
+    readable: list[FilePart] = []
     numbers: list[Numbers] = []
 
     def take_counts() -> Iterator[Counts]:

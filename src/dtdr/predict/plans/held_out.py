@@ -10,7 +10,7 @@ import numpy as np
 
 from dtdr.data.progress import track
 from dtdr.predict.plans.best_first import Multiset
-from dtdr.predict.plans.ranker import PlanRanker, PlanSet, find_plans
+from dtdr.predict.plans.plan_ranker import PlanRanker, PlanSet, find_plans
 from dtdr.predict.plans.spans import Example, SpanTagger
 from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.calibration import Floats
@@ -153,7 +153,7 @@ class Check(NamedTuple):
         return cls(len(held_out), ranked, greedy)
 
 
-class Confidence(NamedTuple):
+class PlanConfidence(NamedTuple):
     """The probability that a plan is right: logistic regression on the log odds of its share.
 
     On inner folds, another line for first plans changes calibration errors by chance. After some
@@ -165,7 +165,7 @@ class Confidence(NamedTuple):
     under_way: float = 0.0
 
     @classmethod
-    def fit(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Confidence:
+    def fit(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> PlanConfidence:
         """Learn how often plans are right; nothing is learned from few queries.
 
         Args:

@@ -48,18 +48,18 @@ _SPANS = re.compile(
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
-class Span(NamedTuple):
+class QuerySpan(NamedTuple):
     """A span of a query: its value, and its features as sorted buckets."""
 
     form: str
     features: list[int]
 
 
-Example: TypeAlias = tuple[Demonstration, Sequence[Span]]
+Example: TypeAlias = tuple[Demonstration, Sequence[QuerySpan]]
 """A demonstration, and the spans of its query."""
 
 
-def read_spans(query: str) -> list[Span]:
+def read_spans(query: str) -> list[QuerySpan]:
     """The first quotations, names, numbers and addresses of a query."""
     query = query[:MAX_CHARACTERS]
     words, forms, places = list[str](), list[str](), list[int]()
@@ -82,7 +82,7 @@ def read_spans(query: str) -> list[Span]:
             break
     words += _WORDS.findall(query[end:].lower())
     return [
-        Span(form, _features(words, place, min(len(form.split()), 3)))
+        QuerySpan(form, _features(words, place, min(len(form.split()), 3)))
         for form, place in zip(forms, places, strict=True)
     ]
 
@@ -170,7 +170,7 @@ class SpanTagger:
         weights[used] = found.x.reshape(len(used), -1)
         return cls(known, weights)
 
-    def count_scores(self, spans: Sequence[Span], tools: int) -> Floats:
+    def count_scores(self, spans: Sequence[QuerySpan], tools: int) -> Floats:
         """Log odds of each number of spans per tool, against none.
 
         A repeated value counts once, with the higher probability. Spans are independent, so that

@@ -13,15 +13,15 @@ import numpy.typing as npt
 from dtdr.data.progress import track
 from dtdr.data.tools import Tool
 from dtdr.rankers.calibration import Calibration, fit_isotonic
-from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
+from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker, RankerFit, Steps
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
+from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
-from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
@@ -65,7 +65,7 @@ def fit(
     reference = float(np.mean([len(part) for part in rest])) if rest else 0.0
     steps = int((encoded.lengths[fold >= 0] + 1).sum())
     share, seen = encoded.new_tool_share, None
-    if not ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
+    if not candidate_ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
         seen = np.arange(encoded.tools)
     held = _HeldOut(len(tools), steps, seed)
     *fitted, whole = (
@@ -160,7 +160,7 @@ class _HeldOut:
                     if len(new) and len(self._examples) % (1 + len(new) // _MOST_NEW) == 0:
                         wanted = float(right[new].sum() / max(right.sum(), 1))
                         self._wanted.append((table[np.ix_(text_rows, new)], wanted))
-                found = ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
+                found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
                 if found is not None:
                     chosen, _ = found
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
@@ -189,7 +189,7 @@ class _HeldOut:
         if all((usable & (half == number)).any() for number in (0, 1)):
             own = [usable & (half == number) for number in (0, 1)]
             fits = [self._fit(steps.part(rows)) for rows in own]
-            mix = ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
+            mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
             unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
             chances = [fits[n].chances(steps.part(unseen[n]), *mix) for n in (0, 1)]

@@ -22,8 +22,8 @@ from dtdr.serve.client.surface import (
     Answer,
     Awaited,
     Blocking,
-    Connection,
     RemoteRanking,
+    ServerConnection,
     ServerError,
     endpoint,
     read_plans,
@@ -38,7 +38,7 @@ DEFAULT_URL = "http://127.0.0.1:8756"
 class _SessionEndpoints:
     """A session's calls."""
 
-    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, connection: ServerConnection, query: str, fields: Mapping[str, Any]) -> None:
         self._connection = connection
         self._fields = fields
         self.id = ""
@@ -64,16 +64,16 @@ class _SessionEndpoints:
 
     @endpoint
     async def search(
-        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+        self, text: str, top_k: int = SEARCH_LIMIT, *, offered: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; see ``Client.search``."""
-        fields = {"text": text, "top_k": k, "among": among}
+        fields = {"text": text, "top_k": top_k, "offered": offered}
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
-    async def next_calls(self, k: int = 3) -> list[CallPrediction]:
+    async def next_calls(self, top_k: int = 3) -> list[CallPrediction]:
         """The next calls with their arguments; see ``Client.next_calls``."""
-        return (await self._ask("calls", {"top_k": k}, schemas.CallsResponse)).calls
+        return (await self._ask("calls", {"top_k": top_k}, schemas.CallsResponse)).calls
 
     @endpoint
     async def fill(self, tool: str) -> CallPrediction:
@@ -81,9 +81,9 @@ class _SessionEndpoints:
         return (await self._ask("calls", {"tool": tool}, schemas.CallsResponse)).calls[0]
 
     @endpoint
-    async def plans(self, k: int = 5) -> list[PlanPrediction]:
+    async def plans(self, top_k: int = 5) -> list[PlanPrediction]:
         """What is left to do; see ``Client.plans``."""
-        return read_plans(await self._ask("plans", {"top_k": k}, schemas.PlansResponse))
+        return read_plans(await self._ask("plans", {"top_k": top_k}, schemas.PlansResponse))
 
     @endpoint
     async def call(self, *calls: CallLike) -> Self:
@@ -115,7 +115,7 @@ class RemoteSession(_SessionEndpoints, Blocking):
         history: names of the tools called so far, oldest first.
     """
 
-    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, connection: ServerConnection, query: str, fields: Mapping[str, Any]) -> None:
         super().__init__(connection, query, fields)
         self._open()
 
@@ -157,7 +157,7 @@ class _ClientEndpoints(Generic[Session]):
             key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
         transport = Transport("the client", self.url, retries + 1, 0.1, 5.0, **options)
-        self._connection = Connection(self.url, headers, timeout, transport)
+        self._connection = ServerConnection(self.url, headers, timeout, transport)
 
     @endpoint
     async def rank(
@@ -192,9 +192,9 @@ class _ClientEndpoints(Generic[Session]):
         text: str,
         query: str | None = None,
         history: Sequence[CallLike] = (),
-        k: int = SEARCH_LIMIT,
+        top_k: int = SEARCH_LIMIT,
         *,
-        among: Collection[str] | None = None,
+        offered: Collection[str] | None = None,
         before: Sequence[BeforeLike] = (),
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; best first, with their shares.
@@ -203,11 +203,11 @@ class _ClientEndpoints(Generic[Session]):
             text: what the agent wants to do, in its words.
             query: as in ``rank``; None without a run.
             history: as in ``rank``.
-            k: how many at most, up to 100.
-            among: names of the tools that may be returned; all by default.
+            top_k: limit of tools, at most 100.
+            offered: names of the tools that may be returned; all by default.
             before: as in ``rank``.
         """
-        fields = _step(query, history, before) | {"text": text, "top_k": k, "among": among}
+        fields = _step(query, history, before) | {"text": text, "top_k": top_k, "offered": offered}
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
@@ -215,17 +215,17 @@ class _ClientEndpoints(Generic[Session]):
         self,
         query: str,
         history: Sequence[CallLike] = (),
-        k: int = 3,
+        top_k: int = 3,
         *,
         before: Sequence[BeforeLike] = (),
     ) -> list[CallPrediction]:
-        """The next calls: the k most probable tools, each with its arguments and their sources.
+        """The next calls, most probable tools first, with their arguments and sources.
 
-        References use the ids of the calls in the history, or their positions from 1. ``k`` is at
-        most 20; other arguments and errors as ``rank``, with status 409 if the model was fitted
+        References use the ids of the calls in the history, or their positions from 1. ``top_k`` is
+        at most 20; other arguments and errors as ``rank``, with status 409 if the model was fitted
         without arguments.
         """
-        fields = _step(query, history, before) | {"top_k": k}
+        fields = _step(query, history, before) | {"top_k": top_k}
         return (await self._ask("calls", fields, schemas.CallsResponse)).calls
 
     @endpoint
@@ -246,15 +246,15 @@ class _ClientEndpoints(Generic[Session]):
         self,
         query: str,
         history: Sequence[CallLike] = (),
-        k: int = 5,
+        top_k: int = 5,
         *,
         before: Sequence[BeforeLike] = (),
     ) -> list[PlanPrediction]:
-        """The k most probable whole plans, or what is left of them after the history.
+        """The ``top_k`` most probable whole plans, or what is left of them after the history.
 
         As ``next_calls``, with status 409 if the model was fitted without plans.
         """
-        fields = _step(query, history, before) | {"top_k": k}
+        fields = _step(query, history, before) | {"top_k": top_k}
         return read_plans(await self._ask("plans", fields, schemas.PlansResponse))
 
     @endpoint

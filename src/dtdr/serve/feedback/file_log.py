@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from dtdr.data.files import explain_os_errors, lock_file
+from dtdr.data.files import explain_os_errors, lock_file, open_private
 from dtdr.errors import InputError, OutputError, cannot_read
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog, parse
 
@@ -47,7 +47,7 @@ class FileLog(FeedbackLog):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._lock_file is None:
                 self._lock_file = self._acquire()
-            with self.path.open("a+b") as stream:
+            with open(self.path, "a+b", opener=open_private) as stream:
                 stream.seek(0)
                 end, line = 0, b""
                 for line in stream:
@@ -91,7 +91,10 @@ class FileLog(FeedbackLog):
             known.update(ids)
 
     def _write(self, content: bytes) -> None:
-        with explain_os_errors(self.path), self.path.open("ab", buffering=0) as stream:
+        with (
+            explain_os_errors(self.path),
+            open(self.path, "ab", buffering=0, opener=open_private) as stream,
+        ):
             lock_file(stream)  # readers wait, since a failed write is cut off
             end = stream.tell()
             try:

@@ -12,7 +12,7 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.harness import rank_steps
 from dtdr.predict.model import Model
-from dtdr.rankers.dtdr_f.retriever import DTDRFactored
+from dtdr.rankers.dtdr_f.factored import DTDRFactored
 
 FEWEST_HELD_OUT = 20
 """With fewer, MRR moves by some hundredths with each demonstration."""

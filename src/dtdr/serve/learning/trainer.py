@@ -17,8 +17,8 @@ from dtdr.predict.model import Model
 from dtdr.serve.feedback import Entry, FeedbackLog, order_of
 from dtdr.serve.learning.guard import FEWEST_HELD_OUT, HeldOut, compare
 from dtdr.serve.learning.versions import (
-    Change,
     ReplacedError,
+    VersionChange,
     Versions,
     checksum_of,
     copy_folder,
@@ -67,7 +67,7 @@ class LearnOptions:
 
 
 @dataclass
-class Outcome:
+class LearningOutcome:
     """The result of one look at the log.
 
     Attributes:
@@ -79,7 +79,7 @@ class Outcome:
         reason: why waiting demonstrations are not learned, except that there are too few.
     """
 
-    change: Change | None = None
+    change: VersionChange | None = None
     waiting: int = 0
     oldest: float = 0.0
     held_out: int = 0
@@ -132,7 +132,7 @@ class Trainer:
         self._unusable = 0
         self._state = self._find_state()
 
-    def step(self, *, flush: bool = False) -> Outcome:
+    def step(self, *, flush: bool = False) -> LearningOutcome:
         """Read new entries, and make a version if there are enough.
 
         Args:
@@ -155,7 +155,7 @@ class Trainer:
                 self._take(entry)
             self._read_to = entries[-1].position
         moment = self._clock()
-        outcome = Outcome(
+        outcome = LearningOutcome(
             waiting=len(self._waiting),
             oldest=moment - min((seen for _, seen, _ in self._waiting), default=moment),
             held_out=len(self._given) + len(self._held_out),
@@ -227,10 +227,10 @@ class Trainer:
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
         copy_folder(folder, self.versions.folder / name)
-        self.versions.add(Change(name, "begun", checksum, position, now()))
+        self.versions.add(VersionChange(name, "begun", checksum, position, now()))
         return _State(checksum, name, position, model)
 
-    def _learn(self) -> Change | None:
+    def _learn(self) -> VersionChange | None:
         """Publish, hold or refuse a version; None if the model's folder has changed."""
         items = [item for item, *_ in self._waiting]
         state, options = self._state, self._options
@@ -249,7 +249,7 @@ class Trainer:
             outcome = "held" if gains else "published"
             name = self.versions.next_name(self.versions.history())
             checksum = self.versions.save(name, updated)
-        change = Change(
+        change = VersionChange(
             name,
             outcome,
             checksum,

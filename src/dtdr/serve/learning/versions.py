@@ -26,7 +26,7 @@ class ReplacedError(DtdrError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VersionChange:
     """One line of the history.
 
     Attributes:
@@ -77,7 +77,7 @@ class Versions:
         self.model = Path(model)
         self.folder = self.model.with_name(self.model.name + ".versions")
 
-    def history(self) -> list[Change]:
+    def history(self) -> list[VersionChange]:
         """All changes, oldest first.
 
         Raises:
@@ -93,7 +93,7 @@ class Versions:
         changes = []
         for number, line in enumerate(lines[:-1], start=1):
             try:
-                changes.append(Change(**json.loads(line)))
+                changes.append(VersionChange(**json.loads(line)))
             except (ValueError, TypeError) as error:
                 raise InputError(
                     f"{path}:{number} is not a line of a history; restore it, or delete "
@@ -101,7 +101,7 @@ class Versions:
                 ) from error
         return changes
 
-    def add(self, change: Change) -> None:
+    def add(self, change: VersionChange) -> None:
         """Add a line to the history, and wait for the disk.
 
         Raises:
@@ -117,7 +117,7 @@ class Versions:
                 stream.flush()
                 os.fsync(stream.fileno())
 
-    def next_name(self, history: list[Change]) -> str:
+    def next_name(self, history: list[VersionChange]) -> str:
         """The name of the next version."""
         names = [int(change.version) for change in history]
         return f"{max(names, default=0) + 1:06d}"
@@ -131,7 +131,7 @@ class Versions:
         model.save(self.folder / name, force=True)
         return checksum_of(self.folder / name)
 
-    def publish(self, change: Change, served: str | None = None) -> None:
+    def publish(self, change: VersionChange, served: str | None = None) -> None:
         """Add a change, and replace the model's folder with its version, at once for all readers.
 
         Args:
@@ -165,12 +165,12 @@ class Versions:
                     stream.write(secrets.token_hex(16))
             return path.read_bytes()
 
-    def held(self) -> Change | None:
+    def held(self) -> VersionChange | None:
         """The version that waits for a person, if any."""
         last = self.history()[-1:]
         return last[0] if last and last[0].outcome == "held" else None
 
-    def review(self, *, publish: bool) -> Change:
+    def review(self, *, publish: bool) -> VersionChange:
         """Publish or refuse the version that waits for a person.
 
         Raises:
@@ -209,7 +209,7 @@ class Versions:
             if checksum_of(self.folder / name) != served:
                 shutil.rmtree(self.folder / name)
 
-    def roll_back(self, name: str) -> Change:
+    def roll_back(self, name: str) -> VersionChange:
         """Publish an earlier version; later feedback is not learned again.
 
         Raises:
@@ -221,7 +221,9 @@ class Versions:
             raise InputError(f"{self.folder} has no version {name!r}; those kept are: {kept}")
         history = self.history()
         position = history[-1].position if history else ""
-        change = Change(name, "rolled back", checksum_of(self.folder / name), position, now())
+        change = VersionChange(
+            name, "rolled back", checksum_of(self.folder / name), position, now()
+        )
         self.publish(change)
         return change
 

@@ -23,7 +23,7 @@ from dtdr.serve.server.models import (
     read_run,
     unknown_names,
 )
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import RequestContext
 from dtdr.serve.server.sessions import OpenSession
 from dtdr.serve.server.snapshots import RETRY_SOON, Snapshot
 from dtdr.serve.server.tracing import note_ranking, ranking_span
@@ -35,31 +35,33 @@ _TOP_K = 10
 """Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
 
 
-async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
+async def rank(
+    context: RequestContext, step: AskedStep, body: schemas.SelectionBody
+) -> schemas.RankResponse:
     """Rank the tools for the next step."""
-    service, model = call.service, step.model
+    service, model = context.service, step.model
     query = step.query if service.settings.log_queries else None
 
     def answer(snapshot: Snapshot) -> schemas.RankResponse:
         return rank_response(snapshot, step.history, step.rank(snapshot), body)
 
-    with ranking_span(call.headers, model.name, model.current.model.name) as span:
+    with ranking_span(context.headers, model.name, model.current.model.name) as span:
         response = await step.ask(answer, ranks=True)
         service.metrics.count_ranking(model.name, familiar=response.familiar)
         note_ranking(span, query, len(step.history), response)
     return response
 
 
-async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchResponse:
+async def rank_batch(context: RequestContext, body: schemas.BatchRequest) -> schemas.BatchResponse:
     """Rank many steps with one model; a query that occurs often is encoded once."""
-    service = call.service
+    service = context.service
     model = service.models.find(body.model)
     limit = service.settings.limits.batch
     if len(body.steps) > limit:
         raise HTTPException(422, f"the batch has {len(body.steps)} steps; the limit is {limit}")
     for step in body.steps:
         service.check_step(step.query, step.history, step.before)
-    call.log(model.name, steps=len(body.steps))
+    context.log(model.name, steps=len(body.steps))
     snapshot = model.current
 
     def answer() -> list[schemas.RankResponse]:
@@ -77,7 +79,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
 
 async def explain(
-    call: Call, step: AskedStep, body: schemas.ExplainBounds
+    context: RequestContext, step: AskedStep, body: schemas.ExplainBounds
 ) -> schemas.ExplainResponse:
     """Explain the probability of a tool: what sets it apart from the next best."""
 
@@ -88,13 +90,16 @@ async def explain(
     return await step.ask(answer)
 
 
-async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> schemas.SearchResponse:
+async def search(
+    context: RequestContext, step: AskedStep, body: schemas.SearchBounds
+) -> schemas.SearchResponse:
     """Search tools by an agent's words, and by what comes next in its run."""
-    call.service.check_step(body.text)
+    context.service.check_step(body.text)
 
     def answer(snapshot: Snapshot) -> schemas.SearchResponse:
         run = step.read() if step.query else None
-        tools = snapshot.model.search(body.text, run, body.top_k, among=body.among)
+        offered = body.among if body.offered is None else body.offered
+        tools = snapshot.model.search(body.text, run, body.top_k, offered=offered)
         return schemas.SearchResponse(
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
             unknown_tools=unknown_names(snapshot, step.history),
@@ -105,7 +110,7 @@ async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> sch
 
 
 async def predict_calls(
-    call: Call, step: AskedStep, body: schemas.CallBounds
+    context: RequestContext, step: AskedStep, body: schemas.CallBounds
 ) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
     model, tool = step.model, body.tool
@@ -126,14 +131,14 @@ async def predict_calls(
 
 
 async def predict_plans(
-    call: Call, step: AskedStep, body: schemas.PlanBounds
+    context: RequestContext, step: AskedStep, body: schemas.PlanBounds
 ) -> schemas.PlansResponse:
     """Predict whole plans, or what is left to do after the calls of the history."""
     _require(step.model, step.model.current.model.plans_, "plans")
 
     def answer(snapshot: Snapshot) -> schemas.PlansResponse:
         # Written in this thread: a plan fills its arguments when it is written.
-        predicted = snapshot.model.plans(step.read(), k=body.top_k)
+        predicted = snapshot.model.plans(step.read(), top_k=body.top_k)
         plans: list[Any] = [plan.to_dict() for plan in predicted]
         unknown = unknown_names(snapshot, step.history)
         return schemas.PlansResponse(plans=plans, unknown_tools=unknown, **snapshot.identity)
@@ -142,32 +147,32 @@ async def predict_plans(
 
 
 async def create_session(
-    call: Call, step: AskedStep, body: schemas.SessionBounds
+    context: RequestContext, step: AskedStep, body: schemas.SessionBounds
 ) -> schemas.SessionResponse:
     """Open a session."""
 
     def begin() -> OpenSession:
-        return OpenSession(step.model, step.read(), call.owner, call.size)
+        return OpenSession(step.model, step.read(), context.owner, context.size)
 
     session = await step.model.current.run(begin) if step.has_details else begin()
-    await call.service.sessions.open(session)
-    return await _session_response(call, session, body.rank)
+    await context.service.sessions.open(session)
+    return await _session_response(context, session, body.rank)
 
 
-async def show_session(call: Call, session: OpenSession) -> schemas.SessionResponse:
+async def show_session(context: RequestContext, session: OpenSession) -> schemas.SessionResponse:
     """Show a session."""
-    return await _session_response(call, session, None)
+    return await _session_response(context, session, None)
 
 
 async def call_in_session(
-    call: Call, session: OpenSession, body: schemas.CallRequest
+    context: RequestContext, session: OpenSession, body: schemas.CallRequest
 ) -> schemas.SessionResponse:
     """Add calls to a session."""
     key = body.idempotency_key or secrets.token_hex(8)
-    limit = call.service.settings.limits.history
+    limit = context.service.settings.limits.history
 
     def add(session: OpenSession) -> OpenSession:
-        run, sent = add_calls(session.run, body.tools), session.sent + call.size
+        run, sent = add_calls(session.run, body.tools), session.sent + context.size
         return replace(session, run=run, sent=sent, keys=session.keys | {key})
 
     for _ in range(_ATTEMPTS):
@@ -179,31 +184,31 @@ async def call_in_session(
             longer = add(session)
         else:
             longer = await session.model.current.run(add, session)
-        if await call.service.sessions.add(session, longer):
+        if await context.service.sessions.add(session, longer):
             session = longer
             break
-        session = await call.find_session()
+        session = await context.find_session()
     else:
         raise HTTPException(
             503, "others add calls to this session at the same time; try again", RETRY_SOON
         )
-    return await _session_response(call, session, body.rank)
+    return await _session_response(context, session, body.rank)
 
 
-async def delete_session(call: Call, session: OpenSession) -> None:
+async def delete_session(context: RequestContext, session: OpenSession) -> None:
     """Close a session."""
-    await call.service.sessions.close(session)
+    await context.service.sessions.close(session)
 
 
 async def _session_response(
-    call: Call, session: OpenSession, selection: schemas.Selection | None
+    context: RequestContext, session: OpenSession, selection: schemas.SelectionBody | None
 ) -> schemas.SessionResponse:
     return schemas.SessionResponse(
         session=session.id,
         model=session.model.name,
         history=list(session.run.history),
-        expires_in=call.service.settings.limits.session_seconds,
-        ranking=None if selection is None else await rank(call, session.step, selection),
+        expires_in=context.service.settings.limits.session_seconds,
+        ranking=None if selection is None else await rank(context, session.step, selection),
     )
 
 
@@ -222,7 +227,7 @@ def _require(model: ServedModel, learned: object | None, what: str) -> None:
 
 
 def rank_response(
-    snapshot: Snapshot, history: Sequence[str], ranking: Ranking, selection: schemas.Selection
+    snapshot: Snapshot, history: Sequence[str], ranking: Ranking, selection: schemas.SelectionBody
 ) -> schemas.RankResponse:
     """A ranking as it is sent; probabilities are over all tools that can be called.
 
@@ -231,7 +236,7 @@ def rank_response(
         InputError: the model is not calibrated for the selection.
     """
     offered = selection.offered
-    ranking = ranking.among(None if offered is None else frozenset(offered))
+    ranking = ranking.restrict(None if offered is None else frozenset(offered))
     chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
     size = len((chosen if chosen.bounds else Selection(top_k=_TOP_K)).positions(ranking))
     confidence = ranking.confidence

@@ -20,7 +20,7 @@ from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
 from dtdr.serve.server.models import AskedStep, are_names, names_of, read_run
 from dtdr.serve.server.schemas import with_step
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import RequestContext
 
 REFUSALS = {
     400: ("bad_request", "The body cannot be read."),
@@ -100,23 +100,23 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        call: Call = scope["dtdr.call"]
-        call.path, call.parameters = self.path, scope["path_params"]
+        context: RequestContext = scope["dtdr.context"]
+        context.path, context.parameters = self.path, scope["path_params"]
         body: Any = None
         run: Any = None
         if self.body is not None:
-            limits = call.service.settings.limits
+            limits = context.service.settings.limits
             content = await read_body(receive, limits)
-            call.started, call.size = time.perf_counter(), len(content)
-            body = self._read(call, content.removeprefix(codecs.BOM_UTF8))
+            context.started, context.size = time.perf_counter(), len(content)
+            body = self._read(context, content.removeprefix(codecs.BOM_UTF8))
         if self.role == "admin":
-            call.require_admin()
+            context.require_admin()
         if self._is_of_session:
-            session = await call.find_session()
+            session = await context.find_session()
             run = session.step if self._is_asked else session
         elif self._is_asked:
-            run = _read_step(call, body)
-        result = await self.function(call, *(item for item in (run, body) if item is not None))
+            run = _read_step(context, body)
+        result = await self.function(context, *(item for item in (run, body) if item is not None))
         if isinstance(result, Response):
             response = result
         elif result is None:
@@ -125,7 +125,7 @@ class Endpoint:
             response = Response(encode(result), self.status, media_type="application/json")
         await response(scope, receive, send)
 
-    def _read(self, call: Call, content: bytes) -> Any:
+    def _read(self, context: RequestContext, content: bytes) -> Any:
         """The decoded body.
 
         Raises:
@@ -133,7 +133,7 @@ class Endpoint:
         """
         if not content and not self.needs_body:
             return self._decode(b"{}")
-        if not content or not _JSON.match(call.headers.get(b"content-type", b"")):
+        if not content or not _JSON.match(context.headers.get(b"content-type", b"")):
             raise HTTPException(422, _NO_OBJECT)
         try:
             return self._decode(content)
@@ -145,13 +145,13 @@ class Endpoint:
             raise HTTPException(400, "the body is not UTF-8") from error
 
 
-def _read_step(call: Call, body: Any) -> AskedStep:
+def _read_step(context: RequestContext, body: Any) -> AskedStep:
     """The step of a request; that of a search may be its text alone.
 
     Raises:
         HTTPException: there is no such model, or the step is too long.
     """
-    service = call.service
+    service = context.service
     model, query = service.models.find(body.model), body.query
     if query is None:
         if body.history or body.before:
@@ -159,7 +159,7 @@ def _read_step(call: Call, body: Any) -> AskedStep:
         query = ""
     else:
         service.check_step(query, body.history, body.before)
-    call.log(model.name, query or body.text, calls=len(body.history))
+    context.log(model.name, query or body.text, calls=len(body.history))
     has_details = bool(body.before) or not are_names(body.history)
     read = partial(read_run, query, body.history, body.before)
     return AskedStep(model, query, names_of(body.history), has_details, read)

@@ -12,18 +12,18 @@ from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.agents.policy import TOLERANCE
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
-    Bounds,
     ModelAnswer,
     ModelName,
     Object,
-    Request,
+    RequestBody,
+    SelectionBounds,
     ToolName,
     says,
 )
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import RequestContext
 
 
-class MaskPolicy(Bounds, kw_only=True):
+class MaskPolicy(SelectionBounds, kw_only=True):
     """Which tools are shown; see ``dtdr.agents.ToolPolicy``."""
 
     always_include: tuple[ToolName, ...] = ()
@@ -31,7 +31,7 @@ class MaskPolicy(Bounds, kw_only=True):
     tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE
 
 
-class MaskRequest(Request, kw_only=True):
+class MaskRequest(RequestBody, kw_only=True):
     """Base of requests for a mask."""
 
     policy: MaskPolicy = field(default_factory=MaskPolicy)
@@ -64,20 +64,20 @@ class MaskResponse(ModelAnswer, kw_only=True):
     failure: Annotated[str, says("Why every tool is shown; empty if ranking did not fail.")]
 
 
-async def mask_openai(call: Call, body: OpenAIMaskRequest) -> MaskResponse:
+async def mask_openai(context: RequestContext, body: OpenAIMaskRequest) -> MaskResponse:
     """Mask a request to OpenAI: show the tools that the next step needs."""
-    return await _mask(call, body, openai)
+    return await _mask(context, body, openai)
 
 
-async def mask_anthropic(call: Call, body: AnthropicMaskRequest) -> MaskResponse:
+async def mask_anthropic(context: RequestContext, body: AnthropicMaskRequest) -> MaskResponse:
     """Mask a request to Anthropic: show the tools that the next step needs."""
-    return await _mask(call, body, anthropic)
+    return await _mask(context, body, anthropic)
 
 
 async def _mask(
-    call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest, provider: Any
+    context: RequestContext, body: OpenAIMaskRequest | AnthropicMaskRequest, provider: Any
 ) -> MaskResponse:
-    service = call.service
+    service = context.service
     model = service.models.find(body.model)
     request = body.request
     messages, tools = request.get("messages") or [], request.get("tools") or []
@@ -93,7 +93,7 @@ async def _mask(
             raise HTTPException(422, f"request.{what}: expected a list of objects")
         if len(items) > limit:
             raise HTTPException(422, f"{len(items)} {what} were sent; the limit is {limit}")
-    call.log(model.name, tools=len(tools), messages=len(messages))
+    context.log(model.name, tools=len(tools), messages=len(messages))
     snapshot = model.current
 
     def answer() -> MaskResponse:

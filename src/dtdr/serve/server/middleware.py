@@ -27,7 +27,7 @@ from dtdr.serve.feedback import DuplicateError
 from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey, find_key
 from dtdr.serve.server.logs import log, logger
-from dtdr.serve.server.service import Call, Service
+from dtdr.serve.server.service import RequestContext, Service
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _STATUSES: dict[type[DtdrError], int] = {
@@ -57,7 +57,7 @@ class RequestMiddleware:
         headers = dict(scope["headers"])
         name = headers.get(b"x-request-id", b"").decode("latin-1")
         name = name if _REQUEST_ID.fullmatch(name) else secrets.token_hex(8)
-        call = scope["dtdr.call"] = Call(self._service, name, headers)
+        context = scope["dtdr.context"] = RequestContext(self._service, name, headers)
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -65,22 +65,22 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] += [
-                    (b"x-request-id", call.id.encode("ascii")),
+                    (b"x-request-id", context.id.encode("ascii")),
                     (b"x-content-type-options", b"nosniff"),
                 ]
             await send(message)
 
         try:
             self._check_host(headers)
-            call.key = self._check_key(scope, headers)
+            context.key = self._check_key(scope, headers)
             await self._app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001  # the client always gets an answer
             if not status:
                 await refuse(Request(scope), error)(scope, receive, send_with_id)
             else:
-                logger.error("request failed", exc_info=True, extra={"fields": {"id": call.id}})
+                logger.error("request failed", exc_info=True, extra={"fields": {"id": context.id}})
         finally:
-            self._note(scope, call, status)
+            self._note(scope, context, status)
 
     # -- before --------------------------------------------------------------------------------
 
@@ -109,29 +109,29 @@ class RequestMiddleware:
 
     # -- after ---------------------------------------------------------------------------------
 
-    def _note(self, scope: Scope, call: Call, status: int) -> None:
-        seconds = time.perf_counter() - call.started
+    def _note(self, scope: Scope, context: RequestContext, status: int) -> None:
+        seconds = time.perf_counter() - context.started
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._service.metrics.requests.labels(call.path, method, status).inc()
-        self._service.metrics.seconds.labels(call.path).observe(seconds)
+        self._service.metrics.requests.labels(context.path, method, status).inc()
+        self._service.metrics.seconds.labels(context.path).observe(seconds)
         if not self._service.settings.log_requests and status < 500:
             return
         log(
             "request",
             level=logging.ERROR if status >= 500 else logging.INFO,
-            id=call.id,
+            id=context.id,
             method=method,
-            route=call.path,
+            route=context.path,
             status=status,
             ms=round(seconds * 1e3, 3),
-            **({} if call.key is None else {"key": call.key.id}),
-            **call.log_fields,
+            **({} if context.key is None else {"key": context.key.id}),
+            **context.log_fields,
         )
 
 
 def refuse(request: Request, error: Exception) -> Response:
     """The response to a request that raised an error."""
-    call: Call = request.scope["dtdr.call"]
+    context: RequestContext = request.scope["dtdr.context"]
     headers = dict(getattr(error, "headers", None) or {})
     if isinstance(error, HTTPException):
         status, message = error.status_code, _reason(request.method, error)
@@ -143,11 +143,11 @@ def refuse(request: Request, error: Exception) -> Response:
     elif isinstance(error, RecursionError):
         status, message = 422, "the request is nested too deeply"
     else:
-        logger.error("request failed", exc_info=True, extra={"fields": {"id": call.id}})
+        logger.error("request failed", exc_info=True, extra={"fields": {"id": context.id}})
         status, message = 500, "the server failed; its log has the reason"
     if isinstance(error, UnavailableError):
         headers["retry-after"] = "1"
-    body = error_body(status, message, call.id)
+    body = error_body(status, message, context.id)
     return Response(body, status, headers, "application/json")
 
 

@@ -18,32 +18,32 @@ from dtdr.serve.server import schemas
 from dtdr.serve.server.learning import ModelChange
 from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ServedModel, record_of
-from dtdr.serve.server.service import Call, Service
+from dtdr.serve.server.service import RequestContext, Service
 
 
-async def list_models(call: Call) -> schemas.ModelsResponse:
+async def list_models(context: RequestContext) -> schemas.ModelsResponse:
     """Every served model."""
-    return schemas.ModelsResponse(models=list(map(_describe, call.service.models.values())))
+    return schemas.ModelsResponse(models=list(map(_describe, context.service.models.values())))
 
 
-async def show_model(call: Call) -> schemas.ModelDetail:
+async def show_model(context: RequestContext) -> schemas.ModelDetail:
     """One model and its tool vocabulary."""
-    model = call.service.models.find(call.parameters["model"])
+    model = context.service.models.find(context.parameters["model"])
     described = msgspec.structs.asdict(_describe(model))
     return schemas.ModelDetail(**described, vocabulary=list(model.current.model.vocabulary))
 
 
-async def reload_model(call: Call) -> schemas.ModelResponse:
+async def reload_model(context: RequestContext) -> schemas.ModelResponse:
     """Load a model's folder again, without unsaved updates. Role: admin."""
-    model = call.service.models.find(call.parameters["model"])
-    await call.service.reload(model)
+    model = context.service.models.find(context.parameters["model"])
+    await context.service.reload(model)
     return _describe(model)
 
 
-async def save_model(call: Call) -> schemas.ModelResponse:
+async def save_model(context: RequestContext) -> schemas.ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
-    model = call.service.models.find(call.parameters["model"])
-    with call.service.showing_failure(f"save {model.name}"):
+    model = context.service.models.find(context.parameters["model"])
+    with context.service.showing_failure(f"save {model.name}"):
         saved = await model.save()
     log("saved", model=model.name, demonstrations=saved)
     return _describe(model)
@@ -67,13 +67,15 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
     )
 
 
-async def change_tools(call: Call, body: schemas.ToolsRequest) -> schemas.ToolsResponse:
+async def change_tools(
+    context: RequestContext, body: schemas.ToolsRequest
+) -> schemas.ToolsResponse:
     """Add tools to a model, and remove some; returns before the model ranks them. Role: admin."""
-    service, model = call.service, call.service.models.find(call.parameters["model"])
+    service, model = context.service, context.service.models.find(context.parameters["model"])
     added = tuple(unique_tools(body.add).values())
     _check_tools(service, model, [tool.name for tool in added])
     model.change(ModelChange(added=added, removed=tuple(dict.fromkeys(body.remove))))
-    call.log(model.name, added=len(added), removed=len(body.remove))
+    context.log(model.name, added=len(added), removed=len(body.remove))
     return schemas.ToolsResponse(
         model=model.name,
         waiting=model.learning.waiting.describe(),
@@ -81,9 +83,11 @@ async def change_tools(call: Call, body: schemas.ToolsRequest) -> schemas.ToolsR
     )
 
 
-async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.FeedbackResponse:
+async def feedback(
+    context: RequestContext, body: schemas.FeedbackRequest
+) -> schemas.FeedbackResponse:
     """Learn from demonstrations aside, or log them for ``dtdr learn``. Role: admin."""
-    service = call.service
+    service = context.service
     model = service.models.find(body.model)
     limit = service.settings.limits.demonstrations
     if len(body.demonstrations) > limit:
@@ -95,12 +99,12 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
     demonstrations = await model.current.run(_read, body)
     called = dict.fromkeys(name for item in demonstrations for name in item.plan.tools)
     _check_tools(service, model, called)
-    call.log(model.name, demonstrations=len(demonstrations))
-    service.count_feedback(call.key, len(demonstrations))
+    context.log(model.name, demonstrations=len(demonstrations))
+    service.count_feedback(context.key, len(demonstrations))
     feedback_log = service.feedback_logs.get(model.name)
     if feedback_log is not None:
         with service.showing_failure(f"feedback of {model.name}"):
-            await to_thread.run_sync(feedback_log.append, demonstrations, call.owner)
+            await to_thread.run_sync(feedback_log.append, demonstrations, context.owner)
         service.metrics.logged.labels(model.name).inc(len(demonstrations))
     else:
         model.change(ModelChange(tuple(demonstrations)))

@@ -23,6 +23,9 @@ another's sessions; the number is the version of the format."""
 _SESSION_BYTES = 4_000_000
 """Of one session, so that none takes much of a server's time."""
 
+_MOST_BYTES = 2 * _SESSION_BYTES
+"""Of a session that is read: one that was opened as large as a request may be, and prolonged."""
+
 _ADD = """
 local length, expected = redis.call('LLEN', KEYS[1]), tonumber(ARGV[1])
 if length ~= expected then
@@ -72,7 +75,9 @@ class RedisSessions:
         with self._explain_errors():
             # Not as a transaction, which a full Redis refuses.
             async with self._client.pipeline(transaction=False) as commands:
-                commands.pexpire(name, self._milliseconds).lrange(name, 0, -1)
+                # One entry more than a session has, which shows that others wrote it.
+                most = self._limits.history + 1
+                commands.pexpire(name, self._milliseconds).lrange(name, 0, most)
                 is_open, entries = await commands.execute()
         if not is_open or not entries:
             raise missing(self._limits)
@@ -83,6 +88,14 @@ class RedisSessions:
             raise HTTPException(404, reason) from error
 
     def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> OpenSession:
+        """The session of a list.
+
+        Raises:
+            ValueError: this server writes no such list.
+        """
+        sent = sum(map(len, entries))
+        if sent > _MOST_BYTES:
+            raise ValueError("it is larger than a session")
         start, *added = map(json_codec.loads, entries)
         model = self._models.get(start["model"])
         if model is None:
@@ -92,8 +105,10 @@ class RedisSessions:
             )
         for record in added:
             start["run"]["calls"] += record["calls"]
+        run = start["run"]
+        if max(len(run["calls"]), len(run.get("before") or ())) > self._limits.history:
+            raise ValueError("it has more calls than a session")
         keys = frozenset(record["key"] for record in added)
-        sent = sum(map(len, entries))
         return OpenSession(model, Run.from_dict(start["run"]), owner, sent, keys, identifier)
 
     async def add(self, session: OpenSession, longer: OpenSession) -> bool:

@@ -8,36 +8,36 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from dtdr.net import VERSION
 from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
 from dtdr.serve.server.endpoints import Endpoint, encode
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import RequestContext
 
 
-async def show_health(call: Call) -> schemas.Health:
+async def show_health(context: RequestContext) -> schemas.Health:
     """Whether the process answers. Needs no key."""
     return schemas.Health(version=VERSION)
 
 
-async def show_readiness(call: Call) -> schemas.Health:
+async def show_readiness(context: RequestContext) -> schemas.Health:
     """Whether models are loaded and the server is not stopping (503). Needs no key."""
-    if call.service.is_stopping:
+    if context.service.is_stopping:
         raise HTTPException(503, "the server is stopping")
-    return schemas.Health(version=VERSION, failing=len(call.service.failures))
+    return schemas.Health(version=VERSION, failing=len(context.service.failures))
 
 
-async def show_metrics(call: Call) -> PlainTextResponse:
+async def show_metrics(context: RequestContext) -> PlainTextResponse:
     """Metrics, as Prometheus reads them."""
-    metrics = call.service.metrics
+    metrics = context.service.metrics
     return PlainTextResponse(metrics.text(), media_type=metrics.content_type)
 
 
-async def show_document(call: Call) -> Response:
+async def show_document(context: RequestContext) -> Response:
     """Every endpoint, for programs."""
-    return Response(encode(call.service.document), media_type="application/json")
+    return Response(encode(context.service.document), media_type="application/json")
 
 
-async def show_page(call: Call) -> HTMLResponse:
+async def show_page(context: RequestContext) -> HTMLResponse:
     """Every endpoint, as a page that loads nothing from elsewhere."""
     headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return HTMLResponse(openapi.page(call.service.document), headers=headers)
+    return HTMLResponse(openapi.page(context.service.document), headers=headers)
 
 
 ENDPOINTS = (

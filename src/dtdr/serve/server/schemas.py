@@ -32,15 +32,15 @@ TokenBudget = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
 Generation = Annotated[int, says("Grows by one whenever the model is reloaded or learns.")]
 
 
-class Request(Struct, kw_only=True, forbid_unknown_fields=True):
+class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of requests: a misspelt field is an error, not something that is ignored."""
 
 
-class Response(Struct, kw_only=True):
+class ResponseBody(Struct, kw_only=True):
     """Base of responses."""
 
 
-class CallMade(Request, kw_only=True):
+class CallMade(RequestBody, kw_only=True):
     """A call and its result; of a long output, 2,000 characters are read."""
 
     tool: ToolName
@@ -73,7 +73,7 @@ Before = Annotated[
 UnknownTools = Annotated[list[str], says("Names in the history that the model never saw.")]
 
 
-class Step(Request, kw_only=True):
+class StepBody(RequestBody, kw_only=True):
     """The query, what came before it, and the calls so far."""
 
     query: Query
@@ -81,7 +81,7 @@ class Step(Request, kw_only=True):
     before: Before = []
 
 
-def with_step(name: str, bounds: type[Request], *, needs_query: bool) -> type[Struct]:
+def with_step(name: str, bounds: type[RequestBody], *, needs_query: bool) -> type[Struct]:
     """The request with the fields of a step in addition to these."""
     return defstruct(
         name,
@@ -98,14 +98,14 @@ def with_step(name: str, bounds: type[Request], *, needs_query: bool) -> type[St
     )
 
 
-class ModelAnswer(Response, kw_only=True):
+class ModelAnswer(ResponseBody, kw_only=True):
     """Base of what a model answers."""
 
     model: str
     generation: Generation
 
 
-class Bounds(Request, kw_only=True):
+class SelectionBounds(RequestBody, kw_only=True):
     """How many of the best tools to take; see ``dtdr.rankers.selection.Selection``."""
 
     top_k: Annotated[TopK, says("At most this many.")] = None
@@ -119,13 +119,13 @@ class Bounds(Request, kw_only=True):
     ] = True
 
 
-class Selection(Bounds, kw_only=True):
+class SelectionBody(SelectionBounds, kw_only=True):
     """Which tools of a ranking to return: without bounds, ten. The best one always is."""
 
     offered: Annotated[list[ToolName] | None, says("Tools to rank among; default: all.")] = None
 
 
-class RankedTool(Response, kw_only=True):
+class RankedTool(ResponseBody, kw_only=True):
     """A tool and its probability among all tools that can be called."""
 
     tool: str
@@ -142,20 +142,20 @@ class RankResponse(ModelAnswer, kw_only=True):
     unknown_tools: UnknownTools
 
 
-class BatchRequest(Selection, kw_only=True):
+class BatchRequest(SelectionBody, kw_only=True):
     """Many steps to rank with one model."""
 
-    steps: Annotated[list[Step], Meta(min_length=1)]
+    steps: Annotated[list[StepBody], Meta(min_length=1)]
     model: ModelName = None
 
 
-class BatchResponse(Response, kw_only=True):
+class BatchResponse(ResponseBody, kw_only=True):
     """Rankings in the order of the steps."""
 
     rankings: list[RankResponse]
 
 
-class ExplainBounds(Request, kw_only=True):
+class ExplainBounds(RequestBody, kw_only=True):
     """The tool to explain."""
 
     tool: Annotated[ToolName | None, says("Default: the best.")] = None
@@ -172,15 +172,16 @@ MAX_SEARCH = 100
 """Tools that a search returns."""
 
 
-class SearchBounds(Request, kw_only=True):
+class SearchBounds(RequestBody, kw_only=True):
     """A search for tools."""
 
     text: Annotated[str, says("What the agent wants to do, in its words.", min_length=1)]
     top_k: Annotated[int, Meta(ge=1, le=MAX_SEARCH)] = SEARCH_LIMIT
-    among: Annotated[list[ToolName] | None, says("Tools to search; default: all.")] = None
+    offered: Annotated[list[ToolName] | None, says("Tools to search; default: all.")] = None
+    among: Annotated[list[ToolName] | None, says("Deprecated name of ``offered``.")] = None
 
 
-class FoundTool(Response, kw_only=True):
+class FoundTool(ResponseBody, kw_only=True):
     """A tool, and its share of all scores, which is not calibrated."""
 
     tool: str
@@ -198,7 +199,7 @@ MAX_CALLS = 20
 """Calls that one request predicts; each takes some milliseconds."""
 
 
-class CallBounds(Request, kw_only=True):
+class CallBounds(RequestBody, kw_only=True):
     """Which calls to predict."""
 
     top_k: Annotated[int, says("Those of the best tools.", ge=1, le=MAX_CALLS)] = 3
@@ -216,13 +217,13 @@ MAX_PLANS = 20
 """Plans of one request; one takes as long as all."""
 
 
-class PlanBounds(Request, kw_only=True):
+class PlanBounds(RequestBody, kw_only=True):
     """How many plans to predict."""
 
     top_k: Annotated[int, Meta(ge=1, le=MAX_PLANS)] = 5
 
 
-class PredictedPlan(Response, kw_only=True):
+class PredictedPlan(ResponseBody, kw_only=True):
     """What is left to do."""
 
     calls: Annotated[
@@ -239,16 +240,16 @@ class PlansResponse(ModelAnswer, kw_only=True):
     unknown_tools: UnknownTools
 
 
-RankToo = Annotated[Selection | None, says("Return a ranking, too.")]
+RankToo = Annotated[SelectionBody | None, says("Return a ranking, too.")]
 
 
-class SessionBounds(Request, kw_only=True):
+class SessionBounds(RequestBody, kw_only=True):
     """Whether to return a ranking, too."""
 
     rank: RankToo = None
 
 
-class CallRequest(Request, kw_only=True):
+class CallRequest(RequestBody, kw_only=True):
     """Tools that the agent called."""
 
     tools: Annotated[list[CallMade | ToolName], says("Names, or calls.", min_length=1)]
@@ -259,7 +260,7 @@ class CallRequest(Request, kw_only=True):
     ] = None
 
 
-class SessionResponse(Response, kw_only=True):
+class SessionResponse(ResponseBody, kw_only=True):
     """An open session."""
 
     session: str
@@ -269,7 +270,7 @@ class SessionResponse(Response, kw_only=True):
     ranking: RankResponse | None = None
 
 
-class FeedbackDemonstration(Request, kw_only=True):
+class FeedbackDemonstration(RequestBody, kw_only=True):
     """A query and the calls that answered it, as in ``demonstrations.jsonl``."""
 
     query: Query
@@ -289,14 +290,14 @@ class FeedbackDemonstration(Request, kw_only=True):
     offered: Annotated[list[ToolName] | None, says("Tools that the run could call.")] = None
 
 
-class FeedbackRequest(Request, kw_only=True):
+class FeedbackRequest(RequestBody, kw_only=True):
     """Demonstrations to learn from."""
 
     demonstrations: Annotated[list[FeedbackDemonstration], Meta(min_length=1)]
     model: ModelName = None
 
 
-class PendingChange(Response, kw_only=True):
+class PendingChange(ResponseBody, kw_only=True):
     """What a model is to learn."""
 
     demonstrations: int = 0
@@ -304,7 +305,7 @@ class PendingChange(Response, kw_only=True):
     removed_tools: list[str] = []
 
 
-class FeedbackResponse(Response, kw_only=True):
+class FeedbackResponse(ResponseBody, kw_only=True):
     """What will be learned."""
 
     model: str
@@ -315,7 +316,7 @@ class FeedbackResponse(Response, kw_only=True):
     generation: Generation
 
 
-class ToolsRequest(Request, kw_only=True):
+class ToolsRequest(RequestBody, kw_only=True):
     """Tools to add to a model, and to remove."""
 
     add: Annotated[
@@ -324,7 +325,7 @@ class ToolsRequest(Request, kw_only=True):
     remove: Annotated[list[ToolName], says("Names.")] = []
 
 
-class ToolsResponse(Response, kw_only=True):
+class ToolsResponse(ResponseBody, kw_only=True):
     """What will change."""
 
     model: str
@@ -332,7 +333,7 @@ class ToolsResponse(Response, kw_only=True):
     generation: Generation
 
 
-class ModelResponse(Response, kw_only=True):
+class ModelResponse(ResponseBody, kw_only=True):
     """A served model."""
 
     name: str
@@ -349,7 +350,7 @@ class ModelResponse(Response, kw_only=True):
     learning_error: Annotated[str | None, says("Why the last change could not be made.")] = None
 
 
-class ModelsResponse(Response, kw_only=True):
+class ModelsResponse(ResponseBody, kw_only=True):
     """Every served model."""
 
     models: list[ModelResponse]
@@ -361,7 +362,7 @@ class ModelDetail(ModelResponse, kw_only=True):
     vocabulary: Annotated[list[str], says("End of plan last.")]
 
 
-class Health(Response, kw_only=True):
+class Health(ResponseBody, kw_only=True):
     """The server answers, or is ready."""
 
     status: Literal["ok"] = "ok"
@@ -371,7 +372,7 @@ class Health(Response, kw_only=True):
     ] = 0
 
 
-class ErrorBody(Response, kw_only=True):
+class ErrorBody(ResponseBody, kw_only=True):
     """An error."""
 
     type: str
@@ -379,7 +380,7 @@ class ErrorBody(Response, kw_only=True):
     request_id: str
 
 
-class ErrorResponse(Response, kw_only=True):
+class ErrorResponse(ResponseBody, kw_only=True):
     """The body of every error response."""
 
     error: ErrorBody

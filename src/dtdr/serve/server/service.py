@@ -186,7 +186,7 @@ class Service:
 
 
 @dataclass(slots=True)
-class Call:
+class RequestContext:
     """One request."""
 
     service: Service

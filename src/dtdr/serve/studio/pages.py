@@ -8,7 +8,7 @@ from importlib import resources
 from starlette.responses import RedirectResponse, Response
 
 from dtdr.serve.server.endpoints import Endpoint
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import RequestContext
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -37,15 +37,15 @@ def pages() -> list[Endpoint]:
     ]
 
 
-async def lead_to_studio(call: Call) -> RedirectResponse:
+async def lead_to_studio(context: RequestContext) -> RedirectResponse:
     """Open the studio at the server's address."""
     return RedirectResponse("/studio")
 
 
-def _send(name: str, kind: str) -> Callable[[Call], Awaitable[Response]]:
+def _send(name: str, kind: str) -> Callable[[RequestContext], Awaitable[Response]]:
     content = resources.files("dtdr.serve.studio").joinpath("static", name).read_bytes()
 
-    async def send(call: Call) -> Response:
+    async def send(context: RequestContext) -> Response:
         """A file of the page."""
         return Response(content, 200, _HEADERS, kind)
 

@@ -22,7 +22,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import AskedStep, ServedModel
-from dtdr.serve.server.service import Call, Service
+from dtdr.serve.server.service import RequestContext, Service
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
 from dtdr.serve.studio.graph import ToolGraph, new_node
@@ -41,8 +41,8 @@ def of_model(method: Callable[..., Any]) -> Callable[..., Any]:
     """An endpoint that asks a model, in a thread of that model."""
 
     @wraps(method)
-    async def endpoint(studio: Studio, call: Call, body: Any) -> Any:
-        served = call.service.models.find(body.model).current
+    async def endpoint(studio: Studio, context: RequestContext, body: Any) -> Any:
+        served = context.service.models.find(body.model).current
         return await served.run(method, studio, served.model, body)
 
     return endpoint
@@ -90,9 +90,9 @@ class Studio:
 
     # -- tools ---------------------------------------------------------------------------------
 
-    async def about(self, call: Call) -> schemas.StudioAbout:
+    async def about(self, context: RequestContext) -> schemas.StudioAbout:
         """The models and runs of the studio."""
-        service, runs = call.service, self._runs
+        service, runs = context.service, self._runs
         return schemas.StudioAbout(
             models=[
                 schemas.StudioModel(
@@ -245,15 +245,15 @@ class Studio:
 
     # -- a log that is dropped on the page -----------------------------------------------------
 
-    async def receive_log(self, call: Call, body: schemas.LogPart) -> schemas.LogState:
+    async def receive_log(self, context: RequestContext, body: schemas.LogPart) -> schemas.LogState:
         """Take a part of a log; the last part starts importing and learning."""
         if self._dropped is None:
-            self._dropped = DroppedLog(partial(self._show, call.service))
+            self._dropped = DroppedLog(partial(self._show, context.service))
         receive = partial(self._dropped.receive, is_last=body.is_last)
         await to_thread.run_sync(receive, body.name, body.content, body.offset)
-        return await self.log(call)
+        return await self.log(context)
 
-    async def log(self, call: Call) -> schemas.LogState:
+    async def log(self, context: RequestContext) -> schemas.LogState:
         """The progress with the log."""
         dropped = self._dropped
         return schemas.LogState(
@@ -276,7 +276,7 @@ class Studio:
     # -- a step --------------------------------------------------------------------------------
 
     async def shown(
-        self, call: Call, step: AskedStep, body: schemas.ShownBounds
+        self, context: RequestContext, step: AskedStep, body: schemas.ShownBounds
     ) -> schemas.ShownResponse:
         """Which tools a policy shows along a run, and what they cost."""
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))

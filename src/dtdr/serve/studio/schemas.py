@@ -9,13 +9,13 @@ from msgspec import Meta, field
 from dtdr.data.demonstrations import Outcome
 from dtdr.evaluate.next_calls import Mistake
 from dtdr.serve.server.masks import MaskPolicy
-from dtdr.serve.server.schemas import ModelName, Object, Request, Response, ToolName, says
+from dtdr.serve.server.schemas import ModelName, Object, RequestBody, ResponseBody, ToolName, says
 from dtdr.serve.studio.graph import Edge, Node
 from dtdr.serve.studio.runs import ArgumentUse, Neighbour, RunSelection
 from dtdr.serve.studio.scores import Confusion, RunScore, StepScore
 
 
-class StudioModel(Response, kw_only=True):
+class StudioModel(ResponseBody, kw_only=True):
     """A served model."""
 
     name: str
@@ -25,7 +25,7 @@ class StudioModel(Response, kw_only=True):
     has_arguments: Annotated[bool, says("Whether it predicts arguments.")]
 
 
-class StudioAbout(Response, kw_only=True):
+class StudioAbout(ResponseBody, kw_only=True):
     """What the studio shows."""
 
     models: list[StudioModel]
@@ -38,7 +38,7 @@ class StudioAbout(Response, kw_only=True):
 Filter = Annotated[RunSelection, says("Which runs are looked at.")]
 
 
-class GraphRequest(Request, kw_only=True):
+class GraphRequest(RequestBody, kw_only=True):
     """A part of the graph to draw."""
 
     filter: Filter = field(default_factory=RunSelection)
@@ -47,7 +47,7 @@ class GraphRequest(Request, kw_only=True):
     model: ModelName = None
 
 
-class GraphResponse(Response, kw_only=True):
+class GraphResponse(ResponseBody, kw_only=True):
     """A graph to draw, and what it leaves out."""
 
     nodes: list[Node]
@@ -57,7 +57,7 @@ class GraphResponse(Response, kw_only=True):
     uncalled: Annotated[list[str], says("By these runs, of the model's tools; 200 at most.")]
 
 
-class ToolRequest(Request, kw_only=True):
+class ToolRequest(RequestBody, kw_only=True):
     """A tool to describe."""
 
     tool: ToolName
@@ -65,14 +65,14 @@ class ToolRequest(Request, kw_only=True):
     model: ModelName = None
 
 
-class Scored(Response, kw_only=True):
+class ScoredResponse(ResponseBody, kw_only=True):
     """Base of answers with scores, which a thread computes."""
 
     scoring: Annotated[str, says("Why there are no scores; else empty.")]
     working: Annotated[bool, says("Whether there will be some soon.")]
 
 
-class RunLine(Response, kw_only=True):
+class RunLine(ResponseBody, kw_only=True):
     """A run in a list."""
 
     position: int
@@ -86,7 +86,7 @@ class RunLine(Response, kw_only=True):
     score: Annotated[RunScore | None, says("Of its steps; null while that is unknown.")]
 
 
-class ToolLine(Response, kw_only=True):
+class ToolLine(ResponseBody, kw_only=True):
     """A tool in a list."""
 
     tool: str
@@ -107,7 +107,7 @@ class ToolResponse(ToolLine, kw_only=True):
     arguments: list[ArgumentUse]
 
 
-class RunsRequest(Request, kw_only=True):
+class RunsRequest(RequestBody, kw_only=True):
     """A page of the runs that match."""
 
     filter: Filter = field(default_factory=RunSelection)
@@ -120,21 +120,21 @@ class RunsRequest(Request, kw_only=True):
     model: ModelName = None
 
 
-class RunsResponse(Scored, kw_only=True):
+class RunsResponse(ScoredResponse, kw_only=True):
     """A page of runs."""
 
     total: int
     runs: list[RunLine]
 
 
-class RunRequest(Request, kw_only=True):
+class RunRequest(RequestBody, kw_only=True):
     """A run of the file."""
 
     position: Annotated[int, Meta(ge=0)]
     model: ModelName = None
 
 
-class RunResponse(Scored, kw_only=True):
+class RunResponse(ScoredResponse, kw_only=True):
     """One run, to be stepped through, and how a model ranks its steps."""
 
     position: int
@@ -147,13 +147,13 @@ class RunResponse(Scored, kw_only=True):
     steps: Annotated[list[StepScore], says("The end included; empty without scores.")]
 
 
-class ShownBounds(Request, kw_only=True):
+class ShownBounds(RequestBody, kw_only=True):
     """Which tools to show."""
 
     policy: MaskPolicy = field(default_factory=MaskPolicy)
 
 
-class ShownTool(Response, kw_only=True):
+class ShownTool(ResponseBody, kw_only=True):
     """A tool that the LLM is shown."""
 
     tool: str
@@ -161,7 +161,7 @@ class ShownTool(Response, kw_only=True):
     tokens: int
 
 
-class ShownStep(Response, kw_only=True):
+class ShownStep(ResponseBody, kw_only=True):
     """What one step of the run shows."""
 
     called: Annotated[str, says("The call before it; empty for the first step.")]
@@ -170,7 +170,7 @@ class ShownStep(Response, kw_only=True):
     changed: Annotated[bool, says("Whether another set was shown before.")]
 
 
-class ShownResponse(Response, kw_only=True):
+class ShownResponse(ResponseBody, kw_only=True):
     """What a policy shows at a step, and what that costs."""
 
     shown: list[ShownTool]
@@ -181,13 +181,13 @@ class ShownResponse(Response, kw_only=True):
     failure: str
 
 
-class ModelRequest(Request, kw_only=True):
+class ModelRequest(RequestBody, kw_only=True):
     """A model to ask about."""
 
     model: ModelName = None
 
 
-class MissesResponse(Scored, kw_only=True):
+class MissesResponse(ScoredResponse, kw_only=True):
     """Where a model is wrong on the runs: the figures of ``dtdr evaluate --model``."""
 
     runs: int
@@ -199,13 +199,13 @@ class MissesResponse(Scored, kw_only=True):
     confusions: Annotated[list[Confusion], says("Most frequent first; 20.")]
 
 
-class ToolsResponse(Response, kw_only=True):
+class ToolsResponse(ResponseBody, kw_only=True):
     """All tools of the model and the runs, most calls first; never-called ones last."""
 
     tools: list[ToolLine]
 
 
-class LogPart(Request, kw_only=True):
+class LogPart(RequestBody, kw_only=True):
     """A part of a log that is dropped on the page."""
 
     name: Annotated[str, says("Of the file.", min_length=1, max_length=255)]
@@ -214,7 +214,7 @@ class LogPart(Request, kw_only=True):
     is_last: bool
 
 
-class LogState(Response, kw_only=True):
+class LogState(ResponseBody, kw_only=True):
     """What is being done with a log."""
 
     stage: Annotated[str, says("One sentence; empty before the first log.")]

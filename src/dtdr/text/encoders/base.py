@@ -27,7 +27,7 @@ LONG_LIST = 2_000
 """Number of texts above which a terminal shows a progress bar."""
 
 
-class VectorCache(Protocol):
+class VectorStore(Protocol):
     """Vectors by encoder and text."""
 
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Vectors:
@@ -42,7 +42,7 @@ class Encoder(ABC):
     learned: ClassVar[bool] = False
     """Whether ``fit`` changes the encoder, so that a model folder contains it."""
 
-    cache: VectorCache | None = None
+    cache: VectorStore | None = None
     """A cache of computed vectors; see ``dtdr.text.encoders.cache``."""
 
     @property

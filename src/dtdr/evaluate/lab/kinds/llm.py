@@ -12,10 +12,10 @@ from typing import Any
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
-from dtdr.evaluate.lab.data import Context, TrainTest, train_test
+from dtdr.evaluate.lab.data import LabContext, TrainTest, train_test
 from dtdr.evaluate.lab.fitting import asks_llm, fit_model, make_model
 from dtdr.evaluate.lab.oracle import Oracle
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.planning.harness import (
     choose_plans,
     choose_steps,
@@ -52,7 +52,7 @@ ANSWER_TOKENS = 256
 """Ten sentences."""
 
 
-def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def measure_prompts(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
 
     Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
@@ -67,7 +67,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
     if "llm" in spec:
         count = _open_model(context, spec).count_tokens
         counted = f"tokenizer of {spec['llm']}"
-    selection = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+    selection = _selection_of(spec, spec.get("threshold"))
     writer = SelectionPrompts(
         model.tools_,
         icl=str(spec["icl"]),
@@ -86,7 +86,7 @@ def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]
     return {"versions": versions(), "counted": counted, "means": {**means, "shown": tools}}
 
 
-def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def select_steps(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Select a function at each step; steps in the planning log are not asked again.
 
     Raises:
@@ -104,7 +104,7 @@ def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     }
 
 
-def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def make_plans(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Plan whole queries; plans in the planning log are not asked again.
 
     Raises:
@@ -117,7 +117,7 @@ def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _prepare(
-    spec: Mapping[str, Any], context: Context
+    spec: Mapping[str, Any], context: LabContext
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
     """The planner, the data, further arguments of the runs, and the mask that was chosen."""
     dataset = context.dataset(spec)
@@ -127,12 +127,12 @@ def _prepare(
     model = fit_model(spec, data, ask)[0]
     if isinstance(model.ranker, Oracle):
         model.ranker.plans = {item.query: item.plan for item in data.test}
-    mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+    mask = _selection_of(spec, spec.get("threshold"))
     chosen: dict[str, Any] = {}
     if spec.get("mask") == "paper" and model.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
-        "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",
+        "path": context.folder / "planning" / f"{Experiment.of(spec).key}.jsonl",
         "dataset": dataset.name,
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
@@ -142,7 +142,7 @@ def _prepare(
 
 def _planner(
     spec: Mapping[str, Any],
-    context: Context,
+    context: LabContext,
     model: Model,
     mask: Selection,
     examples: Sequence[Demonstration],
@@ -159,9 +159,19 @@ def _planner(
     )
 
 
+def _selection_of(spec: Mapping[str, Any], threshold: float | None) -> Selection:
+    """Which tools count as retrieved.
+
+    The paper's experiments show the retrieved tools for every query, also for one that is unlike
+    the demonstrations.
+    """
+    is_paper = spec.get("parameters", {}).get("recipe") == "paper"
+    return Selection(top_k=spec.get("top"), threshold=threshold, fallback=not is_paper)
+
+
 def _choose_threshold(
     spec: Mapping[str, Any],
-    context: Context,
+    context: LabContext,
     data: TrainTest,
     ask: Callable[[str], str] | None,
 ) -> tuple[Selection, dict[str, Any]]:
@@ -182,21 +192,24 @@ def _choose_threshold(
     known: dict[tuple[tuple[str, ...], ...], float] = {}
     base = {key: value for key, value in spec.items() if key not in ("loop", "size", "mask")}
     for alpha in ALPHAS:
-        shown = tuple(ranking.select(threshold=alpha).tools for ranking in rankings)
+        selection = _selection_of(spec, alpha)
+        shown = tuple(ranking.select(selection).tools for ranking in rankings)
         if shown not in known:
-            run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
+            run = Experiment.of(
+                {**base, "kind": "selections", "threshold": alpha, "size": len(steps)}
+            )
             log = run_selections(
-                _planner(spec, context, model, Selection(threshold=alpha), kept),
+                _planner(spec, context, model, selection, kept),
                 steps,
                 context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
                 split_sha256=split_sha256(kept, held_out),
                 seed=seed,
             )
-            known[shown] = function_selection_accuracy(log).value
+            known[shown] = function_selection_accuracy(log, "exact").value
         accuracies[alpha] = known[shown]
     best = max(ALPHAS, key=lambda alpha: (accuracies[alpha], -alpha))
-    return Selection(threshold=best), {
+    return _selection_of(spec, best), {
         "alpha": best,
         "alpha_accuracy": {f"{alpha:g}": value for alpha, value in accuracies.items()},
     }
@@ -208,6 +221,7 @@ def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
         "plan": record["plan"],
         "step": record["step"],
         "right": is_correct(record),
+        "exact": is_correct(record, "exact"),
         "outcome": record["outcome"],
         "best_acceptable": max(
             (by_name.get(name, 0.0) for name in record["acceptable"]), default=0
@@ -220,7 +234,7 @@ def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
     return {"plan": record["plan"], "stopped": record["stopped"], **right}
 
 
-def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
+def asker(context: LabContext, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
     """A function from a prompt to the model's answer; None for rankers that ask no LLM."""
     if not asks_llm(spec):
         return None
@@ -235,7 +249,7 @@ def _answer(name: str, prompt: str) -> str:
     return _open_once(name).complete(asked, max_tokens=ANSWER_TOKENS).text
 
 
-def _open_model(context: Context, spec: Mapping[str, Any]) -> LLM:
+def _open_model(context: LabContext, spec: Mapping[str, Any]) -> LLM:
     """The model that a run names.
 
     Raises:

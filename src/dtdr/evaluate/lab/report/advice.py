@@ -10,7 +10,7 @@ import numpy as np
 from dtdr.evaluate.lab.report.page import Block, Section, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, group_runs
 from dtdr.evaluate.lab.report.variations import build_ablations
-from dtdr.evaluate.lab.runs import Place, Run
+from dtdr.evaluate.lab.runs import Experiment, Place
 from dtdr.evaluate.lab.summary import LEVEL, RunSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.next_calls import Agreement, next_call_tables, score_next_calls
 from dtdr.evaluate.tables import Cell, Column, Table, number, numeric, significant
@@ -50,7 +50,7 @@ def build_advice(results: Results) -> Section | None:
     return section if section.blocks else None
 
 
-def _advise(results: Results, place: Place, runs: Sequence[Run]) -> list[Block]:
+def _advise(results: Results, place: Place, runs: Sequence[Experiment]) -> list[Block]:
     groups = group_runs(runs, lambda run: run.method)
     summaries = {name: [results.value(run) for run in same] for name, same in groups.items()}
     method, reason = choose_method(summaries)
@@ -128,7 +128,7 @@ def _tools_needed(summaries: Sequence[RunSummary]) -> int | None:
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def _confusions(results: Results, runs: Sequence[Run]) -> list[tuple[tuple[str, str], int]]:
+def _confusions(results: Results, runs: Sequence[Experiment]) -> list[tuple[tuple[str, str], int]]:
     """The best ranked tool where it is wrong, and the best ranked acceptable one."""
     counts: Counter[tuple[str, str]] = Counter()
     for run in runs:

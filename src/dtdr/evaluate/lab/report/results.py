@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -11,12 +11,14 @@ from typing import Any, cast
 from dtdr.errors import InputError
 from dtdr.evaluate import metrics
 from dtdr.evaluate.lab.kinds import RANK
-from dtdr.evaluate.lab.runs import Place, Run
+from dtdr.evaluate.lab.runs import Experiment, Place
 from dtdr.evaluate.lab.store import Store
-from dtdr.evaluate.lab.suite import PAPER_ORDER
+from dtdr.evaluate.lab.suite import PAPER_ENCODER, PAPER_ORDER
 from dtdr.evaluate.lab.summary import RunSummary, mean_of, summarize
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Proportion, proportion
+from dtdr.rankers import ranker_class
+from dtdr.text import encoders
 
 NOT_RUN = "it was not run yet"
 
@@ -49,14 +51,19 @@ def paper_row(method: str) -> int:
 class Results:
     """Everything a report is made of; a run is read once, and of its log the summary is kept."""
 
-    def __init__(self, store: Store, lab: str) -> None:
+    def __init__(self, store: Store, lab: str, suites: Sequence[str] | None = None) -> None:
         self._store = store
         self.lab = lab
-        self.manifests = store.manifests(lab)
+        manifests = store.manifests(lab)
+        self.manifests = {
+            name: manifest
+            for name, manifest in manifests.items()
+            if suites is None or name in suites
+        }
         self._values: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
 
-    def runs(self, suite: str, kind: str | None = None) -> list[Run]:
+    def runs(self, suite: str, kind: str | None = None) -> list[Experiment]:
         """The runs of a suite that can be read."""
         return [
             run
@@ -81,16 +88,16 @@ class Results:
 
         return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
 
-    def log(self, run: Run) -> RunLog:
+    def log(self, run: Experiment) -> RunLog:
         """The log of a run that ranks."""
         return cast(RunLog, self._store.read(run.key))
 
-    def value(self, run: Run) -> Any:
+    def value(self, run: Experiment) -> Any:
         """The summary of a run that ranks, a ``RunSummary``; the result of any other."""
         self._is_readable(run)
         return self._values[run.key]
 
-    def header(self, run: Run) -> Mapping[str, Any]:
+    def header(self, run: Experiment) -> Mapping[str, Any]:
         """Versions, parameters and the number of plans learned from, where a run has them."""
         if not self._is_readable(run):
             return {"versions": {}}
@@ -104,20 +111,20 @@ class Results:
             "train": header.split["train"],
         }
 
-    def all_runs(self) -> list[Run]:
+    def all_runs(self) -> list[Experiment]:
         """Every run of every suite, once."""
         return list({run.key: run for run in self._all_runs(self.manifests)}.values())
 
-    def failures(self, suite: str | None = None) -> list[tuple[Run, str]]:
+    def failures(self, suite: str | None = None) -> list[tuple[Experiment, str]]:
         """Runs of one suite, or of all, that cannot be read, and why."""
         runs = self.all_runs() if suite is None else self._all_runs([suite])
         return [(run, self._failures[run.key]) for run in runs if not self._is_readable(run)]
 
-    def _all_runs(self, suites: Iterable[str]) -> list[Run]:
+    def _all_runs(self, suites: Iterable[str]) -> list[Experiment]:
         listed = [run for name in suites for run in self.manifests[name]["runs"]]
-        return [Run(run["spec"], run["key"]) for run in listed]
+        return [Experiment(run["spec"], run["key"]) for run in listed]
 
-    def _is_readable(self, run: Run) -> bool:
+    def _is_readable(self, run: Experiment) -> bool:
         key = run.key
         if key not in self._values and key not in self._failures:
             try:
@@ -139,6 +146,23 @@ class Results:
         is_quick = any(manifest["quick"] for manifest in self.manifests.values())
         return not is_quick and self.few_plans() is None
 
+    def encoders(self, suite: str) -> list[str]:
+        """The encoders that the runs of a suite used, by name."""
+        specs = (run.spec for run in self._all_runs([suite]))
+        used = {
+            str(spec.get("encoder", encoders.DEFAULT))
+            for spec in specs
+            if ranker_class(str(spec["retriever"])).uses_encoder
+        }
+        return sorted(used)
+
+    def is_comparable(self, suite: str) -> bool:
+        """Whether figures of a suite can be compared with the paper's.
+
+        Those of a suite with the paper's settings only if its encoder was used, too.
+        """
+        return suite not in PAPER_ORDER or set(self.encoders(suite)) <= {PAPER_ENCODER}
+
     def dataset(self, name: str) -> Mapping[str, Any]:
         """The properties of a data set."""
         for manifest in self.manifests.values():
@@ -154,17 +178,22 @@ class Results:
         hidden = dataset.get("synthetic") and "synthetic" not in title.lower()
         return f"{title} (synthetic)" if hidden else title
 
-    def place_title(self, place: Place) -> str:
-        """A data set and its split."""
+    def place_title(self, place: Place, suite: str = "") -> str:
+        """A data set and its split; for a suite of the paper, also the encoder if it is another."""
         split = {"paper": "", "group": ", split by group", "time": ", split by time"}.get(
             place[1], f", split {place[1]}"
         )
-        return self.title(place[0]) + split
+        title = self.title(place[0]) + split
+        if suite and not self.is_comparable(suite):
+            title += f", encoder {' and '.join(self.encoders(suite))}"
+        return title
 
 
-def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
+def group_runs(
+    runs: Iterable[Experiment], key: Callable[[Experiment], Any]
+) -> dict[Any, list[Experiment]]:
     """Runs by a key, in their order."""
-    groups: dict[Any, list[Run]] = {}
+    groups: dict[Any, list[Experiment]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups
@@ -183,6 +212,7 @@ def method_means(results: Results, suite: str) -> list[dict[str, Any]]:
             "dataset": place[0],
             "split": place[1],
             "method": name,
+            "encoders": results.encoders(suite),
             "splits": len(splits),
             **{
                 metric: round(metrics.mean(split.means[metric] for split in splits), 6)

@@ -9,7 +9,7 @@ from typing import Any
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Text, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, share_of
-from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.lab.summary import INTERVALS, mean_of
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import Interval
@@ -32,17 +32,17 @@ class Ablation:
     title: str
     axis: Axis
     text: str
-    value: Callable[[Run], Any]
-    place: Callable[[Results, Run], float]
-    name: Callable[[Run], str] = lambda run: run.method
+    value: Callable[[Experiment], Any]
+    place: Callable[[Results, Experiment], float]
+    name: Callable[[Experiment], str] = lambda run: run.method
 
 
 def _vary(parameter: str, title: str, axis: Axis, text: str) -> Ablation:
     """An ablation of one of the ranker's parameters."""
 
-    def name(run: Run) -> str:
+    def name(run: Experiment) -> str:
         others = {k: v for k, v in run.spec["parameters"].items() if k != parameter}
-        return Run({**run.spec, "parameters": others}, run.key).method
+        return Experiment({**run.spec, "parameters": others}, run.key).method
 
     return Ablation(
         title,
@@ -54,7 +54,7 @@ def _vary(parameter: str, title: str, axis: Axis, text: str) -> Ablation:
     )
 
 
-def _demonstrations(run: Run) -> Any:
+def _demonstrations(run: Experiment) -> Any:
     is_other = "history" in run.spec
     return None if is_other else run.spec.get("demonstrations", run.spec.get("share", "all"))
 
@@ -105,7 +105,7 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
 
     The measure is the metric, and the accuracy of each LLM that was asked.
     """
-    measures: dict[str, list[Run]] = {"": results.runs(suite, "rank")}
+    measures: dict[str, list[Experiment]] = {"": results.runs(suite, "rank")}
     measures |= group_runs(results.runs(suite, "selections"), lambda run: str(run.spec["llm"]))
     blocks: list[Block] = []
     for ablation in ABLATIONS:
@@ -114,12 +114,13 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
             figures = []
             for place, here in group_runs(runs, lambda run: run.place).items():
                 if curves := _curves(results, here, ablation, model, metric):
-                    title = results.place_title(place) + (f", {model}" if model else "")
+                    title = results.place_title(place, suite) + (f", {model}" if model else "")
                     measure = f"FSA, {model}" if model else metric_title(metric)
                     figures.append(_figure(title, curves, ablation, measure))
             groups += [figures] if figures else []
         if groups:
-            said = [Text(ablation.text)] if metric == "mrr" else []  # the paper's is of other data
+            is_like_paper = metric == "mrr" and results.is_comparable(suite)  # else of other data
+            said = [Text(ablation.text)] if is_like_paper else []
             blocks += [Text(ablation.title, strong=True), *said, *groups]
     return blocks
 
@@ -128,14 +129,14 @@ Curves = Mapping[str, Mapping[float, Interval]]
 
 
 def _curves(
-    results: Results, runs: Sequence[Run], ablation: Ablation, model: str, metric: str
+    results: Results, runs: Sequence[Experiment], ablation: Ablation, model: str, metric: str
 ) -> Curves:
     """Points by method; runs of one choice make one point, at their mean place.
 
     A tenth of the demonstrations is not the same number in every split. Runs with all
     demonstrations are a point only of a method whose number is varied.
     """
-    groups: dict[str, dict[Any, list[Run]]] = {}
+    groups: dict[str, dict[Any, list[Experiment]]] = {}
     for run in runs:
         value = ablation.value(run)
         if value is not None:
@@ -152,10 +153,10 @@ def _curves(
     return curves
 
 
-def _mean(results: Results, runs: Sequence[Run], model: str, metric: str) -> Interval:
+def _mean(results: Results, runs: Sequence[Experiment], model: str, metric: str) -> Interval:
     if not model:
         return mean_of([results.value(run) for run in runs], metric)
-    share = share_of((one for run in runs for one in results.value(run)["records"]), "right")
+    share = share_of((one for run in runs for one in results.value(run)["records"]), "exact")
     return Interval(share.value, share.low, share.high)
 
 

@@ -115,7 +115,7 @@ class Rows:
         return Rows(hashes, self.lengths[is_used], self.levels), number[codes]
 
 
-class Block(NamedTuple):
+class CandidateBlock(NamedTuple):
     """Rows that some candidates in a row have: the first of these, and the row of each."""
 
     rows: Rows
@@ -123,16 +123,16 @@ class Block(NamedTuple):
     codes: Codes
 
 
-class Example(NamedTuple):
+class SlotExample(NamedTuple):
     """What learning needs of the c candidates of one slot, and the positions of the right ones."""
 
     keys: Hashes
     candidates: int
-    blocks: Sequence[Block]
+    blocks: Sequence[CandidateBlock]
     targets: Positions
 
 
-class CandidateRanker:
+class ValueRanker:
     """Weights of hashed features.
 
     Args:
@@ -160,15 +160,15 @@ class CandidateRanker:
         places = np.flatnonzero(self._weights).astype(np.int32)
         return places, self._weights[places]
 
-    def copy(self) -> CandidateRanker:
+    def copy(self) -> ValueRanker:
         """One that learns on from the same weights, in smaller steps."""
-        result = CandidateRanker(*self.arrays())
+        result = ValueRanker(*self.arrays())
         settled = np.where(result._weights != 0, _SETTLED_SQUARE, _LEAST_SQUARE)
         result._squares = settled.astype(np.float32)
         return result
 
     def probabilities(
-        self, keys: Hashes, count: int, blocks: Sequence[Block]
+        self, keys: Hashes, count: int, blocks: Sequence[CandidateBlock]
     ) -> npt.NDArray[np.float64]:
         """Of each of the c candidates of a slot; they sum to 1, shape (c,)."""
         total = np.zeros(count, np.float32)
@@ -198,7 +198,7 @@ class CandidateRanker:
         self._weights[np.abs(self._weights) <= _LEAST_WEIGHT] = 0.0
         self._squares, self._mark = None, object()
 
-    def train(self, examples: Sequence[Example], seed: int) -> None:
+    def train(self, examples: Sequence[SlotExample], seed: int) -> None:
         """Learn from examples, going on from the weights there are.
 
         A feature gets a weight where it occurs in two batches: one that occurs once would be
@@ -246,7 +246,7 @@ class _Batch:
         columns: the numbers of the features with a weight; shape (w,).
     """
 
-    def __init__(self, examples: Sequence[Example]) -> None:
+    def __init__(self, examples: Sequence[SlotExample]) -> None:
         counts = np.array([one.candidates for one in examples])
         firsts = np.cumsum(counts) - counts
         self._owner = np.repeat(np.arange(len(examples)), counts)

@@ -19,7 +19,7 @@ from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
 from dtdr.rankers.dtdr_f.blocks.block import Query, StepFeatures
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
 from dtdr.rankers.explanation import Explanation

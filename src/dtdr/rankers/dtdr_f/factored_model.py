@@ -19,15 +19,15 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
-from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
+from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
-from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
@@ -148,7 +148,7 @@ class FactoredModel:
         """
         table, new = step.write() if table is None else table, self.training.new
         if self.ranker is None:
-            mixed = ranker.softmax(LAYOUT.prior @ table[:-1])
+            mixed = candidate_ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
             mixed = self.ranker.probabilities(table, new)
         if self.new_tools is not None and len(new):
@@ -156,7 +156,7 @@ class FactoredModel:
             mixed = self.new_tools.mix(mixed, described, new, self.offered[new])
         trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(new) else 1.0)
         if trust < 1:
-            mixed = trust * mixed + (1 - trust) * ranker.softmax(table[LAYOUT.counts])
+            mixed = trust * mixed + (1 - trust) * candidate_ranker.softmax(table[LAYOUT.counts])
         if not step.calls and not self.may_end_at_once:
             rule_out_end(mixed)
         return mixed

@@ -19,9 +19,9 @@ from dtdr.predict.arguments.candidates import OMITTED, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants, group_hash
 from dtdr.predict.arguments.filling import fill_slot, iter_examples
-from dtdr.predict.arguments.prediction import CallPrediction, Source
-from dtdr.predict.arguments.ranker import CandidateRanker, Example
+from dtdr.predict.arguments.prediction import CallPrediction, ValueSource
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
+from dtdr.predict.arguments.value_ranker import SlotExample, ValueRanker
 from dtdr.predict.arguments.values import convert
 
 _MOST_RUNS = 20_000
@@ -55,7 +55,7 @@ class ArgumentModel:
     def __init__(
         self,
         constants: Constants,
-        ranker: CandidateRanker,
+        ranker: ValueRanker,
         tools: Sequence[Tool] = (),
         confidence: Confidence | None = None,
         names: Mapping[str, str] | None = None,
@@ -89,7 +89,7 @@ class ArgumentModel:
         """
         check_at_least(0, value_runs=value_runs)
         constants = Constants.fit(demonstrations, min_runs=value_runs)
-        model = cls(constants, CandidateRanker(), tools)
+        model = cls(constants, ValueRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
             demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
@@ -149,7 +149,7 @@ class ArgumentModel:
         self, demonstrations: Sequence[Demonstration], seed: int, *, is_held: bool = False
     ) -> None:
         """Learn from every decision of every call; if held out, first how often calls are right."""
-        examples: list[Example] = []
+        examples: list[SlotExample] = []
         products, exact = list[float](), list[bool]()
         for item in demonstrations:
             # Candidates are as if the group of the call had not been counted.
@@ -196,8 +196,8 @@ class ArgumentModel:
     def _fill(self, candidates: CallCandidates) -> tuple[CallPrediction, float]:
         """A call, and the product of its values' probabilities; 0 if a value is unknown."""
         arguments: dict[str, Any] = {}
-        sources: dict[str, tuple[Source, ...]] = {}
-        contains: dict[str, tuple[Source, ...]] = {}
+        sources: dict[str, tuple[ValueSource, ...]] = {}
+        contains: dict[str, tuple[ValueSource, ...]] = {}
         unknown: list[str] = []
         shares: dict[str, float] = {}
         tool = candidates.tool
@@ -257,7 +257,7 @@ class ArgumentModel:
             ModelError: they are damaged, or do not belong together.
         """
         try:
-            ranker = CandidateRanker(
+            ranker = ValueRanker(
                 arrays["buckets"].astype(np.int32), arrays["weights"].astype(np.float32)
             )
             confidence = Confidence(arrays["confidence"].astype(np.float64))

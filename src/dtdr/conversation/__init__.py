@@ -1,0 +1,1 @@
+"""Conversations: messages of any API, calls and results, cut into turns."""

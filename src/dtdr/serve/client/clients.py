@@ -281,7 +281,7 @@ class _ClientEndpoints(Generic[Session]):
         return await self._ask("feedback", fields, schemas.FeedbackResponse, is_repeatable=False)
 
     @endpoint
-    async def add_tools(self, tools: Iterable[ToolLike]) -> schemas.ToolsResponse:
+    async def add_tools(self, tools: Iterable[ToolLike]) -> schemas.ToolChangeResponse:
         """Add tools that no demonstration uses yet, ranked by their descriptions.
 
         The server adds them aside: see ``status``.
@@ -296,7 +296,7 @@ class _ClientEndpoints(Generic[Session]):
         return await self._change_tools({"add": [item.to_dict() for item in as_tools(tools)]})
 
     @endpoint
-    async def remove_tools(self, names: Iterable[str]) -> schemas.ToolsResponse:
+    async def remove_tools(self, names: Iterable[str]) -> schemas.ToolChangeResponse:
         """Remove tools; a dtdr-f is fitted again without them, aside: see ``status``.
 
         Raises:
@@ -315,9 +315,10 @@ class _ClientEndpoints(Generic[Session]):
             f"models/{await self._name()}", None, schemas.ModelDetail, method="GET"
         )
 
-    async def _change_tools(self, fields: Mapping[str, Any]) -> schemas.ToolsResponse:
+    async def _change_tools(self, fields: Mapping[str, Any]) -> schemas.ToolChangeResponse:
         path = f"models/{await self._name()}/tools"
-        return await self._connection.ask(path, fields, schemas.ToolsResponse, is_repeatable=False)
+        kind = schemas.ToolChangeResponse
+        return await self._connection.ask(path, fields, kind, is_repeatable=False)
 
     async def _name(self) -> str:
         """The model's name, also where the server has only one."""

@@ -68,15 +68,15 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
 
 
 async def change_tools(
-    context: RequestContext, body: schemas.ToolsRequest
-) -> schemas.ToolsResponse:
+    context: RequestContext, body: schemas.ToolChangeRequest
+) -> schemas.ToolChangeResponse:
     """Add tools to a model, and remove some; returns before the model ranks them. Role: admin."""
     service, model = context.service, context.service.models.find(context.parameters["model"])
     added = tuple(unique_tools(body.add).values())
     _check_tools(service, model, [tool.name for tool in added])
     model.change(ModelChange(added=added, removed=tuple(dict.fromkeys(body.remove))))
     context.log(model.name, added=len(added), removed=len(body.remove))
-    return schemas.ToolsResponse(
+    return schemas.ToolChangeResponse(
         model=model.name,
         waiting=model.learning.waiting.describe(),
         generation=model.current.generation,

@@ -316,7 +316,7 @@ class FeedbackResponse(ResponseBody, kw_only=True):
     generation: Generation
 
 
-class ToolsRequest(RequestBody, kw_only=True):
+class ToolChangeRequest(RequestBody, kw_only=True):
     """Tools to add to a model, and to remove."""
 
     add: Annotated[
@@ -325,7 +325,7 @@ class ToolsRequest(RequestBody, kw_only=True):
     remove: Annotated[list[ToolName], says("Names.")] = []
 
 
-class ToolsResponse(ResponseBody, kw_only=True):
+class ToolChangeResponse(ResponseBody, kw_only=True):
     """What will change."""
 
     model: str

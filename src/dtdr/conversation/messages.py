@@ -115,7 +115,8 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
     role = _ROLES.get(name, "") if isinstance(name, str) else ""
     if message.get("requestor") == "user":
         return  # tau2: the simulated user calls tools, too
-    content = first_of(message, "content", "parts", "contents", "value")
+    # UI messages of the AI SDK before version 5 have their text twice.
+    content = message.get("parts") or first_of(message, "content", "contents", "value")
     if role == "tool" and not _has_results(content):
         yield _tool_message(message, content, can_mark=is_langchain)
     elif role:

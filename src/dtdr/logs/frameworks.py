@@ -38,9 +38,8 @@ class GoogleADK(Envelope):
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The session, or one of each case."""
         first = records[0]
-        for number, case in enumerate(each_object(first_of(first, "eval_cases", "evalCases")), 1):
-            name = as_text(first_of(case, "eval_id", "evalId")) or str(number)
-            yield Talk(self._case(case), name)
+        for case in each_object(first_of(first, "eval_cases", "evalCases")):
+            yield Talk(self._case(case), "", as_text(first_of(case, "eval_id", "evalId")))
         events = records if "author" in first else as_list(first.get("events"))
         if events:
             name = as_text(first.get("id")) if "author" not in first else ""
@@ -200,9 +199,7 @@ class OpenHands(Envelope):
             last = step
         name = as_text(first_of(first, "instance_id"))
         failed = run_failed(first) or as_mapping(first.get("report")).get("resolved") is False
-        yield Talk(
-            messages, name, name, failed, at=find_time(*each_object(events)) if events else 0
-        )
+        yield Talk(messages, "", name, failed, at=find_time(*each_object(events)))
 
     def _old(self, event: Mapping[str, Any]) -> tuple[Any, str]:
         """A message, and the model's answer that it is a part of."""

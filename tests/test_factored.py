@@ -22,7 +22,7 @@ from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
-from dtdr.serve.learning.trainer import mean_reciprocal_rank
+from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.text.encoders.lexical import LexicalEncoder
 from tests.helpers import RANKER_ONLY, inner
 

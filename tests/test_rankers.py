@@ -234,8 +234,8 @@ def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, mode
     demonstrations = [demonstrate(f"Read it {n}", "read_file", "zzz") for n in range(9)]
     steps = STEPS[::9]
     expected = [
-        [ranking_of(fitted.rank(*step)) for step in steps]
-        for fitted in (model, make(name, demonstrations, tools))
+        [ranking_of(each.rank(*step)) for step in steps]
+        for each in (model, make(name, demonstrations, tools))
     ]
     shared = copy.copy(model)
     done = Event()

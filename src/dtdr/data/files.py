@@ -9,11 +9,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from dtdr.data.partials import delete_partials, lock_new
+from dtdr.data.partials import delete_partials, lock_existing, lock_new
 from dtdr.data.partials import lock_file as lock_file
 from dtdr.errors import OutputError
 
@@ -80,10 +80,15 @@ def replace_file(
 
 
 @contextlib.contextmanager
-def replace_folder(path: str | Path) -> Iterator[Path]:
+def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None) -> Iterator[Path]:
     """Give a temporary folder that replaces ``path`` when the block ends without error.
 
     The caller has checked that the old folder may be lost. A link to it leads to the new one.
+
+    Args:
+        path: of the folder.
+        confirm: called while every other replacement of the folder waits; an error that it raises
+            leaves the old folder.
 
     Raises:
         OutputError: it cannot be written.
@@ -97,20 +102,12 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
             for item in temporary.iterdir():
                 with item.open("rb") as stream:
                     os.fsync(stream.fileno())
-            if not path.exists():
-                temporary.rename(path)
-            elif _exchange(temporary, path):
+            with lock_existing(path):
+                if confirm is not None:
+                    confirm()
+                former = _swap(temporary, path)
+            if former is not None:
                 # Another process may have begun to delete it.
-                shutil.rmtree(temporary, ignore_errors=True)
-            else:
-                # Two renames: for a moment there is no folder.
-                former = temporary.with_suffix(".former")
-                path.rename(former)
-                try:
-                    temporary.rename(path)
-                except BaseException:
-                    former.rename(path)
-                    raise
                 shutil.rmtree(former, ignore_errors=True)
 
 
@@ -136,6 +133,24 @@ def _new_partial(target: Path, *, is_folder: bool) -> Iterator[Path]:
             else:
                 temporary.unlink(missing_ok=True)
             raise
+
+
+def _swap(temporary: Path, path: Path) -> Path | None:
+    """Put a folder where another may be; returns where the other one is now."""
+    if not path.exists():
+        temporary.rename(path)
+        return None
+    if _exchange(temporary, path):
+        return temporary
+    # Two renames: for a moment there is no folder.
+    former = temporary.with_suffix(".former")
+    path.rename(former)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        former.rename(path)
+        raise
+    return former
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -71,6 +71,44 @@ def find_shards(path: str | Path, *, tidy: bool = True) -> list[Shard]:
     return list(map(local_shard, _require_some(paths, text)))
 
 
+def open_shard(name: str) -> Shard:
+    """The file that ``find_shards`` gave this name, without listing its folder.
+
+    Raises:
+        InputError: object storage cannot be reached.
+        MissingExtraError: the name is a URL and fsspec is not installed.
+    """
+    url = _as_url(name)
+    if url is None:
+        return local_shard(name)
+    system, path = _file_system(url)
+    return _remote_shard(system, path, url)
+
+
+def find_beside(path: str | Path, name: str) -> Shard | None:
+    """The file of a name in the folder of a path, or in the folder that the path is.
+
+    None if there is none.
+
+    Raises:
+        InputError: object storage cannot be reached.
+    """
+    url = _as_url(str(path))
+    if url is None:
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        return local_shard(str(folder / name)) if (folder / name).is_file() else None
+    system, remote = _file_system(url)
+    try:
+        is_folder = not glob.has_magic(remote) and system.isdir(remote)
+        parent = remote.rstrip("/") if is_folder else remote.rpartition("/")[0]
+        beside = f"{parent}/{name}"
+        if not system.isfile(beside):
+            return None
+    except Exception as error:
+        raise _explain_unreachable(url, error) from error
+    return _remote_shard(system, beside, _url_of(url, beside))
+
+
 def local_folders(path: str | Path) -> list[Path]:
     """The folders of this machine with the files of a path or their copies; none of a URL."""
     text, local = str(path), Path(path)
@@ -163,13 +201,27 @@ class _Unpacked(gzip.GzipFile):
         return data
 
 
-def _remote_shards(url: str) -> list[Shard]:
+def _file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
     try:
         import fsspec
     except ImportError as error:
         raise MissingExtraError(f"reading {url}", "parquet", "fsspec") from error
     try:
         system, path = fsspec.core.url_to_fs(url)
+    except Exception as error:
+        raise _explain_unreachable(url, error) from error
+    return system, path
+
+
+def _url_of(url: str, path: str) -> str:
+    """The URL of a path in the file system of another URL."""
+    return f"{url.partition('://')[0]}://{path.lstrip('/')}"
+
+
+def _remote_shards(url: str) -> list[Shard]:
+    system, path = _file_system(url)
+    try:
         if glob.has_magic(path):
             paths = sorted(system.glob(path))
         elif system.isdir(path):
@@ -179,11 +231,7 @@ def _remote_shards(url: str) -> list[Shard]:
             return [_remote_shard(system, path, url)]
     except Exception as error:
         raise _explain_unreachable(url, error) from error
-    scheme = url.partition("://")[0]
-    return [
-        _remote_shard(system, item, f"{scheme}://{item.lstrip('/')}")
-        for item in _require_some(paths, url)
-    ]
+    return [_remote_shard(system, item, _url_of(url, item)) for item in _require_some(paths, url)]
 
 
 def _remote_shard(system: Any, path: str, name: str) -> Shard:

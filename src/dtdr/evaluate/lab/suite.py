@@ -110,8 +110,11 @@ class Suite:
 
         Rankers take the place of those of a grid, but where the grid gives them parameters or
         cuts their history: that is about its own, so only they are kept. So are they for the
-        suite's quick form.
+        suite's quick form. Rankers that a suite of the paper does not have are added to its own.
         """
+        known = {name for grid in self.runs for name in grid["retriever"]}
+        named = choices.get("retriever") or ()
+        is_added = self.name in PAPER_ORDER and not is_quick and not known.intersection(named)
         grids = []
         for grid in self.runs:
             changed = dict(grid)
@@ -119,7 +122,9 @@ class Suite:
                 if values is None or key not in {*grid, "plans", "encoder"}:
                     continue
                 if key == "retriever" and (is_quick or grid.keys() & {"parameters", "history"}):
-                    values = [value for value in grid[key] if value in values]
+                    values = grid[key] if is_added else [v for v in grid[key] if v in values]
+                elif key == "retriever" and is_added:
+                    values = [*grid[key], *values]
                 changed[key] = tuple(values)
             if all(changed.values()):
                 grids.append(changed)

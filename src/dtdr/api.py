@@ -47,7 +47,8 @@ def fit(
     Args:
         demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any known
             format; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
-            or pairs ``(query, [tool names])``.
+            or pairs ``(query, [tool names])``. It may be empty if there are tools: dtdr-f then
+            ranks them by their descriptions.
         tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
             objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
             those in the log, or in the ``tools.json`` next to the file.

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 import dtdr
-from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.recording import Recorder
 from dtdr.conversation.events import LoggedCall
 from dtdr.errors import OutputError
 from dtdr.logs.mcp import MCP
@@ -77,7 +77,7 @@ async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path, caplog):
 
     for _ in range(2):
         recorder.add([], [call("find_user", at=1)])
-    await recorder.close()
+    recorder.close()
     assert caplog.text.count("could not record a run") == 2
 
 

@@ -8,18 +8,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
 
 from dtdr.agents.gateway.catalog import Catalog, Names
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import UpstreamSpec, require_distinct
-from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import ClientRanker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.policy import ToolPolicy
+from dtdr.agents.recording import Recorder
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
 from dtdr.errors import InputError
@@ -133,7 +134,8 @@ class Gateway:
         for state in self.clients:
             self.clients.forget(state.key)
         if self._recorder is not None:
-            await self._recorder.close()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._recorder.close)
         self._connections.cancel()
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             await self._disconnected.wait()

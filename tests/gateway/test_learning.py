@@ -148,7 +148,7 @@ async def test_calls_are_passed_on_while_a_run_is_recorded_and_late_runs_are_cou
         assert may_end.wait(60)
 
     monkeypatch.setattr(Recorder, "record", wait)
-    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("dtdr.agents.recording.CLOSE_SECONDS", 0.0)
     options = recording(tmp_path / "d.jsonl")
     async with gateway_client(model, [served["known"]], options=options) as (client, _):
         await client.call_tool("open_file", {"id": "1"}, meta={"dtdr/intent": "first"})

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from dtdr import load
 from dtdr.evaluate.tables import Column, Table, count
-from dtdr.serve.learning.trainer import mean_reciprocal_rank
+from dtdr.serve.learning.guard import mean_reciprocal_rank
 from growth_data import SHARD, held_out, write_shards
 
 

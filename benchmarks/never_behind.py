@@ -30,7 +30,17 @@ from dtdr.evaluate import datasets
 from dtdr.predict import create
 from dtdr.rankers.folds import assign_folds
 
-RIVALS: tuple[str, ...] = ("random", "markov-1", "markov-2", "dr", "dtdr-c", "dtdr-l", "lr", "bm25")
+RIVALS: tuple[str, ...] = (
+    "random",
+    "markov-1",
+    "markov-2",
+    "dr",
+    "dtdr-c",
+    "dtdr-l",
+    "lr",
+    "bm25",
+    "forest",
+)
 SETS = (
     *("tinyagent", "t_eval", "traject_bench", "tau_airline", "tau_retail", "livemcp"),
     *("tau_airline-silent", "tau_retail-silent", "livemcp-silent"),

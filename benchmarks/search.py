@@ -127,10 +127,10 @@ def score(model: Model, found: Sequence[Search]) -> dict[str, Any]:
             session.call(name)
         ranked = [name for name in session.rank().calls if one.among is None or name in one.among]
         hits["ranking"].append(one.wanted in ranked[:SEARCH_LIMIT])
-        brought = by_words.find(one.text, SEARCH_LIMIT, among=one.among)
+        brought = by_words.find(one.text, SEARCH_LIMIT, offered=one.among)
         hits["words"].append(one.wanted in dict(brought))
         started = time.perf_counter()
-        brought = session.search(one.text, among=one.among)
+        brought = session.search(one.text, offered=one.among)
         seconds.append(time.perf_counter() - started)
         hits["search"].append(one.wanted in dict(brought))
     means = {kind: statistics.fmean(values) for kind, values in hits.items()}

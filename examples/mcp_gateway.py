@@ -41,7 +41,7 @@ async def use(model: str) -> None:
         for name in ("desk", "house")
         for argument in ("--", sys.executable, __file__, "--serve", name)
     ]
-    arguments = ["-m", "dtdr", "mcp", model, "--top", "3", *servers]
+    arguments = ["-m", "dtdr", "mcp", model, "--top-k", "3", *servers]
     async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
         print(f"before a call: {', '.join(listed)}")

@@ -146,7 +146,7 @@ def test_the_table_fits_and_says_what_is_cheapest(model, runs, capsys):
 
 
 def test_json_holds_what_the_table_shows(model, runs, capsys):
-    arguments = ["--top", "2", "--json"]
+    arguments = ["--top-k", "2", "--json"]
     assert run(["advise", str(model), str(runs), *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["runs"] == 12

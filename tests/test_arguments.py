@@ -22,9 +22,9 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.texts import tokenize
@@ -550,7 +550,7 @@ def fitted_model():
 
 def test_a_model_predicts_whole_calls(fitted_model):
     run = Run(LOOK_UP)
-    calls = fitted_model.next_calls(run, k=2)
+    calls = fitted_model.next_calls(run, top_k=2)
     ranking = fitted_model.rank(run)
     assert [call.tool for call in calls] == [tool for tool, _ in ranking[:2]]
     for call, (tool, probability) in zip(calls, ranking, strict=False):

@@ -8,8 +8,8 @@ import dtdr
 from dtdr.cli import run as run_command
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.constants import Constants
-from dtdr.predict.arguments.model import ArgumentModel
 from tests.whole_calls import NAMES, NOUNS, demonstrations, pick
 
 CITIES = ("Rome", "Oslo", "Lima", "Bern", "Kyiv", "Cairo", "Quito", "Tunis", "Delhi", "Perth")

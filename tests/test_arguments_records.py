@@ -11,9 +11,9 @@ import pytest
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
 from dtdr.logs import open_demonstrations
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
 from dtdr.predict.arguments.constants import Constants, group_hash
-from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.values import short_hash
 from tests.whole_calls import ADJECTIVES, NAMES, NOUNS, demonstrations

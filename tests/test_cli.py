@@ -102,7 +102,7 @@ MISUSE = {
     "rank": {
         "": "missing argument 'MODEL'",
         "model '  '": "the query is empty",
-        "model q --top -1": "--top is -1; it must be at least 1, or 0 for all",
+        "model q --top-k -1": "--top-k is -1; it must be at least 1, or 0 for all",
         "model q --run run.json": "give --run alone",
         "model --run run.json --history a": "give --run alone",
         "model --run none.json": "cannot read none.json",
@@ -149,7 +149,7 @@ MISUSE = {
     },
     "erase": {"DATA --group ''": "the group is empty"},
     "advise": {
-        "model DATA --top 0": "--top",
+        "model DATA --top-k 0": "--top-k",
         "model DATA --set tool_tokens=-1": "tool_tokens is -1; it must be at least 0",
         "model DATA --set tokens=1": "unknown key of --set 'tokens'; choose one of",
         "model none.jsonl": "cannot read none.jsonl",

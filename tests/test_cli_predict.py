@@ -36,13 +36,13 @@ def test_the_next_calls_are_those_of_the_library(model, cli):
     predicted = cli("predict", model, QUERY, "--json").json()
     assert predicted["calls"] == [call.to_dict() for call in load(model).next_calls(Run(QUERY))]
     assert predicted["history"] == []
-    plans = cli("predict", model, QUERY, "--plans", "--top", "2", "--json").json()["plans"]
-    assert plans == [plan.to_dict() for plan in load(model).plans(QUERY, k=2)]
+    plans = cli("predict", model, QUERY, "--plans", "--top-k", "2", "--json").json()["plans"]
+    assert plans == [plan.to_dict() for plan in load(model).plans(QUERY, top_k=2)]
 
 
 def test_a_run_in_a_file_gives_its_outputs(model, data, cli):
     path = data.with_name("run.json")
-    (predicted,) = cli("predict", model, "--run", path, "--top", "1", "--json").json()["calls"]
+    (predicted,) = cli("predict", model, "--run", path, "--top-k", "1", "--json").json()["calls"]
     assert predicted["tool"] == "send_mail"
     assert predicted["arguments"]["to"] == "w@y.org"
     assert predicted["sources"]["to"] == [{"kind": "output", "call": "1", "path": "/mail"}]
@@ -58,7 +58,7 @@ def test_the_tables_say_where_values_come_from(model, cli):
     assert "Arguments" in plans  # the probability of the arguments has its own column
     assert "1. find_user" in plans
     for more in ((), ("--plans",)):
-        refused = cli("predict", model, QUERY, "--top", "0", *more)
+        refused = cli("predict", model, QUERY, "--top-k", "0", *more)
         assert (refused.code, refused.out) == (2, "")
         assert "at least 1" in refused.err
 

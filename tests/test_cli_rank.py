@@ -69,7 +69,7 @@ def test_a_table_has_the_top_tools_and_top_0_shows_all(model, stdin, cli):
     stdin(json.dumps({"query": "Mail Ann", "offered": ["read_file", "weather"]}))
     assert "not shown" not in cli("rank", model, "--run", "-").table()
     assert shown.err == ""
-    tools = cli("rank", model, "Mail Ann", "--top", "0", "--json").json()["tools"]
+    tools = cli("rank", model, "Mail Ann", "--top-k", "0", "--json").json()["tools"]
     assert len(tools) == len(small_data.TOOLS) + 1
     assert sum(item["probability"] for item in tools) == pytest.approx(1, abs=1e-4)
 

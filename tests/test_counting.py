@@ -22,8 +22,9 @@ from dtdr.predict.counting import Counts, draw_sample, passes
 from dtdr.predict.counting import counts as counts_module
 from dtdr.predict.counting import file_parts as parts_module
 from dtdr.predict.counting.counts import PER_TOOL, Facts, merge_all, number_of
+from dtdr.predict.counting.engine import run_tasks
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
-from dtdr.rankers.dtdr_f.familiarity import hash_runs
+from dtdr.rankers.dtdr_f.familiarity import hash_ngrams
 from dtdr.rankers.training import TrainingData
 from synthetic_runs import generate, tools
 from tests import strategies
@@ -203,7 +204,7 @@ TEXTS = st.text(
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_phrases_of_pieces_are_the_phrases_of_the_text(texts):
     words = encode_texts(texts)["words"]
-    phrases = hash_runs(words.values, words.starts)
+    phrases = hash_ngrams(words.values, words.starts)
     found = counts_module._add_phrases(np.empty(0, np.uint32), texts)
     assert found.tolist() == np.unique(phrases).tolist()
 
@@ -411,4 +412,4 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(tmp_path):
     folder = save_shards(tmp_path / "data", SOME[:50], 2)
     parts = parts_module.find_parts([folder])
     with pytest.raises(DtdrError, match="a worker process was killed"):
-        list(passes.run_parallel(die, parts, workers=2, label="Dying"))
+        list(run_tasks(die, parts, workers=2, label="Dying"))

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 
 from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.errors import ModelError
 from dtdr.predict import create
+from dtdr.rankers.clustering import ClusterLikelihood, Clusters
 from dtdr.rankers.out_of_distribution import Mahalanobis
 from dtdr.rankers.vectors import REDUCED, rows, unit
 from tests.test_familiarity import requests
@@ -86,13 +89,41 @@ def test_familiarity_is_that_of_the_query_whatever_was_called(fitted):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_papers_recipe_tells_familiarity_but_never_falls_back(method, tmp_path):
-    found = create(method, recipe="paper").fit(demonstrations(60))
-    found.save(tmp_path / "model")
-    for model in (found, load(tmp_path / "model")):
-        ranking = model.rank("qwv lkj zzt")
-        assert familiarity(model, "qwv lkj zzt") < familiarity(model, requests(1, 0)[0])
-        assert ranking.is_familiar
+def test_the_papers_recipe_notices_foreign_queries_too(method, tmp_path):
+    model = create(method, recipe="paper").fit(demonstrations(60))
+    model.save(tmp_path / "model")
+    for each in (model, load(tmp_path / "model")):
+        ranking = each.rank("qwv lkj zzt")
+        assert familiarity(each, "qwv lkj zzt") < familiarity(each, requests(1, 0)[0])
+        assert not ranking.is_familiar
+        assert len(ranking.select(threshold=0.9)) == len(ranking)
+    rankings = model.rank_batch(requests(300, 1))
+    assert np.mean([not ranking.is_familiar for ranking in rankings]) <= 0.1
+
+
+def test_the_likelihood_is_that_of_a_mixture_of_normal_distributions():
+    train, new = vectors(300, 12), vectors(20, 12, seed=1)
+    clusters, labels = Clusters.fit(train, 5)
+    likelihood = ClusterLikelihood.fit(clusters, train, labels)
+    shares = np.bincount(labels) / 300
+    expected = []
+    for row in new.astype(np.float64):
+        densities = [
+            multivariate_normal.logpdf(row, centre, likelihood.variance)
+            for centre in clusters.centres
+        ]
+        normaliser = -6 * np.log(2 * np.pi * likelihood.variance)
+        expected.append((logsumexp(densities, b=shares) - normaliser) / 12)
+    np.testing.assert_allclose([likelihood.score(row) for row in new], expected, rtol=1e-3)
+
+
+def test_vectors_of_any_length_have_a_distance():
+    train = 2.6 * vectors(400, REDUCED + 16)
+    raw, scaled = Mahalanobis.fit(train), Mahalanobis.fit(train / 2.6)
+    new = vectors(20, REDUCED + 16, seed=1)
+    np.testing.assert_allclose(
+        [raw.score(2.6 * row) for row in new], [scaled.score(row) for row in new], rtol=1e-3
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -18,3 +18,14 @@ def test_the_old_word_for_a_ranker_and_a_model_warns():
             renamed = make(retriever=model)  # type: ignore[call-arg]
         with pytest.deprecated_call(match=r"\.retriever is deprecated .* use \.model"):
             assert renamed.retriever is model
+
+
+def test_old_words_for_a_limit_and_a_restriction_warn():
+    model = dtdr.fit(DEMONSTRATIONS, ranker="dr", plans=True)
+    ranking = model.rank("Mail Ann")
+    with pytest.deprecated_call(match=r"\.among\(\) is deprecated .* use \.restrict\(\)"):
+        assert ranking.among(["mail"]).tools == ranking.restrict(["mail"]).tools
+    with pytest.deprecated_call(match="k= is deprecated .* use top_k="):
+        assert model.plans("Mail Ann", k=1) == model.plans("Mail Ann", top_k=1)
+    with pytest.deprecated_call(match="among= is deprecated .* use offered="):
+        assert model.search("mail", among=["mail"]) == model.search("mail", offered=["mail"])

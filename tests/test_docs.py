@@ -1,4 +1,4 @@
-"""The pages of the documentation: their code runs, and what is generated is complete."""
+"""The pages of the documentation: what is generated is complete."""
 
 import re
 import sys
@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 import typer
-from examples.hotel.tools import TOOLS
 
-import dtdr
 from dtdr.cli import app
-from dtdr.logs import open_demonstrations
 from tests.conftest import PROJECT
 
 DOCS = PROJECT / "docs"
-LOG = PROJECT / "examples" / "hotel" / "openai-chat.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -26,57 +22,6 @@ def generated():
         return generated
     finally:
         sys.path.remove(str(DOCS))
-
-
-def blocks(page, name):
-    text = (DOCS / page).read_text(encoding="utf-8")
-    found = re.findall(rf"<!-- test: {name} -->\n```python\n(.*?)```", text, re.DOTALL)
-    assert found, f"{page} has no block marked {name!r}"
-    return found
-
-
-def run_blocks(page, name, **names):
-    for code in blocks(page, name):
-        exec(compile(code, f"{page}:{name}", "exec"), names)
-    return names
-
-
-def test_the_first_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    lines = LOG.read_bytes().splitlines(keepends=True)
-    (tmp_path / "openai-chat.jsonl").write_bytes(b"".join(lines[:80]))
-    request = {
-        "model": "m",
-        "messages": [{"role": "user", "content": "Emi Patel is checking out"}],
-        "tools": TOOLS,
-    }
-    names = run_blocks("start.md", "start", request=request)
-    code = "".join(blocks("start.md", "start"))
-    promised = re.findall(r"print\(.*\)  # (\w+)$", code, re.MULTILINE)
-    shown = [line for line in capsys.readouterr().out.splitlines() if line in promised]
-    assert shown == promised == ["search_bookings", "get_invoice"]
-    assert len(names["request"]["tool_choice"]["allowed_tools"]["tools"]) == 5
-    run_blocks("session.md", "session", model=names["model"])
-    assert capsys.readouterr().out == "get_invoice\n"
-
-
-@pytest.mark.parametrize("name", ["pairs", pytest.param("frames", marks=pytest.mark.slow)])
-def test_every_form_of_demonstrations_is_learned_from(name):
-    if name == "frames":
-        pytest.importorskip("polars", reason="polars is not installed")
-        pytest.importorskip("pandas", reason="pandas is not installed")
-    run_blocks("import-check.md", name)
-
-
-def test_what_is_said_of_updates_notebooks_and_event_loops_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    demonstrations = list(open_demonstrations([LOG]))[:40]
-    model = dtdr.fit(demonstrations)
-    model.save("model")
-    run_blocks("session.md", "update", model=model)
-    assert "send_sms" in dtdr.load("model").vocabulary
-    run_blocks("session.md", "async", model=model)
-    assert "find_user" in capsys.readouterr().out
 
 
 def test_the_reference_of_commands_has_each_with_its_options(generated, tmp_path):

@@ -267,6 +267,16 @@ def test_sentence_transformers_uses_the_model_of_the_paper(library):
     assert encoder._load().options == {"revision": "abc", "device": "cpu"}
 
 
+def test_sentence_transformers_can_give_the_models_own_vectors(library):
+    unit, raw = SentenceTransformersEncoder(), SentenceTransformersEncoder(normalize=False)
+    lengths = np.linalg.norm(raw.encode(TEXTS), axis=1, keepdims=True)
+    assert lengths.max() > 10
+    np.testing.assert_allclose(raw.encode(TEXTS), lengths * unit.encode(TEXTS), rtol=1e-5)
+    assert raw.fingerprint() != unit.fingerprint()
+    restored = encoders.restore(raw.config(), {})
+    np.testing.assert_array_equal(restored.encode(TEXTS), raw.encode(TEXTS))
+
+
 def test_restored_sentence_transformers_refuses_other_weights(library, monkeypatch):
     config = SentenceTransformersEncoder().config()
     monkeypatch.setattr(FakeSentenceTransformer, "seed", 1)

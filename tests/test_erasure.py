@@ -4,17 +4,25 @@ import dataclasses
 import gzip
 import json
 import logging
+import os
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 
 from dtdr import load
+from dtdr.agents.recording import Recorder
 from dtdr.cli import run
 from dtdr.data import erasure
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.data.erasure import erase_groups
+from dtdr.data.files import replace_file
+from dtdr.data.partials import TemporaryFolder
 from dtdr.errors import InputError
+from dtdr.serve.feedback.file_log import FileLog
 from dtdr.serve.server import Settings, create_app
 from synthetic_runs import generate
 
@@ -149,3 +157,118 @@ def test_columns_that_dtdr_does_not_know_stay_in_parquet(data):
     erase_groups([data / "b.parquet"], ["ann"])
     left = parquet.read_table(data / "b.parquet").to_pydict()
     assert left["mark"] == [n for n in range(20) if SOME[20 + n].group != "ann"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dtdr.data.files import replace_file, replace_folder
+path = Path(sys.argv[1])
+with (replace_folder if sys.argv[2] == "folder" else replace_file)(path) as target:
+    if sys.argv[2] == "folder":
+        (target / "config.json").write_text("secret of ann")
+    else:
+        target.write("secret of ann")
+        target.flush()
+    print("writing", flush=True)
+    sys.stdin.readline() or os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def writer_of(path, kind="file"):
+    """A process that writes a file, and ends at a line of input; it is killed at the end of it."""
+    command = [sys.executable, "-c", KILLED, str(path), kind]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+def left_in(folder):
+    return [path.name for path in folder.rglob("*.partial")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["erase", "{data}", "--group", "bob"],
+        ["erase", "{data}/a.jsonl", "--group", "bob"],
+        ["data", "stats", "{data}"],
+        ["import", "dtdr", "{data}/a.jsonl", "-o", "{data}/other.jsonl"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_the_next_command_deletes_what_killed_ones_left(data, command, capsys):
+    writers = [writer_of(data / "a.jsonl"), writer_of(data / "model", "folder")]
+    for process in writers:
+        process.communicate()
+    assert len(left_in(data)) == 2
+    assert run([part.format(data=data) for part in command]) == 0
+    assert left_in(data) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+def test_an_erasure_names_the_file_that_another_command_writes(data, capsys, monkeypatch):
+    monkeypatch.setattr(erasure, "WAIT_SECONDS", 0.1)
+    killed, process = writer_of(data / "a.jsonl"), writer_of(data / "new.jsonl")
+    killed.communicate()
+    erase = ["erase", str(data), "--group", "ann"]
+    assert run([*erase, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unfinished"] == 2
+    assert run(erase) == 2
+    shown = capsys.readouterr().err
+    assert "another command is writing" in shown
+    assert ".new.jsonl." in shown.replace("\n", "")
+    assert [name[:5] for name in left_in(data)] == [".new."]
+    assert run(["erase", str(data / "a.jsonl"), "--group", "bob"]) == 0, "it is of another file"
+    process.communicate("go on\n")
+    assert (data / "new.jsonl").read_text() == "secret of ann"
+    (data / "new.jsonl").unlink()
+    assert run(erase) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+def test_processes_that_write_one_file_at_once_all_end(tmp_path):
+    writers = [writer_of(tmp_path / "a.jsonl") for _ in range(4)]
+    for process in writers:
+        process.communicate("go on\n")
+        assert process.returncode == 0
+    assert (tmp_path / "a.jsonl").read_text() == "secret of ann"
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+def test_a_temporary_folder_of_a_killed_process_is_deleted_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = (
+        "import os, tempfile; tempfile.tempdir = os.environ['FOLDER']\n"
+        "from dtdr.data.partials import TemporaryFolder\n"
+        "folder = TemporaryFolder('dtdr-x-')\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "FOLDER": str(tmp_path)})
+    assert len(list(tmp_path.glob("dtdr-x-*"))) == 1
+    folder = TemporaryFolder("dtdr-x-")
+    assert list(tmp_path.glob("dtdr-x-*")) == [folder.path]
+    other = TemporaryFolder("dtdr-x-")
+    assert folder.path.exists(), "it is in use"
+    del folder, other
+    assert list(tmp_path.glob("dtdr-x-*")) == []
+
+
+def test_a_folder_that_was_taken_away_to_be_replaced_is_put_back(tmp_path):
+    former = tmp_path / ".model.abcd1234.former"
+    former.mkdir()
+    (former / "config.json").write_text("{}")
+    with replace_file(tmp_path / "other.json") as stream:
+        stream.write("{}")
+    assert (tmp_path / "model" / "config.json").read_text() == "{}"
+
+
+def test_files_of_runs_can_be_read_by_their_owner_alone(data, tmp_path):
+    paths = [data / "a.jsonl", data / "b.parquet", tmp_path / "new.jsonl"]
+    assert run(["import", "dtdr", str(paths[0]), "-o", str(paths[2])]) == 0
+    Recorder(tmp_path / "learned.jsonl")
+    FileLog(tmp_path / "feedback.jsonl").append(SOME[:1])
+    paths += [tmp_path / "learned.jsonl", tmp_path / "feedback.jsonl"]
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}

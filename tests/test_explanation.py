@@ -15,7 +15,7 @@ from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
-from dtdr.rankers.dtdr_f.ranker import softmax
+from dtdr.rankers.dtdr_f.candidate_ranker import softmax
 from tests import small_data
 from tests.helpers import inner
 from tests.small_data import TOOLS

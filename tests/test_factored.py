@@ -16,13 +16,13 @@ from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent, StepFeatures
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
+from dtdr.rankers.dtdr_f.candidate_ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
-from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
-from dtdr.serve.learning.trainer import mean_reciprocal_rank
+from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.text.encoders.lexical import LexicalEncoder
 from tests.helpers import inner
 

@@ -18,9 +18,10 @@ from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
 from dtdr.predict.model import Model
 from dtdr.rankers import NAMES, ranker_class
+from dtdr.rankers.dtdr_f import demonstrations
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState, checksum
+from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState, checksum
 from tests.helpers import inner
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
 
@@ -99,6 +100,19 @@ def test_a_model_is_fitted_and_updated_from_runs_of_any_shape(shape):
     fitted = create("dtdr-f").fit(runs)
     assert fitted.update(runs) == len(runs)
     assert fitted.rank("task 1").probabilities.sum() == pytest.approx(1)
+
+
+def test_weights_are_those_of_the_tools_called_most(monkeypatch):
+    monkeypatch.setattr(demonstrations, "MOST_TOOLS", 3)
+    often = [(f"task {at}", [f"tool_{at % 3}"]) for at in range(12)]
+    once = [(f"other {at}", [f"name_{at}_{call}" for call in range(9)]) for at in range(4)]
+    fitted = create("dtdr-f").fit(often)
+    updated, _ = fitted.update_copy(once)
+    assert len(updated.vocabulary) == 3 + 4 * 9 + 1
+    for model in (updated, create("dtdr-f").fit([*often, *once])):
+        assert inner(model).training.seen.size == 3 + 1
+        assert model.rank("task 1").best == "tool_1"
+        assert model.rank("other 2").probability("name_2_0") > 0
 
 
 def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():

@@ -13,7 +13,7 @@ from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import default_split
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
-from dtdr.rankers.dtdr_f.familiarity import fit_threshold, hash_runs
+from dtdr.rankers.dtdr_f.familiarity import fit_threshold, hash_ngrams
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
@@ -188,7 +188,7 @@ def test_phrases_that_were_counted_are_familiar_too():
     query = "dim the lights of the kitchen at nine"
     words = encode_texts([query])["words"]
     assert not model.rank(query).is_familiar
-    model.record_counts(model.training_, np.unique(hash_runs(words.values, words.starts)))
+    model.record_counts(model.training_, np.unique(hash_ngrams(words.values, words.starts)))
     assert model.rank(query).familiarity == 1
 
 

@@ -215,7 +215,7 @@ def test_a_plan_by_plans_is_the_most_probable_whole_plan(planned, options):
     planner = Planner(planned, **options)
     assert planner.selector.method == "plan"
     result = planner.plan(QUERY)
-    (expected,) = planned.plans(QUERY, k=1)
+    (expected,) = planned.plans(QUERY, top_k=1)
     assert result.stopped == "end"
     assert [(call.id, call.tool, call.arguments) for call in result.plan.calls] == [
         (id, call.tool, call.arguments)

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,16 @@ pytest.importorskip("msgspec", reason="servers need the extra 'server'")
 
 import dtdr
 from dtdr.cli import run
+from dtdr.data import files
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.partials import TemporaryFolder
 from dtdr.data.plan import Plan
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.serve.feedback import DuplicateError, FileLog, open_log, order_of
-from dtdr.serve.learning import LearnOptions, Trainer, Versions
-from dtdr.serve.learning.trainer import mean_reciprocal_rank
+from dtdr.serve.learning import LearnOptions, Trainer, Versions, versions
+from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.serve.learning.versions import checksum_of
 from synthetic_runs import generate, tools
 from tests.server import serving
@@ -159,10 +164,13 @@ def test_a_process_that_was_killed_between_history_and_folder_learns_the_batch_a
     served = checksum_of(model)
     trainer = Trainer(model, log, OPTIONS)
 
-    def killed(self, name):
-        raise KeyboardInterrupt
+    def killed(temporary, path):
+        if path == model:
+            raise KeyboardInterrupt
+        return swap(temporary, path)
 
-    monkeypatch.setattr(Versions, "publish", killed)
+    swap = files._swap
+    monkeypatch.setattr(files, "_swap", killed)
     with pytest.raises(KeyboardInterrupt):
         trainer.step()
     monkeypatch.undo()
@@ -174,6 +182,29 @@ def test_a_process_that_was_killed_between_history_and_folder_learns_the_batch_a
     learned = dtdr.load(model).training_.demonstrations
     assert learned == 40 + again.demonstrations, "once, and not twice"
     assert Trainer(model, log, OPTIONS).step().waiting == 0
+
+
+def test_a_folder_that_another_process_replaced_at_the_last_moment_stays(
+    model, tmp_path, monkeypatch
+):
+    log = FileLog(tmp_path / "f.jsonl")
+    log.append(feedback(120))
+    trainer = Trainer(model, log, OPTIONS)
+    other = dtdr.load(model)
+    other.add_tools([Tool("print_pages")])
+    copy = versions.copy_folder
+
+    def replace_first(source, target, confirm=None):
+        if target == model:
+            other.save(model, force=True)
+        copy(source, target, confirm)
+
+    monkeypatch.setattr(versions, "copy_folder", replace_first)
+    assert trainer.step().change is None
+    monkeypatch.undo()
+    assert "print_pages" in dtdr.load(model).vocabulary
+    assert [change.outcome for change in Versions(model).history()] == ["begun"]
+    assert trainer.step().waiting == 0, "the log so far is taken to be in it"
 
 
 def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsys):
@@ -324,7 +355,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
                 body = [{key: item[key] for key in keys} for item in items[place : place + 10]]
                 served = (first, second)[place // 10 % 2]
                 answer = served.post("/v1/feedback", {"demonstrations": body})
-                assert answer.json()["logged"] == 10, answer.text
+                assert answer.json()["logged"], answer.text
             repeated = second.post("/v1/feedback", {"demonstrations": body})
             assert repeated.status_code == 409
             statuses = set()
@@ -350,3 +381,32 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
             trainer.send_signal(signal.SIGTERM)
             assert trainer.wait(30) == 143
             trainer.communicate()
+
+
+def test_a_folder_is_replaced_by_one_at_a_time_and_in_a_locked_folder_too(tmp_path):
+    holder = TemporaryFolder("dtdr-test-")
+    target = holder.path / "model"
+    with files.replace_folder(target) as new:
+        (new / "name").write_text("first")
+    checking, proceed = threading.Event(), threading.Event()
+
+    def confirm():
+        checking.set()
+        assert proceed.wait(30)
+
+    def replace(name, confirm=None):
+        with files.replace_folder(target, confirm) as new:
+            (new / "name").write_text(name)
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(replace, "second", confirm)
+        assert checking.wait(30)
+        quick = pool.submit(replace, "third")
+        time.sleep(0.2)
+        assert not quick.done()
+        assert (target / "name").read_text() == "first"
+        proceed.set()
+        slow.result(30)
+        quick.result(30)
+    assert (target / "name").read_text() == "third"
+    assert [item.name for item in holder.path.iterdir()] == ["model"]

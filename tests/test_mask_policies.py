@@ -80,7 +80,7 @@ def test_where_no_tool_is_wanted_an_agent_that_can_search_is_shown_the_search(
     # A query that a tool without demonstrations answers is unlike all of them, and asks for it.
     ranking.calibration = replace(calibration, added=np.array([True, False, False, False]))
     assert not ranking.is_none_of_these
-    assert not ranking.among(["a", "b"]).is_none_of_these
+    assert not ranking.restrict(["a", "b"]).is_none_of_these
 
 
 # -- every policy, every step --------------------------------------------------------------------

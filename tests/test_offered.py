@@ -101,7 +101,7 @@ def test_dtdr_f_learns_among_what_each_run_was_offered(tmp_path):
     untold = fit([replace(item, offered=None) for item in demonstrations], TOOLS)
 
     def fast(model):
-        ranking = model.rank("Mail the list to Bo").among(["read", "mail_fast", "mail_slow"])
+        ranking = model.rank("Mail the list to Bo").restrict(["read", "mail_fast", "mail_slow"])
         return ranking.probability("mail_fast")
 
     assert fast(untold) < 0.7 < 0.8 < fast(told)

@@ -239,11 +239,11 @@ def test_the_command_line_has_one_answer(folder, answers, tmp_path):
     for (query, calls), answer in zip(STATES[-4:], answers[-4:], strict=True):
         path = tmp_path / "run.json"
         path.write_text(json.dumps({"query": query, "calls": calls}))
-        printed = invoke(app, "rank", folder, "--run", path, "--top", "0", "--json").stdout
+        printed = invoke(app, "rank", folder, "--run", path, "--top-k", "0", "--json").stdout
         shown = json.loads(printed)["tools"]
         assert {item["tool"]: item["probability"] for item in shown} == rounded(answer)
     path.write_text(json.dumps({"query": query, "calls": calls, "offered": OFFERED}))
-    printed = invoke(app, "rank", folder, "--run", path, "--top", "0", "--json").stdout
+    printed = invoke(app, "rank", folder, "--run", path, "--top-k", "0", "--json").stdout
     assert {item["tool"] for item in json.loads(printed)["tools"]} == {*OFFERED[:3], "end"}
 
 

@@ -9,7 +9,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.llm.planning import Planner, Selector
-from dtdr.llm.prompting import SelectionPrompts
+from dtdr.llm.prompting import Examples, SelectionPrompts
 from dtdr.predict import create
 from dtdr.predict.model import END_TOOL
 from dtdr.rankers.ranking import Ranking
@@ -170,7 +170,37 @@ def test_greedy_writes_no_more_than_the_longest_name_and_masked_names_are_wrong(
     assert llm.calls[0]["max_tokens"] == 2
 
 
+def test_greedy_may_write_the_longest_name_of_all_tools_where_only_the_end_is_shown():
+    writer = SelectionPrompts((Tool("pick a long name"), END_TOOL), icl="hard")
+    ranking = Ranking(("end", "pick a long name"), np.array([0.9, 0.1]))
+    shown = ranking.select(top_k=1)
+    llm = ScriptedLLM(["pick a long name"])
+    answer = Selector("greedy").select(llm, writer, writer.prompt(QUERY, [], shown), ranking, shown)
+    assert llm.calls[0]["max_tokens"] == 5
+    assert (answer.tool, answer.outcome) == (None, "unlisted")
+
+
 def test_constrained_may_only_choose_what_is_shown():
     llm = ScriptedLLM(["send_mail"])
     assert select(llm, "constrained").tool == "send_mail"
     assert llm.calls[0]["choices"] == ("ping", "send_mail")
+
+
+def test_the_papers_layout_asks_once_and_takes_random_examples(model):
+    demonstrations = small_data.dataset(60).demonstrations
+    llm = ScriptedLLM(["read_file", "end"], ["what?", "name='a'"])
+    planner = make(model, llm, layout="paper", icl="hard", fill="llm")
+    result = planner.plan(QUERY)
+    assert result.steps[0].llm_calls == 2, "one selection and one filling, no second try"
+    assert result.steps[0].filled.problems
+    asking_twice = make(model, ScriptedLLM([], ["what?"]), layout="paper", fill="llm", retry=True)
+    assert asking_twice.filler.fill(QUERY, [], "read_file").llm_calls == 2
+    tasks = {
+        len(task.before)
+        for seed in range(12)
+        if (task := Examples(demonstrations, seed=seed, choice="random").task()) is not None
+    }
+    assert 0 in tasks
+    assert len(tasks) > 1
+    with pytest.raises(InputError, match="choose one of random, similar"):
+        Examples(demonstrations, choice="best")

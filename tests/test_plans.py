@@ -29,9 +29,9 @@ from dtdr.predict.plans.held_out import (
     fit_ranker,
     rank_held_out,
 )
-from dtdr.predict.plans.model import form_chains
+from dtdr.predict.plans.plan_model import form_chains
+from dtdr.predict.plans.plan_ranker import PlanRanker, describe_plans, find_plans
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.predict.plans.ranker import PlanRanker, describe_plans, find_plans
 from dtdr.predict.plans.spans import MAX_SPANS, read_spans
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config
@@ -85,13 +85,13 @@ def test_each_name_of_the_query_is_looked_up_once(model, factored, guests):
 
 
 def test_plans_differ_in_their_tools_and_fall_in_probability(model):
-    plans = model.plans("Invite Wanda and Yusuf to the party", k=5)
+    plans = model.plans("Invite Wanda and Yusuf to the party", top_k=5)
     multisets = [tuple(sorted(plan.tools)) for plan in plans]
     assert len(set(multisets)) == len(plans) > 1
     probabilities = [plan.probability for plan in plans]
     assert probabilities == sorted(probabilities, reverse=True)
     assert all(0 <= value <= 1 for value in probabilities)
-    assert plans[:2] == model.plans("Invite Wanda and Yusuf to the party", k=2)
+    assert plans[:2] == model.plans("Invite Wanda and Yusuf to the party", top_k=2)
 
 
 def test_after_calls_a_plan_is_what_is_left_to_do(model):
@@ -155,7 +155,7 @@ def test_what_cannot_be_planned_or_scored_is_said(model):
     with pytest.raises(InputError, match="plans=True"):
         unplanned.plans("Invite Wanda")
     with pytest.raises(InputError, match="k is 0"):
-        model.plans("Invite Wanda", k=0)
+        model.plans("Invite Wanda", top_k=0)
     with pytest.raises(InputError, match="no held-out plans"):
         score_plans(model, [])
 
@@ -340,7 +340,7 @@ def test_a_request_for_two_things_has_a_plan_for_both(joint):
     ]
     model = dtdr.fit(single, ranker="dr", plans=True)
     query = joint.join(("Mail Ursula the report", "Open the map of Rome"))
-    plans = [sorted(plan.tools) for plan in model.plans(query, k=28)]
+    plans = [sorted(plan.tools) for plan in model.plans(query, top_k=28)]
     assert ["map", "send", "write", "zoom"] in plans
     assert len(set(map(tuple, plans))) == len(plans)
 

@@ -120,6 +120,30 @@ def test_raw_shows_at_most_five_plans_that_use_the_retrieved_tools():
     assert text.count("= send_mail(") == 5
 
 
+def first_letters(shown, tools):
+    """An ICL method as a user would write it."""
+    return "Likely: " + ", ".join(f"{name} ({tools[name].description[:9]})" for name in shown.tools)
+
+
+def test_an_icl_method_of_your_own_writes_its_part_of_the_prompt():
+    writer = prompts("tests.test_prompting:first_letters")
+    prompt = writer.prompt(QUERY, (), SHOWN)
+    assert prompt.variable.startswith("Likely: send_mail (")
+    assert len(writer.choices(SHOWN)) == len(TOOLS)
+    for name, reason in (("no_such:method", "cannot be imported"), ("json:__doc__", "function")):
+        with pytest.raises(InputError, match=reason):
+            prompts(name)
+
+
+def test_raw_shows_five_plans_where_only_the_end_of_plan_was_retrieved():
+    writer = prompts("raw", 60)
+    text = writer.prompt(QUERY, (), Ranking(("end",), np.array([1.0]))).variable
+    assert text.count("Plan:\n") == 5
+    both = Ranking(("end", "send_mail"), np.array([0.5, 0.5]))
+    only = Ranking(("send_mail",), np.array([1.0]))
+    assert writer.prompt(QUERY, (), both).variable == writer.prompt(QUERY, (), only).variable
+
+
 def test_the_seed_chooses_the_example_and_failures_are_none():
     failed = Demonstration("f", "q", Plan((ToolCall("1", "weather"),)), outcome="failure")
     assert Examples([failed]).task() is None

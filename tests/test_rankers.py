@@ -226,16 +226,16 @@ def test_failures_are_learned_from_unless_they_are_left_out(name, model):
     assert all(same(fitted.rank(*step), model.rank(*step)) for step in STEPS)
 
 
-def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, fitted):
+def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, model):
     """Other tools, another encoder, another number of clusters: half of each would show."""
     tools = [Tool("aaa", "Does nothing"), Tool("read_file", "Reads"), Tool("zzz", "Sleeps")]
     demonstrations = [demonstrate(f"Read it {n}", "read_file", "zzz") for n in range(9)]
     steps = STEPS[::9]
     expected = [
-        [ranking_of(model.rank(*step)) for step in steps]
-        for model in (fitted, make(name, demonstrations, tools))
+        [ranking_of(each.rank(*step)) for step in steps]
+        for each in (model, make(name, demonstrations, tools))
     ]
-    shared = copy.copy(fitted)
+    shared = copy.copy(model)
     done = Event()
 
     def rank(number):

@@ -16,7 +16,7 @@ from dtdr.rankers.clustering import Clusters
 from dtdr.rankers.descriptions import document, name_words
 from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
-from dtdr.serve.learning.trainer import mean_reciprocal_rank
+from dtdr.serve.learning.guard import mean_reciprocal_rank
 from tests import small_data
 
 SET = small_data.dataset(24)
@@ -238,8 +238,8 @@ def test_dtdr_c_parameters_out_of_range_are_an_input_error(parameters):
 @pytest.mark.parametrize("name", ["lr", "dtdr-l"])
 def test_keywords_override_the_recipe(name):
     published: dict[str, Any] = {"loss": "bce", "epochs": 10, "learning_rate": 1e-3, "decay": 0.9}
-    paper = Optimisation(**published, weight_decay=1e-5, batch_size=32)
-    given: dict[str, Any] = {"epochs": 2, "batch_size": 1}
+    paper = Optimisation(**published, weight_decay=1e-5, batch_size=1)
+    given: dict[str, Any] = {"epochs": 2, "batch_size": 32, "loss": "softmax", "decay": 0.8}
     for keywords in ({}, given):
         ranker: Any = create(name, recipe="paper", **keywords).ranker
         assert ranker._optimisation == replace(paper, **keywords)

@@ -51,9 +51,9 @@ def test_a_session_searches_as_the_ranker_does():
 
 
 def test_only_the_tools_that_are_asked_about_are_returned():
-    brought = MODEL.search("send an e-mail", QUERY, among={"weather", "send_text", "nothing"})
+    brought = MODEL.search("send an e-mail", QUERY, offered={"weather", "send_text", "nothing"})
     assert set(names(brought)) <= {"weather", "send_text"}
-    assert MODEL.search("send an e-mail", QUERY, among=()) == []
+    assert MODEL.search("send an e-mail", QUERY, offered=()) == []
 
 
 def test_what_matches_nothing_brings_up_nothing_by_words_alone():

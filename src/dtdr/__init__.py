@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dtdr.api import fit, load
@@ -45,10 +46,16 @@ __all__ = [
 ]
 
 
+_PACKAGES = ("agents", "conversation", "evaluate", "llm", "logs", "serve")
+"""Those that ``import dtdr`` does not import: ``dtdr.logs.open_demonstrations(…)`` does."""
+
+
 def __getattr__(name: str) -> Any:
-    """The clients of a server, imported when they are asked for."""
+    """The clients of a server and the other packages, imported when they are asked for."""
     if name in ("AsyncClient", "Client"):
         from dtdr.serve import client
 
         return getattr(client, name)
+    if name in _PACKAGES:
+        return import_module(f"dtdr.{name}")
     raise AttributeError(f"module 'dtdr' has no attribute {name!r}")

@@ -15,9 +15,10 @@ from dtdr.data.tools import Tool, ToolLike
 from dtdr.deprecated import renamed_keywords
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
+from dtdr.predict.counting import SAMPLE, Sample, draw_sample
 from dtdr.predict.model import Demonstrations, Model
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.rankers import model_folder
 from dtdr.rankers.training import TrainingData
 from dtdr.text import encoders
@@ -38,6 +39,7 @@ def fit(
     plans: bool = True,
     value_runs: int = 3,
     failures: bool = True,
+    engine: str | None = None,
     **parameters: Any,
 ) -> Model:
     """Fit a model to demonstrations.
@@ -57,6 +59,8 @@ def fit(
         value_runs: runs that must have a value of an argument for the model to keep it as text; 0
             keeps none.
         failures: whether to learn from runs that failed. Most of their calls are right.
+        engine: address of a cluster that counts the demonstrations of a path and draws the sample
+            to learn from, such as ``dask://HOST:8786``, ``ray://HOST:10001`` or ``ray://auto``.
         parameters: the ranker's own, such as ``encoder="minilm"`` or ``seed=1``.
 
     Raises:
@@ -64,7 +68,17 @@ def fit(
     """
     chosen = create(ranker, **parameters)
     plans = plans and "llm" not in parameters
-    return chosen.fit(
+    sample: Sample | None = None
+    if engine is not None:
+        if not isinstance(demonstrations, (str, Path)):
+            raise InputError("an engine reads files; give the path or URL of the demonstrations")
+        drawn = draw_sample(
+            [demonstrations], SAMPLE, seed=chosen.seed, failures=failures, engine=engine
+        )
+        sample = drawn if drawn.counts.total > SAMPLE else None
+    if sample is not None:
+        demonstrations, tools = sample.demonstrations, tools or sample.tools or None
+    chosen.fit(
         demonstrations,
         tools,
         arguments=arguments,
@@ -72,6 +86,10 @@ def fit(
         value_runs=value_runs,
         failures=failures,
     )
+    if sample is not None:
+        training = sample.counts.describe_training(chosen.training_)
+        chosen.record_counts(training, sample.counts.phrases)
+    return chosen
 
 
 def load(

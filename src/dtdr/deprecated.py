@@ -56,3 +56,13 @@ def renamed_attribute(old: str, new: str) -> Any:
         return getattr(instance, new)
 
     return property(read)
+
+
+def renamed_method(old: str, new: str) -> Any:
+    """A method that calls the method ``new`` under its old name."""
+
+    def call(instance: object, *args: Any, **kwargs: Any) -> Any:
+        warn_renamed(f".{old}()", f".{new}()")
+        return getattr(instance, new)(*args, **kwargs)
+
+    return call

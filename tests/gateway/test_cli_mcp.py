@@ -67,7 +67,7 @@ async def test_a_client_starts_the_gateway_and_its_servers_and_calls_through_it(
     journal, pid = tmp_path / "journal", tmp_path / "pid"
     server, *rest = command(tools=30, names=NAMES, journal=str(journal), pid=str(pid))
     config.write_text(json.dumps({"mcpServers": {"c": {"command": server, "args": rest}}}))
-    options = ["mcp", folder, "--top", 2, "--learn", learned, "--config", config]
+    options = ["mcp", folder, "--top-k", 2, "--learn", learned, "--config", config]
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     servers = ["--", *command(prefix="a_", tools=1), "--", url]
@@ -96,7 +96,7 @@ async def test_over_http_clients_with_the_key_have_a_list_each_and_ctrl_c_keeps_
 ):
     monkeypatch.setenv("DTDR_MCP_KEY", "open sesame")
     port, learned = free_port(), tmp_path / "demonstrations.jsonl"
-    words = ["mcp", folder, "--http", str(port), "--top", "1", "--learn", learned]
+    words = ["mcp", folder, "--http", str(port), "--top-k", "1", "--learn", learned]
     process = start([*words, "--", *command(tools=30, names=NAMES)])
     try:
         wait_for_port(port)

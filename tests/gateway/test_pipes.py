@@ -24,7 +24,7 @@ class Piped:
         upstream = [sys.executable, str(SERVER), json.dumps(pages)]
         own = [sys.executable, "-m", "dtdr", "mcp", *([str(model)] if model else ())]
         self.process = subprocess.Popen(
-            [*own, "--top", str(top), *more, "--", *upstream],
+            [*own, "--top-k", str(top), *more, "--", *upstream],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -134,7 +134,7 @@ def test_setup_prints_by_default_and_writes_beside_what_is_there(home, monkeypat
     servers = json.loads(Path(".mcp.json").read_text())["mcpServers"]
     assert set(servers) == {"mine", "tools"}
     command = servers["tools"]["args"]
-    assert command[-3:] == ["--top", "15", "--whole-run"]
+    assert command[-3:] == ["--top-k", "15", "--whole-run"]
     assert "--setup" not in command
     hooks = json.loads(Path(".claude/settings.json").read_text())["hooks"]["UserPromptSubmit"]
     assert len(hooks) == 1

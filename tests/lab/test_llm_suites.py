@@ -4,7 +4,8 @@ from dtdr.errors import InputError
 from dtdr.evaluate.lab.compute import run_lab
 from dtdr.evaluate.lab.data import short_name
 from dtdr.evaluate.lab.report import build_report
-from dtdr.evaluate.lab.report.page import to_markdown
+from dtdr.evaluate.lab.report.llm import llm_means
+from dtdr.evaluate.lab.report.page import to_markdown, write_report
 from dtdr.evaluate.lab.resolve import Options
 from dtdr.evaluate.lab.store import Store
 from tests.fake_llm_server import fake_server
@@ -80,5 +81,41 @@ def test_with_gold_tools_every_plan_calls_the_right_functions(tmp_path):
         tools = [record["stopped"] == "end" for record in results.value(one)["records"]]
         assert all(tools), one.spec
     text = to_markdown(page)
-    assert "| openai:m | perfect ranking | - |" in text
-    assert "| openai:m | gold tools | - |" in text
+    assert "| openai:m | perfect ranking |" in text
+    assert "| openai:m | gold tools |" in text
+
+
+def test_without_a_section_every_kind_of_run_is_shown_and_methods_keep_their_rows(tmp_path):
+    suite = tmp_path / "own.toml"
+    grid = (
+        'dataset = "bundled"\nsplit = "paper"\nseed = 0\nplans = 30\nretriever = "dr"\n'
+        'size = 3\nicl = ["hard", "soft", "hard-weighted"]\n'
+    )
+    suite.write_text(f'[[runs]]\nkind = ["selections", "plans"]\n{grid}')
+    other = tmp_path / "earlier.toml"
+    other.write_text(
+        '[[runs]]\ndataset = "bundled"\nsplit = "paper"\nretriever = "dr"\nplans = 30\n'
+    )
+    store = Store(tmp_path)
+    with fake_server() as server, in_this_process():
+        server.context, server.script = 1_000_000, scripted
+        options = Options(llms=[f"openai:m@{server.url}"])
+        run_lab([str(other)], Options(), lab="l", store=store, command="a")
+        summary = run_lab([str(suite)], options, lab="l", store=store, command="b")
+    assert summary.failed == []
+    page, results = build_report(store, "l")
+    text = to_markdown(page)
+    for icl in ("hard", "soft", "hard-weighted"):
+        assert f"| openai:m | dr, {icl} |" in text
+    assert "earlier" not in text, "a report is about the suites of its command"
+    rows = llm_means(results, "own")
+    assert {(row["kind"], row["icl"]) for row in rows} == {
+        (kind, icl) for kind in ("selections", "plans") for icl in ("hard", "soft", "hard-weighted")
+    }
+    assert all({"exact", "lenient"} <= row.keys() for row in rows if row["kind"] == "selections")
+    assert all({"strict", "names"} <= row.keys() for row in rows if row["kind"] == "plans")
+    folder = tmp_path / "report"
+    write_report(page, folder)
+    (table,) = (path.read_text() for path in (folder / "tables").glob("own-*.csv"))
+    assert table.startswith("Model,Method,FSA %")
+    assert r"\toprule" in (folder / "tables.tex").read_text()

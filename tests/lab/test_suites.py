@@ -62,6 +62,15 @@ def test_another_ranker_takes_no_place_among_parameters_that_are_not_its_own():
     assert {spec["retriever"] for spec in suite.specs()} == {"dtdr-l", "bm25"}
 
 
+def test_a_ranker_of_the_users_own_is_added_to_a_suite_of_the_paper():
+    suite = read_suite("paper-retrieval")
+    published = {spec["retriever"] for spec in suite.specs()}
+    added = suite.with_choices(retriever=["dtdr-f"])
+    assert {spec["retriever"] for spec in added.specs()} == published | {"dtdr-f"}
+    chosen = suite.with_choices(retriever=["dr", "dtdr-f"])
+    assert {spec["retriever"] for spec in chosen.specs()} == {"dr", "dtdr-f"}
+
+
 def test_the_suite_of_the_documentation_can_be_read(tmp_path):
     page = (PROJECT / "docs" / "reproduce.md").read_text("utf-8")
     text = page.partition("<!-- read as a suite by a test -->\n```toml\n")[2].partition("```")[0]
@@ -69,7 +78,7 @@ def test_the_suite_of_the_documentation_can_be_read(tmp_path):
     path.write_text(text)
     specs = list(read_suite(str(path)).specs())
     assert len(specs) == 2 * 5 * 3
-    assert read_suite(str(path)).section == "retrieval"
+    assert read_suite(str(path)).section == ""
 
 
 def test_the_documentation_names_every_key_of_a_suite():

@@ -153,10 +153,11 @@ BARE = next(name for name in RENDERINGS if RENDERINGS[name].__name__ == "openai_
 
 
 def outline(found):
-    """All that a rule can be learned from, without ids and times."""
+    """What happened, without ids, times and the agent's texts."""
+    plain = ([replace(call, id="", text=None) for call in item.plan.calls] for item in found)
     return sorted(
-        json.dumps([item.query, *(replace(call, id="").to_dict() for call in item.plan.calls)])
-        for item in found
+        json.dumps([item.query, *(call.to_dict() for call in calls)])
+        for item, calls in zip(found, plain, strict=True)
     )
 
 

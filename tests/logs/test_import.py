@@ -270,7 +270,7 @@ def test_the_window_holds_no_more_than_its_budget(tmp_path):
 def test_traces_can_be_read_without_a_file_in_between(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many())
     assert len(list(open_demonstrations([log], "openai_chat"))) == 12
-    with pytest.raises(InputError, match="unknown format 'x'; choose one of anthropic"):
+    with pytest.raises(InputError, match="unknown format 'x'; choose one of ai-sdk"):
         list(open_demonstrations([log], "x"))
     with pytest.raises(InputError, match="at least one"):
         list(open_demonstrations([], "otel"))

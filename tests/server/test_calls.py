@@ -86,11 +86,11 @@ def test_the_clients_calls_are_those_of_the_library(filling, model):
 
 
 def test_plans_are_those_of_the_library(filling, model):
-    expected = [plan.to_dict() for plan in model.plans(QUERY, k=2)]
+    expected = [plan.to_dict() for plan in model.plans(QUERY, top_k=2)]
     calls = [ToolCall("a", "get_contact", {"name": "Rosa"})]
     left = [plan.to_dict() for plan in model.plans(Run(QUERY, (), calls))]
     with dtdr.Client(filling.url) as client:
-        assert [plan.to_dict() for plan in client.plans(QUERY, k=2)] == expected
+        assert [plan.to_dict() for plan in client.plans(QUERY, top_k=2)] == expected
         assert [plan.to_dict() for plan in client.plans(QUERY, calls)] == left
         with client.session(QUERY, calls) as session:
             assert [plan.to_dict() for plan in session.plans()] == left
@@ -104,8 +104,8 @@ def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path, model):
         (plan,) = found.post("/v1/plans", {"query": QUERY, "top_k": 1}).json()["plans"]
         assert [set(call) for call in plan["calls"]] == [{"id", "tool"}] * len(plan["calls"])
         with dtdr.Client(found.url) as client:
-            (read,) = client.plans(QUERY, k=1)
-    (local,) = dtdr.load(tmp_path / "mail").plans(QUERY, k=1)
+            (read,) = client.plans(QUERY, top_k=1)
+    (local,) = dtdr.load(tmp_path / "mail").plans(QUERY, top_k=1)
     assert read.to_dict() == local.to_dict()
     assert not read.has_arguments
 
@@ -145,7 +145,7 @@ def test_searches_are_those_of_the_library(filling, model):
     with dtdr.Client(filling.url) as client:
         alone = client.search(text)
         assert [tool for tool, _ in alone] == [tool for tool, _ in model.search(text)]
-        some = client.search(text, QUERY, run.calls, 3, among=["create_event", "nothing"])
+        some = client.search(text, QUERY, run.calls, 3, offered=["create_event", "nothing"])
         assert {tool for tool, _ in some} <= {"create_event"}
         with client.session(QUERY, run.calls) as session:
             assert session.search(text, 3) == [(tool, round(part, 6)) for tool, part in expected]

@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from dtdr.errors import InputError
+from dtdr.serve.feedback import FileLog
 from dtdr.serve.server import Settings, create_app
 from dtdr.serve.server.keys import create_key, find_key, read_keys, revoke_key
 from tests.command_line import is_one_sentence
@@ -111,6 +112,7 @@ def test_a_key_that_may_rank_may_not_teach_save_or_reload(guarded, keys):
     demonstration = {"demonstrations": [{"query": QUERY, "calls": ["weather"]}]}
     for path, body in (
         ("/v1/feedback", demonstration),
+        ("/v1/models/mail/tools", {"remove": ["weather"]}),
         ("/v1/models/mail/reload", None),
         ("/v1/models/mail/save", None),
     ):
@@ -218,3 +220,30 @@ def test_keys_are_made_listed_and_revoked_on_the_command_line(cli, tmp_path):
     assert cli("keys", "revoke", path, "nope")[0] == 2
     assert cli("keys", "revoke", path, found.id)[0] == 0
     assert read_keys(path) == ()
+
+
+def test_a_key_sends_a_number_of_demonstrations_an_hour_and_is_named_in_the_log(
+    fitted, keys, tmp_path
+):
+    log = tmp_path / "feedback.jsonl"
+    settings = serving.settings(
+        fitted, keys=keys[0], feedback_log=str(log), hourly_demonstrations=5
+    )
+    headers, other = bearer(keys[2]), bearer(create_key(keys[0], role="admin")[0])
+
+    def send(count, headers):
+        bodies = [{"query": QUERY, "calls": ["weather"]}] * count
+        return served.post("/v1/feedback", {"demonstrations": bodies}, headers=headers)
+
+    with serving.serve(settings) as served:
+        assert send(3, headers).is_success
+        assert "3 demonstrations within an hour" in refused(send(3, headers), 429)
+        assert send(2, headers).is_success
+        answer = send(1, headers)
+        assert answer.status_code == 429
+        assert 3_500 < int(answer.headers["retry-after"]) <= 3_600
+        assert send(5, other).is_success, "another key has its own number"
+        first, second = served.service.keys[1].id, served.service.keys[2].id
+    senders = [json.loads(line)["sender"] for line in log.read_text().splitlines()]
+    assert senders == [first] * 5 + [second] * 5
+    assert [entry.sender for entry in FileLog(log).read("", 20)] == senders

@@ -129,8 +129,9 @@ class ToolMask:
             selections = [selector.show_all(names, _reason(error))]
         return [*selections[:-1], _warn(selections[-1])]
 
+    @renamed_keywords(k="top_k")
     def search(
-        self, text: str, tools: Iterable[ToolLike], transcript: Conversation, k: int = LIMIT
+        self, text: str, tools: Iterable[ToolLike], transcript: Conversation, top_k: int = LIMIT
     ) -> tuple[str, ...]:
         """Names of the tools that match an agent's search, best first.
 
@@ -141,23 +142,23 @@ class ToolMask:
             text: what the agent wants to do, in its words.
             tools: the available tools, or their definitions; a model need not know them.
             transcript: the conversation so far, or a function that reads it.
-            k: maximum number, at least 1.
+            top_k: maximum number, at least 1.
 
         Raises:
-            InputError: two tools share a name, the text is empty, or k is below 1.
+            InputError: two tools share a name, the text is empty, or top_k is below 1.
         """
         described = tuple(as_tools(tools))
         names = [tool.name for tool in described]
         hidden = self.select(names, transcript).hidden
         index = self.model.index
-        among = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
+        searched = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
         run = asked = None
         try:
             run = self.model.rank(_offer([self._run_of(transcript)], names)[0])
             asked = self.model.rank(text, offered=names)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             logger.warning("searching by words alone: %s", _reason(error))
-        matches = _search_of(described).find(text, k, run=run, asked=asked, among=among)
+        matches = _search_of(described).find(text, top_k, run=run, asked=asked, offered=searched)
         return tuple(name for name, _ in matches)
 
     def _run_of(self, transcript: Conversation) -> Run:

@@ -85,8 +85,8 @@ class ToolPolicy(Selection):
             spent = sum(costs.get(name, 0) for name in shown)
             tokens = np.array([0 if name in shown else costs.get(name, 0) for name in vocabulary])
         wanted = set(names) - {END}
-        among = np.array([name in wanted for name in vocabulary])
-        chosen = self.positions(ranking, among=among, tokens=tokens, spent=spent)
+        allowed = np.array([name in wanted for name in vocabulary])
+        chosen = self.positions(ranking, allowed=allowed, tokens=tokens, spent=spent)
         return tuple(vocabulary[position] for position in chosen)
 
 

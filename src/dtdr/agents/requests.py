@@ -11,9 +11,9 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection, unique_names
 from dtdr.agents.search import SEARCH_CALLS, described_tool, read_search
 from dtdr.agents.transcript import Transcript, read_items
+from dtdr.conversation.messages import items_of
 from dtdr.data.json_codec import dump_object, quote_json
 from dtdr.errors import InputError, check_choice
-from dtdr.logs.openai_responses import response_items
 from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
@@ -76,7 +76,7 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     Messages of OpenAI, Anthropic, LangChain and others, and items of the responses API, as JSON or
     as objects of their packages.
     """
-    return read_items(response_items(_read_message(item)) for item in messages)
+    return read_items(items_of(_read_message(item)) for item in messages)
 
 
 def _read_message(message: object) -> dict[str, Any]:

@@ -284,9 +284,8 @@ class RunFolder(Recorder):
 
     def _keep_tools(self) -> list[Tool]:
         tools = list(self.known_tools().values())
-        with replace_file(self.folder / _TOOLS) as stream:
+        with replace_file(self.folder / _TOOLS, private=True) as stream:
             json.dump([tool.to_dict() for tool in tools], stream)
-        (self.folder / _TOOLS).chmod(0o600)
         return tools
 
     def _append(self, name: str) -> Any:
@@ -304,7 +303,7 @@ class RunFolder(Recorder):
             with (self.folder / f"{_USAGE}.lock").open("ab") as stream:
                 lock_file(stream)
                 total = self.read_usage() + counts
-                with replace_file(self.folder / _USAGE) as target:
+                with replace_file(self.folder / _USAGE, private=True) as target:
                     json.dump(total, target)
         except (OSError, DtdrError) as error:
             logger.warning("counts of use are not kept: %s", error)

@@ -27,7 +27,7 @@ def advise(
     *,
     dataset: options.DATASET = None,
     split: options.SPLIT = None,
-    top: options.TOP = None,
+    top_k: options.TOP_K = None,
     settings: Annotated[
         list[str] | None, options.further_settings(Sizes, "system_tokens=2000", "evaluate")
     ] = None,
@@ -41,14 +41,14 @@ def advise(
     empty prompt cache; in Warm, the cache keeps the prompts of earlier runs. Output tokens do not
     count. The command also lists the tools that no run calls.
 
-    Example: dtdr advise model demonstrations.jsonl --top 5
+    Example: dtdr advise model demonstrations.jsonl --top-k 5
 
     Args:
         model (MODEL): A model folder that dtdr fit wrote.
         data (DATA): The runs: demonstrations or an agent's logs.
     """
     sizes = options.read_settings(settings, Sizes)
-    policy = ToolPolicy() if top is None else ToolPolicy(top_k=top)
+    policy = ToolPolicy() if top_k is None else ToolPolicy(top_k=top_k)
     fitted_model = load(model)
     data_set = load_dataset(data, dataset, bad=BadRecords() if skip_bad else None)
     runs = list(data_set.demonstrations)

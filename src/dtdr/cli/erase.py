@@ -8,7 +8,7 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import note, plural, print_json
-from dtdr.data.erasure import erase_groups
+from dtdr.data.erasure import delete_unfinished, erase_groups, find_unfinished
 from dtdr.errors import InputError
 from dtdr.rankers.model_folder import mark_erased, read_config
 
@@ -39,6 +39,10 @@ def erase(
     models = list(dict.fromkeys(model or []))
     for folder in models:
         read_config(folder)  # a broken model ends the command before anything is erased
+    places = [*data, *models]
+    unfinished = len(find_unfinished(places))
+    if not dry_run:
+        delete_unfinished(places)
     erasures = erase_groups(data, group, dry_run=True)
     count = sum(item.erased for item in erasures)
     if not dry_run:
@@ -53,6 +57,7 @@ def erase(
             {
                 "erased": erased,
                 "dry_run": dry_run,
+                "unfinished": unfinished,
                 "files": [
                     {"file": str(item.file), "erased": item.erased, "kept": item.kept}
                     for item in changed
@@ -66,6 +71,9 @@ def erase(
     verb = "would be erased" if dry_run else "erased"
     files = f"{len(changed):,} of {plural(len(erasures), 'file')}"
     typer.echo(f"{plural(erased, 'demonstration')} {verb} from {files}")
+    if unfinished:
+        copies = plural(unfinished, "unfinished file")
+        note(f"{copies} of interrupted commands {'would be ' if dry_run else ''}deleted")
     for name in marked:
         note(f"{name} learned from them; fit it again with dtdr fit")
     if erased and not dry_run and not models:

@@ -26,7 +26,7 @@ from dtdr.evaluate.next_calls import find_mistakes
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log_file import write_run_log
 from dtdr.predict import create
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.model import Model
 from dtdr.rankers import NAMES, ranker_class
 

@@ -19,7 +19,7 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs import CANONICAL, open_demonstrations
-from dtdr.predict.counting import SAMPLE, Sample, draw_sample, rows_of
+from dtdr.predict.counting import SAMPLE, Sample, draw_sample, has_more_rows
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
 
@@ -44,6 +44,7 @@ def fit(
     failures: bool = True,
     sample: int = SAMPLE,
     workers: int | None = None,
+    engine: str | None = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
@@ -71,6 +72,8 @@ def fit(
         sample (N): If there are more than N demonstrations, learn from N of them; 0 learns from
             all.
         workers (N): Number of processes that read large data.  [default: one per core]
+        engine (ADDRESS): Count and sample on a cluster: dask://HOST:8786, ray://HOST:10001 or
+            ray://auto. Its workers must be able to open DATA under the same names.
     """
     given = options.parse_settings(settings)
     own = options.take_settings(given, _FitSettings)
@@ -81,8 +84,13 @@ def fit(
     check_at_least(0, sample=sample)
     check_at_least(1, workers=workers)
     drawn = None
-    if data and dataset is None and split is None and _is_large(data, sample):
-        drawn = _draw(data, sample, bad, seed=seed, workers=workers, failures=failures)
+    if engine is not None and not (data and sample and dataset is None and split is None):
+        raise InputError(
+            "--engine reads DATA; name files, and leave out --dataset, --split and --sample 0"
+        )
+    if data and dataset is None and split is None and (engine or _is_large(data, sample)):
+        how: dict[str, Any] = {"seed": seed, "workers": workers, "failures": failures}
+        drawn = _draw(data, sample, bad, engine=engine, **how)
     if drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:
@@ -138,7 +146,7 @@ def _is_large(paths: Sequence[Path], size: int) -> bool:
         if open_demonstrations(paths).format != CANONICAL:
             return False
     try:
-        return sum(rows_of(shard) for path in paths for shard in find_shards(path)) > size
+        return has_more_rows((shard for path in paths for shard in find_shards(path)), size)
     except InputError:
         return True  # whoever reads it says why, or counts it as bad
 

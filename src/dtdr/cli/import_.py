@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,16 @@ from dtdr.conversation.injected import INJECTED_TAGS
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
-from dtdr.logs.importer import explain_dropped, explain_failures
+from dtdr.logs.advice import explain_dropped, explain_failures, warnings
+from dtdr.logs.formats import find_logs
 from dtdr.logs.log_format import LogFormat
 from dtdr.logs.redaction_rules import BUILT_IN
 from dtdr.logs.streams import file_size
 
 MEGABYTE = 1_000_000
+SAMPLE_LENGTH = 80
+SAMPLE_CALLS = 6
+"""Characters of a query, and calls of a turn, that the summary shows."""
 
 
 class _ImportSettings(msgspec.Struct, frozen=True):
@@ -41,6 +45,7 @@ def import_logs(
     files: list[str],
     *,
     output: Annotated[Path, typer.Option("--output", "-o")],
+    format_: Annotated[str | None, typer.Option("--format")] = None,
     redact: bool = False,
     redact_rules: Path | None = None,
     settings: Annotated[
@@ -57,11 +62,12 @@ def import_logs(
     Example: dtdr import openai-chat requests.jsonl -o demonstrations.jsonl
 
     Args:
-        files (FILES): Log files, plain or gzipped, or - for standard input. You may name the
-            format before them: openai-chat, openai-responses, anthropic, otel, openinference,
-            langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
+        files (FILES): Log files, plain or gzipped, folders of them, or - for standard input. You
+            may name the format before them, such as openai-chat, claude-code or otel
+            (docs/formats.md); by default dtdr detects that of each file.
         output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
             tools of the logs go into tools.json next to it.
+        format_ (NAME): Format of all files, or module:function of your own.
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
@@ -70,47 +76,82 @@ def import_logs(
     window, tags = own.pop("window"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
     own |= {"leave_out": strip, "window_bytes": window * MEGABYTE}
-    choices = logs.CutOptions(**own)
-    fmt, paths = _format_and_files(files)
-    if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
+    fmt, paths = _format_and_files(files, format_)
+    if any(path.is_file() and output.exists() and path.samefile(output) for path in paths):
         raise InputError(f"{output} is one of the logs; write the demonstrations to another file")
     redactor = None
     if redact or redact_rules is not None:
         more = logs.read_rules(redact_rules) if redact_rules is not None else ()
         redactor = logs.Redactor((*more, *BUILT_IN))
-    reader = logs.LogReader(paths)
-    if fmt is None:
-        fmt = logs.detect_format(reader)
-        note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
     started = time.perf_counter()
-    bad = BadRecords() if skip_bad else None
-    importer = logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
+    has_folder = any(path.is_dir() for path in paths)
+    bad = BadRecords() if skip_bad or has_folder else None
+    importer = _open_logs(fmt, paths, logs.CutOptions(**own), redactor, bad)
     logs.import_logs(importer, output, force=force)
     tools = save_tools_next_to(output, importer.tools(), force=force)
     summary = {
         **importer.summary(),
         "output": str(output),
         "tools_output": tools,
-        "bytes": sum(map(file_size, paths)),
+        "bytes": sum(map(file_size, importer.paths)),
         "seconds": round(time.perf_counter() - started, 3),
     }
     report_bad(bad)
-    for sentence in (
-        explain_dropped(summary["dropped"], summary["runs"]),
-        explain_failures(summary["failed_runs"], summary["kept"]),
-    ):
-        if sentence:
-            note(sentence)
+    for sentence in _sentences(summary):
+        note(sentence)
     if as_json:
         print_json(summary)
     else:
         _print(summary)
 
 
-def _format_and_files(texts: Sequence[str]) -> tuple[type[LogFormat] | None, list[Path]]:
-    """The format, if the first argument names one, and the files."""
+def _open_logs(
+    fmt: type[LogFormat] | None,
+    paths: list[Path],
+    choices: logs.CutOptions,
+    redactor: logs.Redactor | None,
+    bad: BadRecords | None,
+) -> logs.Importer | logs.MixedImporter:
+    """An importer of the files, each read as what it is, or all as the format that is named."""
+    if fmt is None and logs.needs_grouping(paths):
+        files, skipped = logs.group_files(paths)
+        for each, listed in files.items():
+            note(f"{plural(len(listed), 'file')} read as {each.name}: {each.title}")
+        return logs.MixedImporter(files, choices, redactor=redactor, bad=bad, skipped=skipped)
+    if any(path.is_dir() for path in paths):
+        paths = [file for path in paths for file in (find_logs(path) if path.is_dir() else [path])]
+    reader = logs.LogReader(paths)
+    if fmt is None:
+        fmt = logs.detect_format(reader)
+        note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
+    return logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
+
+
+def _sentences(summary: dict[str, Any]) -> Iterator[str]:
+    """What to say about an import beside its numbers."""
+    yield from filter(
+        None,
+        (
+            explain_dropped(summary["dropped"], summary["runs"]),
+            explain_failures(summary["failed_runs"], summary["kept"]),
+        ),
+    )
+    for about in summary.get("formats", [summary]):
+        yield from warnings(about)
+    for reason, paths in summary.get("skipped", {}).items():
+        names = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
+        yield f"skipped {plural(len(paths), 'file')} ({names}): {reason}"
+
+
+def _format_and_files(
+    texts: Sequence[str], name: str | None
+) -> tuple[type[LogFormat] | None, list[Path]]:
+    """The format, if the option or the first argument names one, and the files."""
+    if name is not None:
+        return logs.find_format(name), [Path(text) for text in texts]
     first, *rest = texts
-    if first.strip().replace("_", "-") in logs.FORMATS and (rest or not Path(first).exists()):
+    is_name = first.strip().replace("_", "-") in logs.known_names()
+    if is_name and (rest or not Path(first).exists()):
         if not rest:
             raise InputError(f"name at least one log file after {first}, or - for standard input")
         return logs.find_format(first), [Path(name) for name in rest]
@@ -120,28 +161,52 @@ def _format_and_files(texts: Sequence[str]) -> tuple[type[LogFormat] | None, lis
 
 
 def _print(summary: dict[str, Any]) -> None:
-    rows = [
-        ("records read", summary["records"], f"from {plural(summary['files'], 'file')}"),
-        ("bad records", summary["bad_records"], "left out by --skip-bad"),
-        ("superseded requests", summary["superseded_requests"], "a later request repeats them"),
-        ("runs", summary["runs"], ""),
-        ("  kept", summary["kept"], f"{summary['calls']:,} calls"),
-        ("  nested", summary["nested"], "ran inside a call of another"),
-        *(("  dropped", number, reason) for reason, number in summary["dropped"].items()),
-        ("failed calls", summary["failed_calls"], "kept, with their status"),
-        ("failed runs", summary["failed_runs"], "fit leaves them out"),
-        ("references", summary["references"], "to earlier outputs"),
-        ("outputs cut", summary["cut_outputs"], "to output_length characters"),
-        ("results left out", summary["unmatched_results"], "the call is missing or has a result"),
-        ("tool definitions", summary["tools"], ""),
-        *(("redacted", number, rule) for rule, number in summary["redacted"].items()),
-    ]
-    always = ("records read", "runs", "  kept")
-    shown = [row for row in rows if row[1] or row[0] in always]
-    speed = summary["bytes"] / MEGABYTE / max(summary["seconds"], 1e-9)
-    caption = f"{summary['format']}, {summary['seconds']:.1f} s, {speed:.0f} MB/s"
-    print_table(("What", "Count", "Note"), shown, caption=caption)
+    formats = summary.get("formats", [summary])
+    for about in formats:
+        caption = f"{about['format']}, {plural(about['files'], 'file')}"
+        if len(formats) == 1:
+            speed = summary["bytes"] / MEGABYTE / max(summary["seconds"], 1e-9)
+            caption = f"{about['format']}, {summary['seconds']:.1f} s, {speed:.0f} MB/s"
+        print_table(("What", "Count", "Note"), _rows(about), caption=caption)
+        _print_samples(about["samples"])
+    if skipped := sum(map(len, summary.get("skipped", {}).values())):
+        typer.echo(f"skipped {plural(skipped, 'file')}, named above")
     typer.echo(f"wrote {summary['output']}")
     if summary["tools_output"]:
         typer.echo(f"wrote {summary['tools_output']}")
     typer.echo(f"next: dtdr fit {quote(summary['output'])} -o model")
+
+
+def _rows(about: dict[str, Any]) -> list[tuple[str, int, str]]:
+    rows = [
+        ("records read", about["records"], f"from {plural(about['files'], 'file')}"),
+        ("bad records", about["bad_records"], "left out"),
+        *(("ignored", number, kind) for kind, number in about["ignored"].items()),
+        *(("not read", number, kind) for kind, number in about["unknown"].items()),
+        ("superseded requests", about["superseded_requests"], "a later request repeats them"),
+        ("replayed turns", about["replayed_turns"], "another session has them, too"),
+        ("messages", about["messages"], "of the user and the agent"),
+        ("runs", about["runs"], ""),
+        ("  kept", about["kept"], f"{about['calls']:,} calls"),
+        ("  nested", about["nested"], "ran inside a call of another"),
+        *(("  dropped", number, reason) for reason, number in about["dropped"].items()),
+        ("failed calls", about["failed_calls"], "kept, with their status"),
+        ("failed runs", about["failed_runs"], "kept, with their outcome"),
+        ("references", about["references"], "to earlier outputs"),
+        ("outputs cut", about["cut_outputs"], "to output_length characters"),
+        ("results left out", about["unmatched_results"], "the call is missing or has a result"),
+        ("tool definitions", about["tools"], ""),
+        *(("redacted", number, rule) for rule, number in about["redacted"].items()),
+    ]
+    always = ("records read", "runs", "  kept")
+    return [row for row in rows if row[1] or row[0] in always]
+
+
+def _print_samples(samples: list[dict[str, Any]]) -> None:
+    """Some turns to check by eye, each in a line."""
+    for sample in samples:
+        calls = " > ".join(sample["calls"][:SAMPLE_CALLS]) or "no call"
+        more = len(sample["calls"]) - SAMPLE_CALLS
+        query = " ".join(sample["query"].split())[:SAMPLE_LENGTH]
+        rest = f" … {more} more" if more > 0 else ""
+        typer.echo(f"  {query!r}: {calls}{rest} ({sample['outcome']})")

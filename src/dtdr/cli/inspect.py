@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.cli import options
-from dtdr.cli.output import plural, print_json, print_table, say
+from dtdr.cli.output import plural, print_json, print_table, print_unwrapped, say
 from dtdr.data.calls import END
 from dtdr.errors import ModelError
 from dtdr.rankers import saved_class
@@ -20,6 +20,9 @@ SHOWN_TOOLS = 12
 def inspect(
     model: Path,
     *,
+    graph: bool = False,
+    cluster: int = 0,
+    dot: bool = False,
     as_json: options.JSON = False,
 ) -> None:
     """Check a model folder and show what it contains.
@@ -28,7 +31,13 @@ def inspect(
 
     Args:
         model (MODEL): A model folder that dtdr fit wrote.
+        graph: Show the tool dependency graph instead: which tools followed each history.
+        cluster (N): Cluster of dtdr-c whose graph is shown; the first is 0.
+        dot: Print the graph in the DOT language of Graphviz.
     """
+    if graph or dot:
+        _show_graph(model, cluster, dot=dot, as_json=as_json)
+        return
     description = describe(model)
     ranker = saved_class(model, description["retriever"])
     description["needs_descriptions"] = ranker.needs_descriptions
@@ -61,6 +70,28 @@ def inspect(
         print_table(("Tool", "Argument", "Values"), values, title=title)
     elif arguments is not None:
         say("The model has no values of arguments.")
+
+
+def _show_graph(folder: Path, cluster: int, *, dot: bool, as_json: bool) -> None:
+    """Keys and values of the graph G (paper, Table 6), weighted and not."""
+    from dtdr.api import load
+    from dtdr.rankers.dependency_graph import dependency_graph, to_dot
+
+    entries = dependency_graph(load(folder).ranker, cluster)
+    if dot:
+        print_unwrapped(to_dot(entries).rstrip())
+    elif as_json:
+        print_json({"cluster": cluster, "graph": [entry.to_dict() for entry in entries]})
+    else:
+        rows = [
+            (
+                ", ".join(entry.history) or "(any)",
+                ", ".join(entry.probabilities),
+                ", ".join(f"{share:.3f}" for share in entry.probabilities.values()),
+            )
+            for entry in entries
+        ]
+        print_table(("After", "Next", "Probability"), rows, title=f"Graph of cluster {cluster}")
 
 
 def _values(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

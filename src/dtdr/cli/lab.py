@@ -96,6 +96,7 @@ def run(
     from dtdr.evaluate.charts import check_installed
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.report import build_report, write_report
+    from dtdr.evaluate.lab.report.llm import llm_means
     from dtdr.evaluate.lab.report.results import method_means
     from dtdr.evaluate.lab.resolve import Options, own_name
     from dtdr.evaluate.lab.store import Store
@@ -148,10 +149,14 @@ def run(
                 f"{summary.runs - summary.cached:,} take about {plural(minutes, 'minute')}"
             )
         return
-    page, results = build_report(store, lab)
+    page, results = build_report(store, lab, summary.suites)
     paths = write_report(page, output)
     if as_json:
-        means = [row for suite in summary.suites for row in method_means(results, suite)]
+        means = [
+            row
+            for suite in summary.suites
+            for row in (*method_means(results, suite), *llm_means(results, suite))
+        ]
         print_json(
             {
                 **vars(summary),

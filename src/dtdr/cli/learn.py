@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -40,11 +40,13 @@ def learn(
     metrics: str | None = None,
     versions: bool = False,
     roll_back: str | None = None,
+    review: Literal["list", "publish", "refuse"] | None = None,
     as_json: options.JSON = False,
 ) -> None:
     """Learn from logged feedback and publish new models.
 
-    It publishes a new model only if it is not worse on held-out feedback. Servers that watch the
+    It publishes a new model only if it is not worse on held-out feedback. A model that ranks a tool
+    much higher where runs do not call it waits until a person reviews it. Servers that watch the
     folder load the model without dropping a request. Without --once, the command runs until you
     stop it. With --json, it prints one JSON object per change.
 
@@ -56,7 +58,9 @@ def learn(
         name (NAME): The model's name on the servers.  [default: name of its folder]
         held_out (FILE): Also measure on these demonstrations; the model never learns from them.
         settings (KEY=VALUE): Change how it learns; repeatable. Keys with their defaults: share=0.1,
-            how much feedback it holds out; tolerance=0.005, how much MRR may fall; batch=32, how
+            how much feedback it holds out; tolerance=0.005, how much MRR may fall; sender=0.5,
+            the share of MRR that one key's feedback may have; gain=0.1, by how much 1 / rank of a
+            tool may rise where no run calls it; batch=32, how
             many demonstrations it learns together; seconds=60, after which it learns from fewer;
             keep=10, how many versions it keeps for a rollback.
         once: Learn from what is in the log now, and exit.
@@ -64,12 +68,16 @@ def learn(
             127.0.0.1.
         versions: List the versions, and exit.
         roll_back (VERSION): Publish this version again, and exit.
+        review (ACTION): Show, publish or refuse the version that waits for a person, and exit.
     """
     if versions:
         _list_versions(Versions(model), as_json)
         return
     if roll_back is not None:
         _print(Versions(model).roll_back(roll_back), as_json)
+        return
+    if review is not None:
+        _review(Versions(model), review, as_json)
         return
     if log is None:
         raise InputError("name the feedback log, as dtdr serve --feedback-log does")
@@ -106,6 +114,25 @@ def learn(
             time.sleep(_PAUSE_SECONDS)
 
 
+def _review(versions: Versions, action: str, as_json: bool) -> None:
+    if action != "list":
+        _print(versions.review(publish=action == "publish"), as_json)
+        return
+    held = versions.held()
+    if as_json:
+        print_json({"held": held and asdict(held)})
+        return
+    if held is None:
+        note(f"no version of {versions.model} waits for a review")
+        return
+    _print(held, as_json)
+    rows = [(tool, f"{gain:.3f}") for tool, gain in held.gains.items()]
+    print_table(("Tool", "Mean gain in 1 / rank where no run calls it"), rows)
+    for sender, count in held.senders.items():
+        typer.echo(f"key {sender} sent {plural(count, 'demonstration')} of it")
+    typer.echo(f"publish or refuse it: dtdr learn {versions.model} --review publish | refuse")
+
+
 def _print(change: Any, as_json: bool) -> None:
     if as_json:
         print_json(asdict(change))
@@ -120,6 +147,9 @@ def _print(change: Any, as_json: bool) -> None:
         case "published":
             more = plural(change.demonstrations, "more demonstration")
             text = f"published {change.version}, with {more}"
+        case "held":
+            more = plural(change.demonstrations, "more demonstration")
+            text = f"held {change.version}, with {more}, for a review"
         case "refused":
             refused = plural(change.demonstrations, "demonstration")
             text = f"kept {change.version} and refused {refused}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtdr.cli import options
 from dtdr.cli.output import note
 from dtdr.data.files import explain_os_errors
 from dtdr.errors import InputError, OutputError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "DTDR_MCP_KEY"
 
 TOP = 15
-"""Tools of a list that is chosen for a whole run, unless ``--top`` says how many."""
+"""Tools of a list that is chosen for a whole run, unless ``--top-k`` says how many."""
 
 
 def mcp(
@@ -32,7 +33,7 @@ def mcp(
     *,
     config: Path | None = None,
     http: str | None = None,
-    top: Annotated[int, typer.Option(min=1)] = 10,
+    top_k: Annotated[int, typer.Option(*options.TOP_K_NAMES, min=1)] = 10,
     coverage: float | None = None,
     sticky: str = "grow",
     whole_run: bool = False,
@@ -62,7 +63,7 @@ def mcp(
         config (FILE): JSON file with mcpServers or servers, as for MCP clients.
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
             The environment variable DTDR_MCP_KEY has the key that clients must send.
-        top (K): List at most K ranked tools.
+        top_k (K): List at most K ranked tools.
         coverage (C): List the fewest tools that include the right one with probability C, at most
             K. Needs a dtdr-f model.
         sticky (HOW): When a tool may leave the list. grow: when the run ends. confidence: when
@@ -105,7 +106,7 @@ def mcp(
         _print_status(name, specs)
         return
     policy = ToolPolicy(
-        top_k=top,
+        top_k=top_k,
         coverage=coverage,
         always_include=tuple(always or ()),
         # The gateway's search finds what an unfamiliar query needs; a coverage means nothing there.
@@ -186,7 +187,8 @@ def _gateway_command(words: list[str]) -> list[str]:
         elif word != "--write" and not word.startswith("--setup="):
             is_path = kept[-1:] in (["mcp"], ["--config"], ["--learn"], ["--pin"])
             kept.append(os.path.abspath(word) if is_path and word[0] != "-" else word)
-    kept += [] if "--top" in kept else ["--top", str(TOP)]
+    if not {*options.TOP_K_NAMES} & {*kept}:
+        kept += ["--top-k", str(TOP)]
     kept += [] if "--whole-run" in kept else ["--whole-run"]
     return [sys.executable, "-m", "dtdr", *kept, *words[end:]]
 

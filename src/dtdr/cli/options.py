@@ -71,8 +71,11 @@ SETTINGS = Annotated[
         "repeatable.",
     ),
 ]
-TOP = Annotated[
-    int | None, typer.Option("--top", metavar="K", help="Show the LLM at most K tools.", min=1)
+TOP_K_NAMES = ("--top-k", "--top")
+"""The option, and its short name."""
+
+TOP_K = Annotated[
+    int | None, typer.Option(*TOP_K_NAMES, metavar="K", help="Show the LLM at most K tools.", min=1)
 ]
 
 _CONSTANTS = {"True": True, "False": False, "None": None}

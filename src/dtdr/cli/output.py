@@ -75,7 +75,11 @@ def _are_numbers(texts: Sequence[str]) -> bool:
 
 def print_json(value: Any) -> None:
     """One JSON object per line, flushed so that a reader of a pipe gets it at once."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    print_unwrapped(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def print_unwrapped(text: str) -> None:
+    """Print text for another program, whose lines must not be broken."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

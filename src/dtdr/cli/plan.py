@@ -27,7 +27,7 @@ def plan(
     select: str | None = None,
     fill: str | None = None,
     examples: Path | None = None,
-    top: options.TOP = None,
+    top_k: options.TOP_K = None,
     coverage: float | None = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -56,7 +56,7 @@ def plan(
     from dtdr.llm import backends
     from dtdr.llm.planning import Planner
 
-    mask = Selection(top_k=top, coverage=coverage)
+    mask = Selection(top_k=top_k, coverage=coverage)
     fitted_model = load(model)
     shown = [] if examples is None else list(read_demonstrations(examples))
     with nullcontext() if llm is None else backends.create(llm) as backend:

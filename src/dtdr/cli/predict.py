@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
@@ -25,7 +27,7 @@ def predict(
     history: options.HISTORY = None,
     run_file: options.RUN = None,
     plans: bool = False,
-    top: int = 3,
+    top_k: Annotated[int, typer.Option(*options.TOP_K_NAMES)] = 3,
     as_json: options.JSON = False,
 ) -> None:
     """Predict the next calls with their arguments.
@@ -38,12 +40,12 @@ def predict(
         model (MODEL): A model folder that dtdr fit wrote.
         query (QUERY): The user's request; leave it out with --run.
         plans: Predict whole plans: all calls that remain, not only the next one.
-        top (K): Number of candidates for the next call, or of plans.
+        top_k (K): Number of candidates for the next call, or of plans.
     """
     fitted_model, run = load_with_run(model, query, history, run_file)
     find_unknown(run, fitted_model)
-    calls = [] if plans else fitted_model.next_calls(run, top)
-    predicted = fitted_model.plans(run, k=top) if plans else ()
+    calls = [] if plans else fitted_model.next_calls(run, top_k)
+    predicted = fitted_model.plans(run, top_k=top_k) if plans else ()
     if as_json:
         print_json(
             {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
@@ -25,7 +27,7 @@ def rank(
     *,
     history: options.HISTORY = None,
     run_file: options.RUN = None,
-    top: int = 5,
+    top_k: Annotated[int, typer.Option(*options.TOP_K_NAMES)] = 5,
     why: bool = False,
     as_json: options.JSON = False,
 ) -> None:
@@ -36,16 +38,16 @@ def rank(
     Args:
         model (MODEL): A model folder that dtdr fit wrote.
         query (QUERY): The user's request; leave it out with --run.
-        top (K): Show at most K tools; 0 shows all.
+        top_k (K): Show at most K tools; 0 shows all.
         why: Explain why the best tool is more probable than the second.
     """
-    if top < 0:
-        raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
+    if top_k < 0:
+        raise InputError(f"--top-k is {top_k}; it must be at least 1, or 0 for all")
     fitted_model, run = load_with_run(model, query, history, run_file)
     has_more = run.before or any(call != ToolCall(call.id, call.tool) for call in run.calls)
     if has_more and not fitted_model.uses_calls:
         note(
-            f"{model.name} reads the query and the names of the calls; it ignores their "
+            f"{fitted_model.name} reads the query and the names of the calls; it ignores their "
             "outputs and the messages before the query"
         )
     ranking = fitted_model.rank(run)
@@ -55,7 +57,7 @@ def rank(
             "the query is unlike the demonstrations, so the ranking may be wrong; masks show all "
             "tools for such a query"
         )
-    shown = ranking.to_dict(top or len(ranking))["tools"]
+    shown = ranking.to_dict(top_k or len(ranking))["tools"]
     explanation = ranking.explain() if why else None
     if as_json:
         print_json(

@@ -10,7 +10,7 @@ from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolRe
 
 
 def assemble(items: Iterable[tuple[int, Item]], system: Any = None) -> LoggedRun:
-    """The trace of a conversation's items, each with the position of its message.
+    """The run of a conversation's items, each with the position of its message.
 
     Calls start at the position of the message that requests them and end at that of their result,
     so calls requested together cannot use each other's outputs. Calls of one position are one step.
@@ -19,37 +19,46 @@ def assemble(items: Iterable[tuple[int, Item]], system: Any = None) -> LoggedRun
         items: with positions, in order.
         system: instructions outside the messages.
     """
-    trace = LoggedRun("", [])
+    run = LoggedRun("", [])
     given: list[str] = []
     waiting: list[LoggedCall] = []
+    said: list[str] = []  # since the last call, result or user's message
     last: Item | None = None
     for position, item in items:
         if isinstance(item, SystemMessage):
             given.append(item.text)
             continue
+        if isinstance(item, AssistantMessage):
+            run.events.append(item)
+            said.append(item.text)
+            last = item
+            continue
         if isinstance(item, UserMessage):
-            trace.events.append(UserMessage(item.text, isinstance(last, UserMessage), item.at))
-        elif isinstance(item, AssistantMessage):
-            trace.events.append(item)
+            run.events.append(UserMessage(item.text, isinstance(last, UserMessage), item.at))
         elif isinstance(item, ToolCallRequest):
             if item.tool:
                 call = LoggedCall(item.tool, item.arguments, position, id=item.id, step=position)
-                trace.events.append(call)
+                call.text = "\n".join(said)
+                run.events.append(call)
                 waiting.append(call)
         elif (answered := _take_waiting(waiting, item)) is not None:
             answered.output, answered.ended = item.output, position
             answered.failed = item.has_failed
         else:
-            trace.unmatched += 1
+            run.unmatched += 1
+        said.clear()
         last = item
     if instructions := text_of(system):
         given.append(instructions)
-    trace.given = tuple(given)
-    return trace
+    run.given = tuple(given)
+    return run
 
 
 def positioned(messages: Iterable[Iterable[Item]]) -> Iterator[tuple[int, Item]]:
-    """The contents of messages with positions; calls in a row have one position."""
+    """The contents of messages with positions; calls in a row have one position.
+
+    A message that has results, too, is several: calls after a result could use it.
+    """
     position, together = 0, False
     for message in messages:
         items = list(message)
@@ -59,8 +68,19 @@ def positioned(messages: Iterable[Iterable[Item]]) -> Iterator[tuple[int, Item]]
         if not (together and only_call):
             position += 1
         together = only_call
+        former: Item | None = None
         for item in items:
+            if _divides(former, item):
+                position += 1
             yield position, item
+            former = item
+
+
+def _divides(former: Item | None, item: Item) -> bool:
+    """Whether a message goes on with results of its calls, or with calls after results."""
+    if isinstance(item, ToolResult):
+        return isinstance(former, ToolCallRequest)
+    return isinstance(former, ToolResult) and isinstance(item, (ToolCallRequest, AssistantMessage))
 
 
 def _take_waiting(waiting: list[LoggedCall], answer: ToolResult) -> LoggedCall | None:
@@ -68,14 +88,14 @@ def _take_waiting(waiting: list[LoggedCall], answer: ToolResult) -> LoggedCall |
 
     Some servers use names of tools as ids: of equal ids in a message, the first is first.
     """
-    found = None
+    place = None
     for index in range(len(waiting) - 1, -1, -1):
-        if found is not None and waiting[index].started < waiting[found].started:
+        if place is not None and waiting[index].started < waiting[place].started:
             break
         if answer.id and waiting[index].id == answer.id:
-            found = index
-    if found is not None:
-        return waiting.pop(found)
+            place = index
+    if place is not None:
+        return waiting.pop(place)
     if answer.id and any(call.id for call in waiting):
         return None
     for index, call in enumerate(waiting):

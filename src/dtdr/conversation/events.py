@@ -38,6 +38,7 @@ class LoggedCall:
     ``started`` and ``ended`` are on one scale within a trace (positions of messages, or times): a
     call can only use outputs of calls that had ended when it started. ``step`` numbers the agent's
     messages with calls; None if unknown. ``nested`` is what ran inside the call and called tools.
+    ``text`` is what the agent wrote in the message that made the call, on the first call of it.
     """
 
     tool: str
@@ -49,6 +50,7 @@ class LoggedCall:
     failed: bool = False
     step: int | None = None
     nested: tuple[LoggedRun, ...] = ()
+    text: str = ""
 
 
 Event = UserMessage | AssistantMessage | LoggedCall
@@ -68,6 +70,8 @@ class LoggedRun:
         at: when it began, in nanoseconds since 1970; 0 if unknown.
         demonstration: set by formats whose records are demonstrations.
         offered: names of the tools that its requests list.
+        replays: it may begin with turns that another run of its group has, too.
+        default_query: query if no message is the user's and none is given.
     """
 
     id: str
@@ -81,6 +85,8 @@ class LoggedRun:
     at: int = 0
     demonstration: Demonstration | None = None
     offered: Collection[str] = ()
+    replays: bool = False
+    default_query: str = ""
 
 
 _TASKS = ("prompt", "task", "query", "question", "goal", "input", "instruction", "description")

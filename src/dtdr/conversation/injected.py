@@ -13,11 +13,21 @@ INJECTED_TAGS = (
     "system-reminder",  # Claude Code
     "local-command-caveat",
     "local-command-stdout",
+    "local-command-stderr",
     "task-notification",
+    "bash-input",
+    "bash-stdout",
+    "bash-stderr",
+    "ide_opened_file",
+    "ide_selection",
+    "teammate-message",
+    "user-prompt-submit-hook",
     "environment_context",  # Codex
     "user_instructions",
     "INSTRUCTIONS",
     "turn_aborted",
+    "subagent_notification",
+    "permissions instructions",
     "environment_details",  # Cline, Roo Code
     "environment_info",  # Copilot
     "workspace_info",
@@ -27,6 +37,17 @@ INJECTED_TAGS = (
     "user_info",
 )
 """Blocks ``<tag>…</tag>`` that coding agents write into the user's messages."""
+
+NOTIFICATIONS = ("task-notification", "local-command-stdout", "local-command-stderr")
+"""Tags with which a message of a program begins; what the program writes behind is its own, too."""
+
+_SUMMARY = "This session is being continued from a previous conversation that ran out of context"
+"""Beginning of what Claude Code writes into a new conversation after it compacted the old."""
+
+_TYPED = ("task", "user_query", "user_message", "user_request", "userRequest", "feedback")
+"""Tags around what the user typed, of Cline, Roo Code, Cursor and Copilot."""
+_IDE_REQUEST = "## My request for Codex:"
+"""What Codex's extension writes before the user's words, behind the state of the editor."""
 
 _TITLE = r"(?:# AGENTS\.md instructions[^\n<]{0,500}\n\s{0,9})?"
 """What Codex writes before ``<INSTRUCTIONS>``; bounded, so that the time is linear."""
@@ -57,10 +78,41 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
 
     Without tags, the text stays as it is. Otherwise, notes of interruptions are removed, too.
     """
-    if tags and "[Request interrupted" in text:
-        text = _INTERRUPTED.sub("", text).strip()
-    if not tags or "<" not in text:
+    if not tags:
         return text
+    if "[Request interrupted" in text:
+        text = _INTERRUPTED.sub("", text).strip()
+    if text.startswith(_SUMMARY):
+        return ""
+    if _IDE_REQUEST in text:
+        text = text.rpartition(_IDE_REQUEST)[2].strip()
+    if "<" not in text:
+        return text
+    begin = text.lstrip()
+    for tag in NOTIFICATIONS:
+        if tag in tags and begin.startswith(f"<{tag}>") and f"</{tag}>" in begin:
+            return ""
+    text = typed_command(_remove_tagged(text, tags))
+    for tag in _TYPED:
+        if text.startswith(f"<{tag}>") and text.rstrip().endswith(f"</{tag}>"):
+            return _inside(text, tag)
+    return text
+
+
+def _inside(text: str, tag: str) -> str:
+    """What is between the first opening and the last closing tag; empty if there are none."""
+    _, _, rest = text.partition(f"<{tag}>")
+    return rest.rpartition(f"</{tag}>")[0].strip()
+
+
+def typed_command(text: str) -> str:
+    """What the user typed, ``/name arguments``, of a command that Claude Code wrote as tags."""
+    if "<command-name>" not in text:
+        return text
+    return f"{_inside(text, 'command-name')} {_inside(text, 'command-args')}".strip() or text
+
+
+def _remove_tagged(text: str, tags: Sequence[str]) -> str:
     kept: list[str] = []
     unclosed: set[str] = set()
     place = start = 0

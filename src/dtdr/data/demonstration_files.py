@@ -15,9 +15,9 @@ from dtdr.data import json_codec, parquet
 from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.files import replace_file
 from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
-from dtdr.data.shards import Shard, find_shards
+from dtdr.data.shards import Shard, find_beside, find_shards, open_shard
 from dtdr.data.tools import Tool, ToolLike, as_tools, unique_tools
-from dtdr.errors import InputError, OutputError, cannot_read
+from dtdr.errors import InputError, OutputError
 
 
 class SeenIds:
@@ -70,8 +70,10 @@ class DemonstrationFile(Iterator[Demonstration]):
         Raises:
             InputError: there is a ``tools.json`` in the folder that cannot be read.
         """
-        path = (self.path if self.path.is_dir() else self.path.parent) / "tools.json"
-        return tuple(self._logged_tools()) or (read_tools(path) if path.is_file() else ())
+        if logged := tuple(self._logged_tools()):
+            return logged
+        listing = find_beside(self.path, "tools.json")
+        return () if listing is None else read_tools(listing)
 
 
 def read_demonstrations(path: str | Path, *, bad: BadRecords | None = None) -> DemonstrationFile:
@@ -205,16 +207,19 @@ def convert_records(
         raise InputError(f"{path or 'the input'} has no demonstrations")
 
 
-def read_tools(path: str | Path) -> tuple[Tool, ...]:
+def read_tools(path: str | Path | Shard) -> tuple[Tool, ...]:
     """Read ``tools.json``: a list of tools, in any of the forms that ``as_tool`` takes.
+
+    The path may be a URL that fsspec opens.
 
     Raises:
         InputError: the file cannot be read, is not a JSON list, or names a tool twice.
     """
+    shard = path if isinstance(path, Shard) else open_shard(str(path))
+    path = shard.name
     try:
-        value = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise cannot_read(path, error) from error
+        with shard.open() as stream:
+            value = json.loads(stream.read())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({json_codec.explain(error)})") from error
     if isinstance(value, dict) and isinstance(value.get("tools"), list):
@@ -232,7 +237,7 @@ def save_demonstrations(
 ) -> int:
     """Write a file as a whole or not at all; returns how many demonstrations.
 
-    JSON lines, or Parquet if its name ends in ``.parquet``.
+    JSON lines, or Parquet if its name ends in ``.parquet``. Other users cannot read a new file.
 
     Raises:
         InputError: the name ends in ``.gz``.
@@ -241,7 +246,7 @@ def save_demonstrations(
     """
     if Path(path).suffix == ".gz":
         raise InputError(f"{path} would not be packed; leave out .gz, and run gzip on the file")
-    with replace_file(path, force=force) as stream:
+    with replace_file(path, force=force, private=True) as stream:
         items = as_demonstrations(demonstrations)
         if Path(path).suffix == parquet.SUFFIX:
             return parquet.write_parquet(stream.buffer, items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,12 @@ from pathlib import Path
 from dtdr.data import json_codec, parquet
 from dtdr.data.files import replace_file
 from dtdr.data.jsonl import decode_lines
-from dtdr.data.shards import Shard, find_shards
+from dtdr.data.partials import delete_partials, find_partials, is_copy
+from dtdr.data.shards import Shard, find_shards, local_folders
 from dtdr.errors import InputError
+
+WAIT_SECONDS = 10.0
+"""Time in which other commands may end that write to the same folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,9 @@ def erase_groups(
     """Delete the demonstrations of groups from files of JSON lines and Parquet files.
 
     Every file is read before the first is changed. A file is replaced as a whole or not at all;
-    other lines and rows are written as they were, and files without the groups are not touched. If
-    it is interrupted, call it again.
+    other lines and rows are written as they were, and files without the groups are not touched.
+    Unfinished copies that killed commands left in the folders are deleted. If it is interrupted,
+    call it again.
 
     Args:
         paths: files, folders or patterns, of this machine.
@@ -37,10 +43,13 @@ def erase_groups(
         dry_run: only count.
 
     Raises:
-        InputError: a file cannot be read, or a record has no readable group.
+        InputError: a file cannot be read, a record has no readable group, or another command is
+            writing a file of the folders.
         OutputError: a file cannot be written; it is unchanged.
     """
-    files = [Path(shard.name) for path in paths for shard in find_shards(path)]
+    if not dry_run:
+        delete_unfinished(paths)
+    files = [Path(shard.name) for path in paths for shard in find_shards(path, tidy=False)]
     for file in files:
         if not file.is_file():
             raise InputError(f"{file} is not a file of this machine; erase where it is stored")
@@ -54,6 +63,36 @@ def erase_groups(
         if item.erased and not dry_run:
             _rewrite(item.file, groups)
     return erasures
+
+
+def find_unfinished(paths: Sequence[str | Path]) -> list[Path]:
+    """The unfinished copies of the paths and in their folders, which may contain any group."""
+    partials = {
+        partial.resolve()
+        for path in map(Path, paths)
+        for folder in local_folders(path)
+        for partial in find_partials(folder)
+        if not path.exists() or is_copy(partial, path.resolve()) or folder.is_relative_to(path)
+    }
+    return sorted(partials)
+
+
+def delete_unfinished(paths: Sequence[str | Path]) -> None:
+    """Delete the unfinished copies of the paths and in their folders.
+
+    Raises:
+        InputError: another command is writing one, also after ``WAIT_SECONDS``.
+    """
+    end = time.monotonic() + WAIT_SECONDS
+    while unfinished := find_unfinished(paths):
+        for folder in {path.parent for path in unfinished}:
+            delete_partials(folder)
+        if unfinished[0].exists() and time.monotonic() > end:
+            raise InputError(
+                f"another command is writing {unfinished[0]}; erase again when it has ended, or "
+                "delete that file if no command is at work"
+            )
+        time.sleep(0.05 if unfinished[0].exists() else 0)
 
 
 def _records(file: Path, groups: Collection[str]) -> Iterator[tuple[bool, bytes]]:

@@ -8,16 +8,14 @@ import errno
 import os
 import shutil
 import stat
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TextIO
+from typing import TextIO
 
+from dtdr.data.partials import delete_partials, lock_existing, lock_new
+from dtdr.data.partials import lock_file as lock_file
 from dtdr.errors import OutputError
-
-if sys.platform != "win32":
-    import fcntl
 
 CACHE_VARIABLE = "DTDR_CACHE"
 
@@ -46,28 +44,19 @@ def read_regular_file(path: str | Path, limit: int, first: int | None = None) ->
         return stream.read(limit if first is None else first)
 
 
-def lock_file(stream: IO[bytes] | int, *, shared: bool = False, wait: bool = True) -> None:
-    """Lock a file until it is closed or the process ends; does nothing on Windows.
-
-    Args:
-        stream: the open file, or its descriptor.
-        shared: allow other shared locks.
-        wait: for other locks to end.
-
-    Raises:
-        BlockingIOError: another process, or another stream of this one, has a lock.
-        OSError: its file system has no locks.
-    """
-    if sys.platform != "win32":
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        fcntl.flock(stream, kind if wait else kind | fcntl.LOCK_NB)
-
-
 @contextlib.contextmanager
-def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
+def replace_file(
+    path: str | Path, *, force: bool = True, private: bool = False
+) -> Iterator[TextIO]:
     """Open a text file that replaces ``path`` when the block ends without error.
 
-    It keeps the permissions of an old file. A link to that leads to the new one.
+    It keeps the permissions of an old file. A link to that leads to the new one. What killed
+    commands left in the folder is deleted.
+
+    Args:
+        path: the file.
+        force: replace an old file.
+        private: let no other user read a new file.
 
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
@@ -77,29 +66,29 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
         raise OutputError(f"{path} exists; pass --force to replace it")
     with explain_os_errors(path, "; nothing was replaced"):
         target = path.resolve()
-        folder = target.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=folder)
-        temporary = Path(name)
-        try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _new_partial(target, is_folder=False) as temporary:
             # Half a surrogate pair cannot be UTF-8; JSON writes it as \udXXX.
-            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
             former = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
-            temporary.chmod(0o666 & ~_umask() if former is None else former)
+            usual = 0o600 if private else 0o666 & ~_umask()
+            temporary.chmod(usual if former is None else former)
             temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 @contextlib.contextmanager
-def replace_folder(path: str | Path) -> Iterator[Path]:
+def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None) -> Iterator[Path]:
     """Give a temporary folder that replaces ``path`` when the block ends without error.
 
     The caller has checked that the old folder may be lost. A link to it leads to the new one.
+
+    Args:
+        path: of the folder.
+        confirm: called while every other replacement of the folder waits; an error that it raises
+            leaves the old folder.
 
     Raises:
         OutputError: it cannot be written.
@@ -107,32 +96,61 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
     path = Path(path).resolve()
     with explain_os_errors(path, "; nothing was replaced"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(
-            tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-        )
-        try:
+        with _new_partial(path, is_folder=True) as temporary:
             yield temporary
             temporary.chmod(0o777 & ~_umask())
             for item in temporary.iterdir():
                 with item.open("rb") as stream:
                     os.fsync(stream.fileno())
-            if not path.exists():
-                temporary.rename(path)
-            elif _exchange(temporary, path):
-                shutil.rmtree(temporary)
-            else:
-                # Two renames: for a moment there is no folder.
-                former = temporary.with_suffix(".former")
-                path.rename(former)
-                try:
-                    temporary.rename(path)
-                except BaseException:
-                    former.rename(path)
-                    raise
-                shutil.rmtree(former)
+            with lock_existing(path):
+                if confirm is not None:
+                    confirm()
+                former = _swap(temporary, path)
+            if former is not None:
+                # Another process may have begun to delete it.
+                shutil.rmtree(former, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _new_partial(target: Path, *, is_folder: bool) -> Iterator[Path]:
+    """A locked file or folder beside the target, which is deleted after an error."""
+    prefix, suffix = f".{target.name}.", ".partial"
+
+    def make() -> Path:
+        if is_folder:
+            return Path(tempfile.mkdtemp(suffix, prefix, target.parent))
+        handle, name = tempfile.mkstemp(suffix, prefix, target.parent)
+        os.close(handle)
+        return Path(name)
+
+    delete_partials(target.parent)
+    with lock_new(make) as temporary:
+        try:
+            yield temporary
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            if is_folder:
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                temporary.unlink(missing_ok=True)
             raise
+
+
+def _swap(temporary: Path, path: Path) -> Path | None:
+    """Put a folder where another may be; returns where the other one is now."""
+    if not path.exists():
+        temporary.rename(path)
+        return None
+    if _exchange(temporary, path):
+        return temporary
+    # Two renames: for a moment there is no folder.
+    former = temporary.with_suffix(".former")
+    path.rename(former)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        former.rename(path)
+        raise
+    return former
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -160,6 +178,11 @@ def explain_os_errors(path: Path, outcome: str = "") -> Iterator[None]:
             else (error.strerror or str(error)).lower()
         )
         raise OutputError(f"cannot write {path}: {reason}{outcome}") from error
+
+
+def open_private(name: str, flags: int) -> int:
+    """An opener for ``open``: other users cannot read a file that it makes."""
+    return os.open(name, flags, 0o600)
 
 
 def _umask() -> int:

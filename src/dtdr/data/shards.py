@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from dtdr.data.partials import delete_partials
 from dtdr.errors import DtdrError, InputError, MissingExtraError, cannot_read
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -39,12 +40,16 @@ class Shard:
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def find_shards(path: str | Path) -> list[Shard]:
+def find_shards(path: str | Path, *, tidy: bool = True) -> list[Shard]:
     """The files of a path, sorted by name.
 
     A folder means every ``.jsonl`` and ``.parquet`` file in it and its subfolders, without
     names that begin with ``.`` or ``_``; a pattern such as ``runs/*.parquet`` for its matches. A
     URL such as ``s3://bucket/runs`` is a file, folder or pattern that fsspec opens.
+
+    Args:
+        path: a file, folder, pattern or URL.
+        tidy: delete what killed commands left in its folders.
 
     Raises:
         InputError: a folder or pattern has no such file, or object storage cannot be reached.
@@ -54,6 +59,8 @@ def find_shards(path: str | Path) -> list[Shard]:
     if (url := _as_url(text)) is not None:
         return _remote_shards(url)
     local = Path(path)
+    for folder in local_folders(path) if tidy else ():
+        delete_partials(folder)
     if local.is_dir():
         files = [item for item in sorted(local.rglob("*")) if _is_shard(item.relative_to(local))]
         paths = [str(item) for item in files if item.is_file()]
@@ -62,6 +69,61 @@ def find_shards(path: str | Path) -> list[Shard]:
     else:
         return [local_shard(text)]
     return list(map(local_shard, _require_some(paths, text)))
+
+
+def open_shard(name: str) -> Shard:
+    """The file that ``find_shards`` gave this name, without listing its folder.
+
+    Raises:
+        InputError: object storage cannot be reached.
+        MissingExtraError: the name is a URL and fsspec is not installed.
+    """
+    url = _as_url(name)
+    if url is None:
+        return local_shard(name)
+    system, path = _file_system(url)
+    return _remote_shard(system, path, url)
+
+
+def find_beside(path: str | Path, name: str) -> Shard | None:
+    """The file of a name in the folder of a path, or in the folder that the path is.
+
+    None if there is none.
+
+    Raises:
+        InputError: object storage cannot be reached.
+    """
+    url = _as_url(str(path))
+    if url is None:
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        return local_shard(str(folder / name)) if (folder / name).is_file() else None
+    system, remote = _file_system(url)
+    try:
+        is_folder = not glob.has_magic(remote) and system.isdir(remote)
+        parent = remote.rstrip("/") if is_folder else remote.rpartition("/")[0]
+        beside = f"{parent}/{name}"
+        if not system.isfile(beside):
+            return None
+    except Exception as error:
+        raise _explain_unreachable(url, error) from error
+    return _remote_shard(system, beside, _url_of(url, beside))
+
+
+def local_folders(path: str | Path) -> list[Path]:
+    """The folders of this machine with the files of a path or their copies; none of a URL."""
+    text, local = str(path), Path(path)
+    if _as_url(text) is not None:
+        return []
+    if local.is_dir():
+        return [
+            local.resolve().parent,
+            local,
+            *(item for item in local.rglob("*") if item.is_dir()),
+        ]
+    if glob.has_magic(text) and not local.exists():
+        files = [*glob.glob(text, recursive=True), text]
+        return sorted({Path(item).parent for item in files})
+    return [local.resolve().parent]
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -139,13 +201,27 @@ class _Unpacked(gzip.GzipFile):
         return data
 
 
-def _remote_shards(url: str) -> list[Shard]:
+def _file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
     try:
         import fsspec
     except ImportError as error:
         raise MissingExtraError(f"reading {url}", "parquet", "fsspec") from error
     try:
         system, path = fsspec.core.url_to_fs(url)
+    except Exception as error:
+        raise _explain_unreachable(url, error) from error
+    return system, path
+
+
+def _url_of(url: str, path: str) -> str:
+    """The URL of a path in the file system of another URL."""
+    return f"{url.partition('://')[0]}://{path.lstrip('/')}"
+
+
+def _remote_shards(url: str) -> list[Shard]:
+    system, path = _file_system(url)
+    try:
         if glob.has_magic(path):
             paths = sorted(system.glob(path))
         elif system.isdir(path):
@@ -155,11 +231,7 @@ def _remote_shards(url: str) -> list[Shard]:
             return [_remote_shard(system, path, url)]
     except Exception as error:
         raise _explain_unreachable(url, error) from error
-    scheme = url.partition("://")[0]
-    return [
-        _remote_shard(system, item, f"{scheme}://{item.lstrip('/')}")
-        for item in _require_some(paths, url)
-    ]
+    return [_remote_shard(system, item, _url_of(url, item)) for item in _require_some(paths, url)]
 
 
 def _remote_shard(system: Any, path: str, name: str) -> Shard:

@@ -15,7 +15,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluate.statistics import Record
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.values import canonical, resolve_references

@@ -145,7 +145,7 @@ def score_plans(model: Model, demonstrations: Sequence[Demonstration]) -> PlanSc
         raise InputError("there are no held-out plans to predict; give others")
     for item in track(held_out, "plans", len(held_out)):
         started = time.perf_counter()
-        plans = model.plans(item.query, before=item.before, k=PREDICTED)
+        plans = model.plans(item.query, before=item.before, top_k=PREDICTED)
         milliseconds = 1000 * (time.perf_counter() - started)
         wanted = sorted(item.plan.tools)
         has_tools = [sorted(plan.tools) == wanted for plan in plans]

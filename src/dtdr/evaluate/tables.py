@@ -1,7 +1,9 @@
-"""Tables of results: for a terminal of 100 columns, as Markdown and as HTML."""
+"""Tables of results: for a terminal of 100 columns, as Markdown, HTML, CSV and LaTeX."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -123,6 +125,36 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
+    def to_csv(self) -> str:
+        """The titles of the columns and the texts of all rows, as RFC 4180 has them."""
+        stream = io.StringIO()
+        writer = csv.writer(stream)
+        writer.writerow(column.title for column in self.columns)
+        writer.writerows([cell.text for cell in row] for row in self.cells())
+        return stream.getvalue()
+
+    def to_latex(self) -> str:
+        """A ``table`` environment for the package booktabs, with the caption's lines as notes."""
+        layout = "".join("r" if column.numeric else "l" for column in self.columns)
+        head = " & ".join(_latex_text(column.title) for column in self.columns)
+        body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in self.cells()]
+        caption = " ".join([self.title.rstrip(".") + ".", *self.caption.splitlines()])
+        return "\n".join(
+            [
+                r"\begin{table}",
+                rf"\caption{{{_latex_text(caption)}}}",
+                rf"\begin{{tabular}}{{{layout}}}",
+                r"\toprule",
+                rf"{head} \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
     def _repr_html_(self) -> str:
         """The table as notebooks show it."""
         return f'<div style="text-align:left">{self.to_html()}</div>'
@@ -232,6 +264,32 @@ def _markdown_cell(cell: Cell) -> str:
 def _markdown_row(cells: Iterable[str]) -> str:
     flat = (prose_to_markdown(cell).replace("|", "\\|").replace("\n", " ") for cell in cells)
     return f"| {' | '.join(flat)} |"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "α": r"$\alpha$",
+    "µ": r"$\mu$",
+    "`": "",
+}
+
+
+def _latex_text(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text.replace("\n", " "))
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = _latex_text(cell.text.strip())
+    if cell.best:
+        return rf"\textbf{{{text}}}"
+    return rf"\textit{{{text}}}" if cell.aside and text not in ("", "-") else text
 
 
 def _html_cell(cell: Cell, column: Column) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from dtdr.conversation.injected import INJECTED_TAGS
@@ -13,82 +11,26 @@ from dtdr.data.demonstration_files import DemonstrationFile, convert_records, re
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import is_sharded
-from dtdr.errors import InputError, unknown_choice
-from dtdr.logs.claude_code import ClaudeCode
-from dtdr.logs.codex import Codex
-from dtdr.logs.conversations import Anthropic, OpenAIChat
-from dtdr.logs.exports import Langfuse, LangSmith
-from dtdr.logs.importer import UNUSABLE, Importer, import_logs
-from dtdr.logs.log_format import Canonical, LogFormat
-from dtdr.logs.mcp import MCP, read_line
-from dtdr.logs.openai_responses import OpenAIResponses
-from dtdr.logs.otel import OpenInference, OpenTelemetry
+from dtdr.errors import InputError
+from dtdr.logs.formats import (
+    ALIASES,
+    FORMATS,
+    detect_format,
+    find_format,
+    find_logs,
+    group_files,
+    known_names,
+    needs_grouping,
+    recognize,
+)
+from dtdr.logs.importer import Importer, MixedImporter, import_logs
+from dtdr.logs.log_format import Canonical
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.redaction_rules import read_rules
 from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import CutOptions
 
-# A new format is a class and a line here. Formats are detected in this order, so those that
-# recognize few records come first.
-FORMATS: dict[str, type[LogFormat]] = {
-    fmt.name: fmt
-    for fmt in (
-        Canonical,
-        ClaudeCode,
-        Codex,
-        MCP,
-        LangSmith,
-        OpenInference,
-        Langfuse,
-        OpenTelemetry,
-        Anthropic,
-        OpenAIResponses,
-        OpenAIChat,
-    )
-}
-
 CANONICAL = Canonical.name
-
-
-def find_format(name: str) -> type[LogFormat]:
-    """The format of that name; underscores are accepted for hyphens.
-
-    Raises:
-        InputError: there is none.
-    """
-    known = FORMATS.get(name.strip().replace("_", "-"))
-    if known is None:
-        raise unknown_choice("format", name, FORMATS)
-    return known
-
-
-def detect_format(reader: LogReader, otherwise: type[LogFormat] | None = None) -> type[LogFormat]:
-    """The format that the first records of a log look like.
-
-    Args:
-        reader: of the logs.
-        otherwise: the format of a log without records, or of one whose first record is an
-            incomplete demonstration, so that errors explain what it lacks.
-
-    Raises:
-        InputError: they look like none.
-    """
-    records = [record for record, *_ in islice(reader.read(read_line, BadRecords()), 20)]
-    for fmt in FORMATS.values():
-        for record in records:
-            # A record that a format cannot even look at is not of that format.
-            with contextlib.suppress(*UNUSABLE):
-                if fmt.recognizes(record):
-                    return fmt
-    first = records[0] if records else None
-    if otherwise is not None and (
-        not isinstance(first, dict) or first.keys() & {"id", "query", "calls"}
-    ):
-        return otherwise
-    raise InputError(
-        f"cannot detect the format of {reader.paths[0]}; name it, as in 'dtdr import FORMAT FILE': "
-        f"{', '.join(sorted(FORMATS))}"
-    )
 
 
 def open_demonstrations(
@@ -121,8 +63,17 @@ def open_demonstrations(
             demonstration.
     """
     is_plain = options is None and redactor is None
-    if is_plain and fmt in (None, CANONICAL) and any(map(is_sharded, paths)):
+    has_shards = any(map(is_sharded, paths))
+    if is_plain and fmt in (None, CANONICAL) and has_shards and not _are_logs(paths):
         return read_shards(paths, bad=bad)
+    if fmt is None and needs_grouping(list(map(Path, paths))):
+        files, skipped = group_files(list(map(Path, paths)))
+        if not (is_plain and list(files) == [Canonical]):
+            mixed = MixedImporter(files, options, redactor=redactor, bad=bad, skipped=skipped)
+            name = ", ".join(fmt.name for fmt in files)
+            return DemonstrationFile(
+                Path(paths[0]), mixed.demonstrations(), mixed.tools, format=name
+            )
     reader = LogReader(paths)
     known = detect_format(reader, otherwise=Canonical) if fmt is None else find_format(fmt)
     path = reader.paths[0]
@@ -135,17 +86,34 @@ def open_demonstrations(
     return DemonstrationFile(path, importer.demonstrations(), importer.tools, format=known.name)
 
 
+def _are_logs(paths: Sequence[str | Path]) -> bool:
+    """Whether a path is a folder whose first file is a log, not demonstrations."""
+    for path in map(Path, paths):
+        if path.is_dir() and (files := find_logs(path)):
+            try:
+                fmt, _ = recognize(LogReader(files[:1]))
+            except InputError:
+                return False
+            return fmt is not None and fmt is not Canonical
+    return False
+
+
 __all__ = [
+    "ALIASES",
     "CANONICAL",
     "FORMATS",
     "INJECTED_TAGS",
     "CutOptions",
     "Importer",
     "LogReader",
+    "MixedImporter",
     "Redactor",
     "detect_format",
     "find_format",
+    "group_files",
     "import_logs",
+    "known_names",
+    "needs_grouping",
     "open_demonstrations",
     "read_rules",
 ]

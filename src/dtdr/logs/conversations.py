@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dtdr.conversation.assembly import assemble, positioned
 from dtdr.conversation.events import AssistantMessage, LoggedCall, LoggedRun, UserMessage
+from dtdr.conversation.exchanges import offered_tools
 from dtdr.conversation.injected import remove_blocks
 from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult
 from dtdr.conversation.messages import items_of
 from dtdr.conversation.times import find_time
-from dtdr.conversation.values import as_list, as_mapping, as_text, digest, first_of
+from dtdr.conversation.values import (
+    as_list,
+    as_mapping,
+    as_text,
+    digest,
+    each_object,
+    first_of,
+    walk,
+)
 from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import LogFormat, Window, run_failed
@@ -30,7 +39,8 @@ _RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "
 class Exchange:
     """A request's messages and the replies, and when it was made, in nanoseconds since 1970.
 
-    ``id`` is that of the response, ``former`` that of the response before; empty if unknown.
+    ``id`` is that of the response, ``former`` that of the response before; ``group`` names the
+    conversation; empty if unknown.
     """
 
     messages: list[Any]
@@ -40,6 +50,7 @@ class Exchange:
     at: int
     id: str
     former: str
+    group: str = ""
 
 
 class ConversationFormat(LogFormat):
@@ -53,8 +64,6 @@ class ConversationFormat(LogFormat):
 
     request_key: ClassVar[str]
     response_key: ClassVar[str]
-    items: Callable[[Any], Iterable[Item]] = staticmethod(items_of)
-    """The contents of a message."""
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
@@ -88,7 +97,8 @@ class ConversationFormat(LogFormat):
             values = (part.get(key) for part in (request, response, whole) for key in keys)
             return next(filter(None, values), None)
 
-        tools, system = find("tools", "functions"), find("system", "instructions")
+        tools = find("tools", "functions") or offered_tools(request)
+        system = find("system", "instructions", "systemInstruction", "system_instruction")
         ids = as_text(response.get("id")), as_text(find("previous_response_id"))
         return Exchange(messages, replies, tools, system, find_time(whole, response), *ids)
 
@@ -130,7 +140,7 @@ class ConversationFormat(LogFormat):
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
             offered = self.tools.add(exchange.tools) or offered
-        trace = assemble(positioned(map(self.items, messages)), system)
+        trace = assemble(positioned(items_of(item, self.unknown) for item in messages), system)
         trace.failed, trace.at = run_failed(as_mapping(record)), exchange.at
         trace.offered = offered
         begin = [
@@ -138,7 +148,7 @@ class ConversationFormat(LogFormat):
             for event in trace.events
             if not isinstance(event, AssistantMessage)
         ]
-        trace.group = digest(begin[:4]) if begin else ""
+        trace.group = exchange.group or (digest(begin[:4]) if begin else "")
         yield trace
 
     def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[bool]]:
@@ -161,7 +171,7 @@ class ConversationFormat(LogFormat):
                     marks.append(current)
                     replies.append(False)
                     continue
-                items = [item for item in self.items(message) if not _is_by_program(item)]
+                items = [item for item in items_of(message) if not _is_by_program(item)]
                 if items:
                     current = hash((current, *map(_mark, items)))
                     marks.append(current)
@@ -210,13 +220,73 @@ class OpenAIChat(ConversationFormat):
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether there are ``messages``."""
-        return isinstance(find_request(record, "messages").get("messages"), list)
+        """Whether there are ``messages``, and one of them can be read."""
+        return _can_read(find_request(record, cls.request_key).get(cls.request_key))
 
     def replies(self, response: Any) -> list[Any]:
         """The message of the first choice."""
         message = first_of(next(iter(as_list(response)), None), "message")
         return [{"role": "assistant", **message}] if isinstance(message, dict) else []
+
+
+class Bedrock(OpenAIChat):
+    """Converse of Amazon Bedrock: messages with ``toolUse`` and ``toolResult``."""
+
+    name: ClassVar[str] = "bedrock"
+    title: ClassVar[str] = "Bedrock Converse requests and responses"
+    response_key: ClassVar[str] = "output"
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether there are ``messages`` with a block that only Bedrock has."""
+        messages = find_request(record, "messages").get("messages")
+        blocks = (b for m in each_object(messages) for b in each_object(m.get("content")))
+        return any("toolUse" in block or "toolResult" in block for block in blocks)
+
+    def replies(self, response: Any) -> list[Any]:
+        """The message of the response."""
+        message = first_of(response, "message")
+        return [message] if isinstance(message, dict) else []
+
+
+class Gemini(OpenAIChat):
+    """Requests of Gemini: ``{"contents": […], "tools": […]}``, alone or with their response."""
+
+    name: ClassVar[str] = "gemini"
+    title: ClassVar[str] = "Gemini requests and responses"
+    request_key: ClassVar[str] = "contents"
+    response_key: ClassVar[str] = "candidates"
+
+    def replies(self, response: Any) -> list[Any]:
+        """The content of the first candidate."""
+        content = first_of(next(iter(as_list(response)), None), "content")
+        return [{"role": "model", **content}] if isinstance(content, dict) else []
+
+
+class LangGraph(OpenAIChat):
+    """States of LangGraph: ``values.messages``, or ``channel_values.messages`` of checkpoints."""
+
+    name: ClassVar[str] = "langgraph"
+    title: ClassVar[str] = "LangGraph states, histories and checkpoints"
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether it is a state with messages that can be read."""
+        return _can_read(cls._state(record).get("messages"))
+
+    @staticmethod
+    def _state(record: Any) -> Mapping[str, Any]:
+        inner = first_of(record, "checkpoint")
+        values = first_of(record, "values", "channel_values") or first_of(inner, "channel_values")
+        return as_mapping(values)
+
+    def exchange(self, record: Any) -> Exchange:
+        """The messages of a state, in the group of its thread."""
+        state = super().exchange(dict(self._state(record)))
+        config = as_mapping(first_of(record, "config", "checkpoint"))
+        thread = first_of(first_of(config, "configurable") or config, "thread_id")
+        thread = thread or first_of(record, "thread_id") or walk(record, "metadata", "thread_id")
+        return replace(state, group=str(thread or ""), at=find_time(as_mapping(record)))
 
 
 class Anthropic(ConversationFormat):
@@ -255,6 +325,11 @@ class Anthropic(ConversationFormat):
         if exchange.messages and first_of(exchange.messages[0], "tool_calls"):
             raise InputError("this is a chat-completions record; import it as openai-chat")
         return exchange
+
+
+def _can_read(messages: Any) -> bool:
+    """Whether one of the first messages of a list can be read."""
+    return any(any(True for _ in items_of(message)) for message in as_list(messages)[:50])
 
 
 def _is_by_program(item: Item) -> bool:

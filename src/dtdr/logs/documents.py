@@ -15,7 +15,9 @@ from dtdr.errors import InputError
 HEAD_BYTES = 32_000_000
 """Bytes of a first line that are read at most; a longer line is taken for a document."""
 
-WRAPPERS = frozenset("data items runs spans resourceSpans resource_spans".split())  # noqa: SIM905
+WRAPPERS = frozenset(
+    "data items runs spans resourceSpans resource_spans samples simulations traces".split()  # noqa: SIM905
+)
 """Keys under which exports that are one JSON object have their list of records."""
 
 CHUNK = 1 << 16
@@ -45,7 +47,8 @@ def is_json(text: bytes | str) -> bool:
 def iter_items(name: str, stream: IO[bytes]) -> Iterator[Any]:
     """The records of a JSON document, in constant memory.
 
-    An object without a list under one of ``WRAPPERS`` is one record.
+    An object without a list under one of ``WRAPPERS`` is one record. Several values may follow each
+    other, over as many lines as they like.
 
     Args:
         name: of the document, for errors.
@@ -55,9 +58,13 @@ def iter_items(name: str, stream: IO[bytes]) -> Iterator[Any]:
         InputError: the document is not JSON, or a record is larger than a line may be.
     """
     document = _Document(name, stream)
-    if document.peek() == "[":
-        yield from document.elements()
-    else:
+    is_begin = True
+    while is_begin or document.peek():
+        is_begin = False
+        if document.peek() == "[":
+            yield from document.elements()
+            continue
+        document.begin()
         record: dict[str, Any] | None = {}
         for key in document.members("{"):
             if record is None:
@@ -69,7 +76,6 @@ def iter_items(name: str, stream: IO[bytes]) -> Iterator[Any]:
                 record[key] = document.value()
         if record is not None:
             yield record
-    document.end()
 
 
 def iter_members(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
@@ -124,6 +130,10 @@ class _Document:
         """The next value, which is one record: the text before it is dropped."""
         self._record = self._position
         return self.value()
+
+    def begin(self) -> None:
+        """Begin a record: the text before it is dropped."""
+        self._record = self._position
 
     def end(self) -> None:
         """Check that nothing follows."""

@@ -1,4 +1,4 @@
-"""Reads logs of one format as a stream, and writes their demonstrations, each once."""
+"""Reads logs as a stream, and writes their demonstrations, each once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
 from dtdr.data.calls import find_references
 from dtdr.data.demonstration_files import SeenIds, save_demonstrations
 from dtdr.data.demonstrations import Demonstration
@@ -16,26 +17,17 @@ from dtdr.data.jsonl import BadRecords, leave_out
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.logs.log_format import Group, LogFormat, Window
+from dtdr.logs.advice import explain_nothing, is_odd_name
+from dtdr.logs.log_format import UNUSABLE, Group, LogFormat, Window
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.streams import LogReader, file_size
 from dtdr.logs.turns import CutOptions, Cutter
 
-# Logs contain whatever a program wrote: a number may be in the place of a list. The readers
-# explain what they know is wrong; anything else of a wrong shape raises one of these.
-UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
+_NUMBERS = """superseded_requests replayed_turns messages runs kept nested failed_runs calls
+    failed_calls references cut_outputs unmatched_results""".split()  # noqa: SIM905  # as prose
 
-_NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
-    cut_outputs unmatched_results""".split()  # noqa: SIM905  # as prose
-
-MANY = 0.05
-"""Share of runs from which a command reports that they are left out."""
-
-OPTIONS = {
-    "no query in the log": "--set query=TEXT",
-    "no tool was called": "--set empty=true",
-}
-"""Reasons why an import drops runs, and the option of ``dtdr import`` that keeps them."""
+_SAMPLES = 3
+"""Turns that a summary shows of each format."""
 
 
 class Importer:
@@ -66,14 +58,23 @@ class Importer:
         self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor
         self.bad = bad
+        self.paths = self.reader.paths
+        self.samples: list[dict[str, Any]] = []
+        self._odd_names: Counter[str] = Counter()
 
-    def demonstrations(self) -> Iterator[Demonstration]:
+    def demonstrations(self, seen: SeenIds | None = None) -> Iterator[Demonstration]:
         """Every demonstration in the logs, in the order in which conversations end.
+
+        Args:
+            seen: ids that other importers yielded.
 
         Raises:
             InputError: a record cannot be used and ``bad`` is None.
         """
-        with contextlib.closing(SeenIds()) as seen:
+        with contextlib.ExitStack() as stack:
+            if seen is None:
+                seen = stack.enter_context(contextlib.closing(SeenIds()))
+            self.cutter.is_new = stack.enter_context(contextlib.closing(SeenIds())).add
             for key, group in self._conversations():
                 for demonstration in self._cut(key, group):
                     if seen.add(demonstration.id):
@@ -84,7 +85,8 @@ class Importer:
 
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""
-        for record, raw, place in self.reader.read(self.format.decode, self.bad):
+        read = self.reader.read(self.format.decode, self.bad, self.format.read_file)
+        for record, raw, place in read:
             try:
                 self.format.add(record, raw, place)
             except UNUSABLE as error:
@@ -95,14 +97,24 @@ class Importer:
 
     def _cut(self, key: str, group: Group) -> list[Demonstration]:
         try:
-            return [
-                demonstration
-                for trace in self.format.runs(group.payloads, key)
-                for demonstration in self.cutter.cut(trace)
-            ]
+            demonstrations: list[Demonstration] = []
+            for run in self.format.runs(group.payloads, key):
+                self._look_at(run)
+                demonstrations += self.cutter.cut(run)
+            return demonstrations
         except UNUSABLE as error:
             self._leave_out(group.place, error)
             return []
+
+    def _look_at(self, run: LoggedRun) -> None:
+        """Count what a run has, and note names of tools that no API accepts."""
+        self.cutter.counts["messages"] += sum(
+            isinstance(event, UserMessage) or not isinstance(event, LoggedCall)
+            for event in run.events
+        )
+        for event in run.events:
+            if isinstance(event, LoggedCall) and is_odd_name(event.tool):
+                self._odd_names[event.tool] += 1
 
     def _count(self, demonstration: Demonstration) -> None:
         """Count a demonstration that is kept, once, even if the format repeats it."""
@@ -112,6 +124,15 @@ class Importer:
         counts["calls"] += len(plan)
         counts["references"] += sum(len(find_references(call.arguments)) for call in plan.calls)
         counts["failed runs"] += demonstration.outcome == "failure"
+        if len(self.samples) < _SAMPLES and demonstration.parent is None:
+            outcome = demonstration.outcome
+            calls = [f"{call.tool} ({call.status})" for call in plan.calls]
+            self.samples.append({"query": demonstration.query, "calls": calls, "outcome": outcome})
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the records up to now."""
+        return self.reader.read_bytes
 
     def tools(self) -> list[Tool]:
         """Definitions read so far, sorted by name, scrubbed."""
@@ -127,6 +148,9 @@ class Importer:
         numbers = {**self.format.counts, **self.cutter.counts}
         by_name = {
             "dropped": self.cutter.dropped,
+            "ignored": self.format.ignored,
+            "unknown": self.format.unknown,
+            "odd_names": self._odd_names,
             "redacted": {} if self.redactor is None else self.redactor.counts,
         }
         return {
@@ -137,6 +161,7 @@ class Importer:
             **{key: numbers.get(key.replace("_", " "), 0) for key in _NUMBERS},
             **{name: dict(sorted(counts.items())) for name, counts in by_name.items()},
             "tools": len(self.format.tools.by_name),
+            "samples": self.samples,
         }
 
     def _leave_out(self, place: tuple[int, int], error: Exception) -> None:
@@ -148,7 +173,76 @@ class Importer:
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 
-def import_logs(importer: Importer, output: Path, *, force: bool = False) -> None:
+class MixedImporter:
+    """Reads logs of several formats, one after the other, and yields demonstrations, each once.
+
+    Args:
+        files: the files of each format.
+        options: how they are read.
+        redactor: scrubs what is yielded; None leaves it as it is.
+        bad: if given, counts records that cannot be used, which are left out.
+        skipped: files that are of no known format, by the reason.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[type[LogFormat], Sequence[Path]],
+        options: CutOptions | None = None,
+        *,
+        redactor: Redactor | None = None,
+        bad: BadRecords | None = None,
+        skipped: Mapping[str, Sequence[Path]] | None = None,
+    ) -> None:
+        self.importers = [
+            Importer(fmt, paths, options, redactor=redactor, bad=bad)
+            for fmt, paths in files.items()
+        ]
+        self.bad = bad
+        self.skipped = dict(skipped or {})
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files that are read."""
+        return [path for importer in self.importers for path in importer.reader.paths]
+
+    def demonstrations(self) -> Iterator[Demonstration]:
+        """Every demonstration in the logs, format by format; see ``Importer.demonstrations``."""
+        with contextlib.closing(SeenIds()) as seen:
+            for importer in self.importers:
+                yield from importer.demonstrations(seen)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the records up to now, of all formats."""
+        return sum(importer.read_bytes for importer in self.importers)
+
+    def tools(self) -> list[Tool]:
+        """Definitions read so far, sorted by name, scrubbed; the first of each name."""
+        by_name: dict[str, Tool] = {}
+        for importer in self.importers:
+            for tool in importer.tools():
+                by_name.setdefault(tool.name, tool)
+        return [by_name[name] for name in sorted(by_name)]
+
+    def summary(self) -> dict[str, Any]:
+        """The sums over all formats, with ``formats`` and ``skipped``, which counts files."""
+        each = [importer.summary() for importer in self.importers]
+        total: dict[str, Any] = {}
+        for about in each:
+            for key, value in about.items():
+                if isinstance(value, dict):
+                    total[key] = dict(Counter(total.get(key, {})) + Counter(value))
+                elif isinstance(value, (int, list)):
+                    total[key] = total[key] + value if key in total else value
+        total["format"] = ", ".join(about["format"] for about in each)
+        total["bad_records"] = 0 if self.bad is None else self.bad.count
+        total["tools"] = len(self.tools())
+        total["redacted"] = each[0]["redacted"]  # of all, since they share the redactor
+        total["skipped"] = {reason: list(map(str, paths)) for reason, paths in self.skipped.items()}
+        return {**total, "formats": each}
+
+
+def import_logs(importer: Importer | MixedImporter, output: Path, *, force: bool = False) -> None:
     """Write demonstrations as JSON lines or (``.parquet``) as Parquet, as a whole or not at all.
 
     Raises:
@@ -158,47 +252,15 @@ def import_logs(importer: Importer, output: Path, *, force: bool = False) -> Non
     save_demonstrations(output, _with_progress(importer), force=force)
 
 
-def _with_progress(importer: Importer) -> Iterator[Demonstration]:
-    reader = importer.reader
-    is_packed = any(path.suffix == ".gz" for path in reader.paths)
-    size = 0 if is_packed else sum(map(file_size, reader.paths))
+def _with_progress(importer: Importer | MixedImporter) -> Iterator[Demonstration]:
+    is_packed = any(path.suffix == ".gz" for path in importer.paths)
+    size = 0 if is_packed else sum(map(file_size, importer.paths))
     done = 0
     with progress_bar("Importing", size or None) as advance:
         for demonstration in importer.demonstrations():
             yield demonstration
-            advance(reader.read_bytes - done)
-            done = reader.read_bytes
+            advance(importer.read_bytes - done)
+            done = importer.read_bytes
     about = importer.summary()
-    if about["kept"]:
-        return
-    if about["dropped"]:
-        raise InputError(f"nothing was kept: {explain_dropped(about['dropped'], about['runs'])}")
-    raise InputError(
-        f"no run was found in {about['records']:,} records ({about['bad_records']:,} bad); "
-        f"is this {importer.format.title}?"
-    )
-
-
-def explain_failures(failed: int, runs: int) -> str:
-    """A sentence about ``failed`` of ``runs``, which are marked as failed; empty if few are."""
-    if failed <= MANY * runs:
-        return ""
-    return (
-        f"{_share(failed, runs)} are marked as failed, and fit learns from them too; give it "
-        "--no-failures to leave them out"
-    )
-
-
-def explain_dropped(dropped: Mapping[str, int], runs: int) -> str:
-    """A sentence about runs that an import dropped, by reason; empty if they are few."""
-    count = sum(dropped.values())
-    if count <= MANY * runs:
-        return ""
-    options = [option for reason, option in OPTIONS.items() if reason in dropped]
-    remedy = f"; to keep them, import with {' or '.join(options)}" if options else ""
-    reasons = ", ".join(f"{name}: {number:,}" for name, number in Counter(dropped).most_common())
-    return f"{_share(count, runs)} were dropped ({reasons}){remedy}"
-
-
-def _share(count: int, runs: int) -> str:
-    return f"{count:,} of {runs:,} runs ({count / runs:.0%})"
+    if not about["kept"]:
+        raise InputError(explain_nothing(about))

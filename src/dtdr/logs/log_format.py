@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dtdr.conversation.events import LoggedRun
-from dtdr.conversation.values import as_mapping, first_of
+from dtdr.conversation.values import as_mapping, decode_value, first_of
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
@@ -31,7 +31,7 @@ class ToolTable:
         if definitions == self._last:
             return self._names
         self._last, self._names = definitions, []
-        for definition in definitions:
+        for definition in _each_definition(definitions):
             name = first_of(first_of(definition, "function") or definition, "name")
             if not isinstance(name, str) or not name:
                 continue
@@ -43,6 +43,31 @@ class ToolTable:
                     self.by_name[name] = Tool(name)
         return self._names
 
+
+_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "inputSchema", "input_schema")
+
+
+def _each_definition(definitions: list[Any]) -> Iterator[dict[str, Any]]:
+    """Definitions as JSON objects, also those of Gemini and Bedrock, which have another inside."""
+    for definition in definitions:
+        definition = decode_value(definition)
+        if not isinstance(definition, dict):
+            continue
+        inner = first_of(definition, "function_declarations", "functionDeclarations")
+        if isinstance(inner, list):
+            yield from _each_definition(inner)
+            continue
+        definition = first_of(definition, "toolSpec") or definition
+        schema = first_of(definition, *_SCHEMAS)
+        if isinstance(schema, dict):
+            yield {**definition, "parameters": schema.get("json", schema)}
+        elif isinstance(definition, dict):
+            yield definition
+
+
+UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
+"""Errors of records of another shape: logs contain whatever a program wrote, such as a number in
+the place of a list. Readers explain what they know is wrong with an InputError."""
 
 DEFAULT_BYTES = 64_000_000
 """Some thousand open conversations of 20 kB."""
@@ -112,16 +137,24 @@ class LogFormat(ABC):
         name: what users type.
         title: what it is.
         default_query: the query of a run if the format records no user.
+        read_file: reads the records of a file; None for JSON.
+        needs: what its records have, for an error about a log that has it not.
+        ignored: kinds of records that are known and say nothing of messages and calls.
+        unknown: kinds of records, messages and parts that are not read.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     default_query: ClassVar[str] = ""
+    needs: ClassVar[str] = ""
+    read_file: ClassVar[Any] = None
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self.tools = ToolTable()
         self.counts: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
 
     def decode(self, line: bytes) -> Any:
         """The record of a line; None for a line to skip; ValueError if it is not JSON."""
@@ -131,6 +164,11 @@ class LogFormat(ABC):
     @abstractmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether a decoded record looks like one of this format; may raise if it is another."""
+
+    @classmethod
+    def lacks(cls, record: Any) -> str:
+        """Why a record that resembles this format is not of it; empty if it does not."""
+        return ""
 
     @abstractmethod
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
@@ -180,12 +218,14 @@ def run_failed(record: Mapping[str, Any]) -> bool:
     """Whether a record says that its run as a whole failed.
 
     Signs are a ``reward`` of 0 or less, ``success`` false, or an ``outcome`` that is a failure, in
-    the record or its ``metadata``; and a ``feedback`` with a ``score`` of 0 or less.
+    the record, its ``metadata``, ``reward_info`` or ``result``; and a ``feedback`` with a ``score``
+    of 0 or less.
     """
     feedback = record.get("feedback")
     scored = feedback if isinstance(feedback, list) else [feedback]
     rewards = [as_mapping(item).get("score") for item in scored]
-    for part in (record, as_mapping(record.get("metadata"))):
+    inner = ("metadata", "reward_info", "result", "results", "evaluation")
+    for part in (record, *(as_mapping(record.get(key)) for key in inner)):
         if part.get("success") is False or part.get("outcome") in ("failure", "failed", "error"):
             return True
         rewards.append(part.get("reward"))

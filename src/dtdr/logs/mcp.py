@@ -20,6 +20,7 @@ _TIMES = ("timestamp", "time", "ts", "at", "date")
 _SESSIONS = ("session_id", "sessionId", "session", "mcp-session-id", "conversation_id")
 _SERVERS = ("server", "server_name", "serverName", "upstream")
 _QUERIES = ("query", "user_query", "prompt")
+_DIRECTIONS = ("dir", "direction")
 _TEXT_LINE = re.compile(
     rb"^\s*(?P<time>\S+)\s+\[(?P<server>[^\]]*)\].*?"
     rb"Message from (?:client|server):\s*(?P<json>\{.*)"
@@ -44,6 +45,8 @@ class _OpenRun:
 class MCP(LogFormat):
     """A JSON-RPC message per line: bare, in an envelope with a time, or as Claude Desktop logs it.
 
+    A record may also have a request together with its response.
+
     ``tools/call`` requests are calls; responses with the same id (and server) are their results.
     MCP has no user, so the query comes from the envelope (``query``). A run ends with its session
     id, at ``initialize``, at another query, or after a pause of five minutes.
@@ -56,7 +59,7 @@ class MCP(LogFormat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it is, or contains, a JSON-RPC message."""
-        return _open_envelope(record)[0] is not None
+        return bool(_open_envelope(record))
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)
@@ -70,11 +73,17 @@ class MCP(LogFormat):
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a message with its session; see ``LogFormat.add``."""
-        message, envelope = _open_envelope(record)
-        if message is None:
+        messages = _open_envelope(record)
+        if not messages:
             raise InputError(
                 "not a JSON-RPC message: it has neither 'method' nor 'result' or 'error'"
             )
+        for message in messages:
+            self._add_message(message, record, place)
+
+    def _add_message(
+        self, message: Mapping[str, Any], envelope: Mapping[str, Any], place: tuple[int, int]
+    ) -> None:
         method = message.get("method")
         result = message.get("result")
         listed = self.tools.add(result.get("tools")) if isinstance(result, dict) else []
@@ -182,17 +191,48 @@ def read_line(line: bytes) -> Any:
     }
 
 
-def _open_envelope(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
-    """The JSON-RPC message of a record, and its envelope."""
+def _open_envelope(record: Any) -> list[Mapping[str, Any]]:
+    """The JSON-RPC messages of a record: one, or a request and its response."""
     if not isinstance(record, dict):
-        return None, {}
-    if "jsonrpc" in record and not record.keys().isdisjoint(("method", "result", "error")):
-        return record, record
+        return []
+    is_marked = "jsonrpc" in record or not record.keys().isdisjoint(_DIRECTIONS)
+    if is_marked and not record.keys().isdisjoint(("method", "result", "error")):
+        return _split(record)
+    request, response = as_mapping(record.get("request")), as_mapping(record.get("response"))
+    if "method" in request and ("params" in request or "jsonrpc" in request):
+        answer = {} if not response else {**_as_response(response), "id": request.get("id", 0)}
+        return [{"id": 0, **request}, answer] if answer else [{"id": 0, **request}]
     for key in _ENVELOPES:
         inner = as_mapping(record.get(key))
         if "jsonrpc" in inner or "method" in inner:
-            return inner, record
-    return None, {}
+            return _split({**_without_id(inner, record), **inner})
+        if inner and record.get("direction") in ("response", "res") and "message_type" in record:
+            return [_as_response({**_without_id(inner, record), **inner})]
+    if record.get("method") == "tools/call" and isinstance(record.get("params"), dict):
+        return _split(record)
+    return []
+
+
+def _without_id(message: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """An id for a message without one, by which its response is known: the tool's name."""
+    named = record.get("tool_name")
+    return {"id": named} if "id" not in message and isinstance(named, str) else {}
+
+
+def _as_response(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A response, also of only its result."""
+    if "result" in message or "error" in message:
+        return dict(message)
+    return {"id": message.get("id"), "result": {k: v for k, v in message.items() if k != "id"}}
+
+
+def _split(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A message that is a request and its response as both."""
+    answer = {key: message[key] for key in ("result", "error") if message.get(key) is not None}
+    if "method" not in message or not answer:
+        return [message]
+    identifier = message.get("id", 0)
+    return [{**message, "id": identifier}, {"id": identifier, **answer}]
 
 
 def _result(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from dtdr.conversation.items import Item, ToolCallRequest, ToolResult, output_of
-from dtdr.conversation.messages import items_of
 from dtdr.conversation.values import as_list, first_of
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
 from dtdr.logs.log_format import Window
-
-_ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
-
-
-def response_items(record: Any) -> Iterator[Item]:
-    """The contents of an input or output item; built-in tools are calls named after the item."""
-    if not isinstance(record, dict):
-        return
-    kind = str(record.get("type", "message"))
-    if kind == "message" or "role" in record:
-        yield from items_of({**record, "type": "message"})
-        return
-    identifier = str(record.get("call_id") or record.get("id") or "")
-    # A function's output cannot be marked as an error; the items of built-in tools can.
-    failed = record.get("status") in ("failed", "incomplete") or bool(record.get("error"))
-    if kind.endswith("_call_output") or kind == "tool_search_output":
-        output = output_of(record.get("output", record.get("tools")))
-        yield ToolResult(identifier, output, failed=failed or None)
-    elif kind.endswith("_call"):
-        named = record.get("name")
-        tool = named if isinstance(named, str) and named else kind.removesuffix("_call")
-        arguments = next((record[key] for key in _ARGUMENT_KEYS if record.get(key)), None)
-        if kind not in ("function_call", "custom_tool_call", "mcp_call") and arguments is not None:
-            arguments = arguments if isinstance(arguments, dict) else {"input": arguments}
-        yield ToolCallRequest(identifier, tool, arguments)
-        output = record.get("output", record.get("results"))
-        if record.get("error") or output is not None:
-            yield ToolResult(identifier, output_of(output), failed=failed)
-    else:
-        yield from items_of(record)  # a message of another API, or nothing
 
 
 class OpenAIResponses(ConversationFormat):
@@ -53,7 +20,6 @@ class OpenAIResponses(ConversationFormat):
     title: ClassVar[str] = "OpenAI responses requests and responses"
     request_key: ClassVar[str] = "input"
     response_key: ClassVar[str] = "output"
-    items = staticmethod(response_items)
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:

@@ -1,81 +1,62 @@
-"""OpenTelemetry spans by two conventions, GenAI and OpenInference.
-
-They are OTLP JSON, as Phoenix and OpenTelemetry SDKs print them, or flat rows of a table.
-"""
+"""OpenTelemetry spans of any convention: OTLP JSON, as SDKs and Phoenix print them, or as rows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from dtdr.conversation.values import as_list, as_text, decode_json, first_of
-from dtdr.data.outputs import is_marked
+from dtdr.conversation.values import as_list, decode_json, first_of
 from dtdr.errors import InputError
-from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question, span_of
+from dtdr.logs.conventions import PREFIXES, flatten, kind_of, read_attributes
+from dtdr.logs.spans import Span, SpanFormat, span_of
 
-_CONTAINERS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans")
-_IDS = ("spanId", "traceId", "context", "context.trace_id", "trace_id")
-_OTHERS = ("resourceLogs", "resourceMetrics", "resource", "scope")
+_CONTAINERS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans", "data")
+_IDS = ("spanId", "traceId", "context", "context.trace_id", "trace_id", "span_id")
+_OTHERS = ("resourceLogs", "resourceMetrics", "resource", "scope", "info")
 _PREFIX = "attributes."
-
-_AGENT_OPERATION = "invoke_agent"
-_MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
 
 
 class OpenTelemetry(SpanFormat):
-    """OTLP JSON with ``gen_ai.*`` attributes, and OpenLLMetry's of tools."""
+    """Spans with attributes of GenAI, OpenLLMetry, the Vercel AI SDK, MLflow, Logfire or others."""
 
     name: ClassVar[str] = "otel"
-    title: ClassVar[str] = "OpenTelemetry GenAI spans (OTLP JSON)"
+    title: ClassVar[str] = "OpenTelemetry spans of agents (OTLP JSON or lines)"
+    needs: ClassVar[str] = (
+        f"spans with attributes of an agent's convention ({', '.join(PREFIXES[:6])} …)"
+    )
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
-        """Whether it has spans."""
-        return any(span.trace for span, _ in _open_spans(record))
+        """Whether it has a span with an attribute of a known convention."""
+        return any(
+            str(key).startswith(PREFIXES)
+            for _, attributes in _open_spans(record)
+            for key in attributes
+        )
+
+    @classmethod
+    def lacks(cls, record: Any) -> str:
+        """The names of attributes that spans of another convention have."""
+        seen: Counter[str] = Counter()
+        names: Counter[str] = Counter()
+        for span, attributes in _open_spans(record):
+            seen.update({str(key).split(".")[0] for key in attributes})
+            names[span.tool] += 1
+        if not names:
+            return ""
+        prefixes = ", ".join(f"{key}.*" for key, _ in seen.most_common(5)) or "none"
+        spans = ", ".join(name for name, _ in names.most_common(3))
+        return f"has spans ({spans}) with attributes {prefixes}"
 
     def spans(self, record: Any) -> Iterator[Span]:
         """The spans of an export batch, or one span; see ``SpanFormat.spans``."""
         for span, attributes in _open_spans(record):
-            self._read(span, attributes)
+            is_handoff = span.tool.startswith("handoff to ")
+            read_attributes(span, attributes, self.tools)
+            if is_handoff and span.kind == "tool":  # OpenAI Agents: from and to are agents' names
+                span.tool, span.arguments, span.output = f"agent:{span.output}", {}, None
             yield span
-
-    def _read(self, span: Span, attributes: Mapping[str, Any]) -> None:
-        operation = attributes.get("gen_ai.operation.name")
-        span.group = as_text(attributes.get("gen_ai.conversation.id", attributes.get("session.id")))
-        span.offered += self.tools.add(decode_json(attributes.get("gen_ai.tool.definitions")))
-        if operation == "execute_tool" or attributes.get("traceloop.span.kind") == "tool":
-            self._read_tool(span, attributes)
-            return
-        name, span.tool = span.tool, ""
-        if operation in _MODEL_OPERATIONS:
-            span.kind = "llm"
-        elif operation == _AGENT_OPERATION:
-            agent = as_text(attributes.get("gen_ai.agent.name"))
-            span.tool = agent or name.removeprefix(_AGENT_OPERATION).strip()
-            span.kind = "agent" if span.tool else ""
-        self._read_messages(span, attributes)
-        if span.kind != "llm":
-            read_question(span, attributes.get("traceloop.entity.input"))
-
-    def _read_tool(self, span: Span, attributes: Mapping[str, Any]) -> None:
-        span.kind = "tool"
-        name = first_of(attributes, "gen_ai.tool.name", "traceloop.entity.name")
-        span.tool = as_text(name) or span.tool.removeprefix("execute_tool ").strip()
-        span.call_id = as_text(attributes.get("gen_ai.tool.call.id"))
-        span.arguments = first_of(attributes, "gen_ai.tool.call.arguments", "gen_ai.tool.arguments")
-        span.output = first_of(
-            attributes, "gen_ai.tool.call.result", "gen_ai.tool.message", "traceloop.entity.output"
-        )
-        if span.arguments is None:
-            entered = decode_json(attributes.get("traceloop.entity.input"))
-            span.arguments = first_of(entered, "inputs") or entered
-        span.failed = span.failed or is_marked(decode_json(span.output))
-
-    def _read_messages(self, span: Span, attributes: Mapping[str, Any]) -> None:
-        if instructions := decode_json(attributes.get("gen_ai.system_instructions")):
-            span.inputs.append({"role": "system", "content": instructions})
-        span.inputs += message_list(decode_json(attributes.get("gen_ai.input.messages")))
-        span.outputs += message_list(decode_json(attributes.get("gen_ai.output.messages")))
 
 
 class OpenInference(OpenTelemetry):
@@ -91,57 +72,12 @@ class OpenInference(OpenTelemetry):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether one of its spans names its kind as OpenInference does."""
-        return any(
-            _at(_unflatten(attributes), "openinference", "span", "kind")
-            for _, attributes in _open_spans(record)
-        )
+        return any("openinference.span.kind" in each for _, each in _open_spans(record))
 
-    def _read(self, span: Span, attributes: Mapping[str, Any]) -> None:
-        nested = _unflatten(attributes)
-        name, span.tool = span.tool, ""
-        kind = str(_at(nested, "openinference", "span", "kind") or span.kind).upper()
-        span.kind, span.group = "", as_text(_at(nested, "session", "id"))
-        entered, left = _at(nested, "input", "value"), _at(nested, "output", "value")
-        if kind == "TOOL":
-            span.kind = "tool"
-            span.tool = str(_at(nested, "tool", "name") or name)
-            called = _at(nested, "tool_call")
-            span.call_id = str(_at(called, "id") or _at(nested, "tool", "id") or "")
-            arguments = _at(called, "function", "arguments")
-            if arguments is None:
-                arguments = entered if entered is not None else _at(nested, "tool", "parameters")
-            span.arguments = _arguments(arguments)
-            read_output(span, left)
-            if name == f"handoff to {left}":  # OpenAI Agents: from and to are agents' names
-                span.tool, span.arguments, span.output = f"agent:{left}", {}, None
-        elif kind == "LLM":
-            span.kind = "llm"
-            llm = nested.get("llm")
-            span.inputs = as_list(decode_json(_at(llm, "input_messages")))
-            span.outputs = as_list(decode_json(_at(llm, "output_messages")))
-            schemas = [_at(tool, "tool", "json_schema") for tool in as_list(_at(llm, "tools"))]
-            span.offered += self.tools.add(list(map(decode_json, schemas)))
-        else:
-            agent = as_text(_at(nested, "agent", "name"))
-            if kind == "AGENT" and agent:
-                span.kind, span.tool = "agent", agent
-                read_output(span, left)
-            read_question(span, entered)
-
-
-def _arguments(value: Any) -> Any:
-    value = decode_json(value)
-    if isinstance(value, dict) and len(value) == 1 and "kwargs" in value:
-        return value["kwargs"]
-    return value
-
-
-def _at(value: Any, *path: str) -> Any:
-    for step in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(step)
-    return value
+    @classmethod
+    def lacks(cls, record: Any) -> str:
+        """Nothing; the other format of spans says what it lacks."""
+        return ""
 
 
 def _open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
@@ -152,7 +88,10 @@ def _open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
     """
     if not isinstance(record, dict):
         raise InputError("a span must be a JSON object")
-    if isinstance(inner := first_of(record, *_CONTAINERS), list):
+    inner = first_of(record, *_CONTAINERS)
+    if isinstance(inner, dict):  # MLflow
+        inner = inner.get("spans")
+    if isinstance(inner, list):
         for item in inner:
             yield from _open_spans(item)
     elif not record.keys().isdisjoint(_IDS):
@@ -169,10 +108,31 @@ def _read_span(record: Mapping[str, Any]) -> tuple[Span, dict[str, Any]]:
             for key, value in record.items()
             if key.startswith(_PREFIX) and value is not None
         }
-    attributes = _attribute_values(attributes)
+    attributes = flatten(_attribute_values(attributes))
+    for event in as_list(record.get("events")):  # messages as events, before they were attributes
+        _read_event(event, attributes)
     span = span_of(record)
-    span.failed = span.failed or "error.type" in attributes
+    span.kind = kind_of({"openinference.span.kind": span.kind})
     return span, attributes
+
+
+_EVENT_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+
+
+def _read_event(event: Any, attributes: dict[str, Any]) -> None:
+    """Add the message of a span's event to its attributes."""
+    values = _attribute_values(first_of(event, "attributes"))
+    name = first_of(event, "name")
+    if name == "gen_ai.client.inference.operation.details":
+        attributes |= values
+    elif name in _EVENT_ROLES:
+        asked = attributes.setdefault("gen_ai.prompt", [])
+        if isinstance(asked, list):
+            asked.append({"role": _EVENT_ROLES[name], **values})
+    elif name == "gen_ai.choice":
+        message = decode_json(values.get("message"))
+        said = message if isinstance(message, dict) else values
+        attributes.setdefault("gen_ai.completion", [{"role": "assistant", **said}])
 
 
 def _attribute_values(attributes: Any) -> dict[str, Any]:
@@ -198,38 +158,3 @@ def _any_value(value: Any) -> Any:
     if kind == "kvlistValue":
         return _attribute_values(first_of(inner, "values"))
     return inner if kind.endswith("Value") or not kind else value
-
-
-def _unflatten(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.0.b": 1}`` as ``{"a": [{"b": 1}]}``; values that are nested stay nested."""
-    root: dict[str, Any] = {}
-    for key, value in attributes.items():
-        target = root
-        *path, last = str(key).split(".")
-        for step in path:
-            below = target.get(step)
-            if not isinstance(below, dict):
-                below = target[step] = {}
-            target = below
-        value, present = _inner(value), target.get(last)
-        if isinstance(present, dict) and isinstance(value, dict):
-            present.update(value)
-        else:
-            target[last] = value
-    listed = _number_keys(root)
-    return listed if isinstance(listed, dict) else root
-
-
-def _inner(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _unflatten(value) if any("." in str(key) for key in value) else dict(value)
-    return list(map(_inner, value)) if isinstance(value, list) else value
-
-
-def _number_keys(value: Any) -> Any:
-    """Objects whose keys are all numbers as lists."""
-    if not isinstance(value, dict):
-        return value
-    if value and all(str(key).isdigit() for key in value):
-        return [_number_keys(value[key]) for key in sorted(value, key=int)]
-    return {key: _number_keys(item) for key, item in value.items()}

@@ -18,12 +18,11 @@ from dtdr.conversation.events import (
     UserMessage,
     nest,
 )
-from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult, output_of
+from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult
 from dtdr.conversation.messages import items_of
 from dtdr.conversation.times import nanoseconds
-from dtdr.conversation.values import as_list, as_mapping, as_text, decode_json, first_of
+from dtdr.conversation.values import as_mapping, first_of
 from dtdr.data import json_codec
-from dtdr.data.outputs import is_marked
 from dtdr.errors import InputError
 from dtdr.logs.log_format import LogFormat
 
@@ -60,11 +59,14 @@ class Span(msgspec.Struct):
     offered: list[str] = []
 
 
-_IDS = ("context.span_id", "spanId", "span_id", "id")
+_IDS = ("context.span_id", "spanId", "span_id", "id", "run_id")
 _TRACES = ("context.trace_id", "traceId", "trace_id")
 _PARENTS = """parentSpanId parent_span_id parent_id parent_run_id parentObservationId
     parent_observation_id""".split()  # noqa: SIM905  # as prose
 _ERRORS = (2, "2", "STATUS_CODE_ERROR", "ERROR", "StatusCode.ERROR", "error")
+_STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time_ns", "start_time", "startTime",
+           "started_at")  # fmt: skip
+_ENDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time_ns", "end_time", "endTime", "ended_at")
 
 
 def span_of(record: Mapping[str, Any]) -> Span:
@@ -78,8 +80,8 @@ def span_of(record: Mapping[str, Any]) -> Span:
         str(first_of(record, *_IDS) or ""),
         str(first_of(record, *_PARENTS) or ""),
         kind=str(first_of(record, "span_kind", "kind") or ""),
-        start=nanoseconds(first_of(record, "startTimeUnixNano", "start_time", "startTime")),
-        end=nanoseconds(first_of(record, "endTimeUnixNano", "end_time", "endTime")),
+        start=nanoseconds(first_of(record, *_STARTS)),
+        end=nanoseconds(first_of(record, *_ENDS)),
         tool=str(record.get("name") or ""),
         failed=code in _ERRORS or record.get("level") == "ERROR" or bool(record.get("error")),
     )
@@ -100,9 +102,11 @@ class SpanFormat(LogFormat):
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File the spans of a record; see ``LogFormat.add``."""
-        for span in self.spans(record):
+        for number, span in enumerate(self.spans(record)):
             if not span.trace:
                 raise InputError("a span has no trace id")
+            # A span without an id is another than every other one.
+            span.id = span.id or f"~{place[0]}/{place[1]}/{number}"
             packed = json_codec.dumps(msgspec.structs.astuple(span))
             self.window.append(span.trace, packed, place)
 
@@ -113,8 +117,8 @@ class SpanFormat(LogFormat):
         """
         spans = [Span(*json_codec.loads(payload)) for payload in payloads]
         for span in spans:
-            span.inputs = [item for message in span.inputs for item in items_of(message)]
-            span.outputs = [item for message in span.outputs for item in items_of(message)]
+            span.inputs = [i for message in span.inputs for i in items_of(message, self.unknown)]
+            span.outputs = [i for message in span.outputs for i in items_of(message, self.unknown)]
         if not any(span.kind == "tool" for span in spans):
             items = [item for span in spans for item in span.outputs]
             tools = {item.tool for item in items if isinstance(item, ToolCallRequest)}
@@ -150,6 +154,7 @@ class _Tree:
             below.setdefault(span.parent, []).append(span)
         places = dict.fromkeys(self.by_id, ("", False))  # also of spans in a cycle
         tops = [span for span in self.by_id.values() if span.parent not in self.by_id]
+        working = self._find_working(tops, below)
         pending = [(span, ("", False)) for span in tops]
         while pending:
             span, place = pending.pop()
@@ -157,9 +162,22 @@ class _Tree:
             if span.kind == "tool":
                 place = (span.id, False)
             elif span.kind == "agent":
-                place = (span.id if place[1] else place[0], True)
+                place = (span.id if place[1] else place[0], place[1] or span.id in working)
             pending += [(child, place) for child in below.get(span.id, ())]
         return places
+
+    def _find_working(self, tops: list[Span], below: dict[str, list[Span]]) -> set[str]:
+        """Agents that call a model or a tool themselves; one that does not only wraps another."""
+        working: set[str] = set()
+        pending = [(span, "") for span in tops]
+        while pending:
+            span, agent = pending.pop()
+            if span.kind in ("llm", "tool"):
+                working.add(agent)
+            elif span.kind == "agent":
+                agent = span.id
+            pending += [(child, agent) for child in below.get(span.id, ())]
+        return working
 
 
 class _Run:
@@ -269,7 +287,7 @@ class _Run:
                 unnamed.discard(span.call_id)
             call = _executed(span.tool, span.arguments, span)
             if (request := by_id.get(span.call_id)) is not None:
-                call.step = request.step
+                call.step, call.text = request.step, request.text
                 call.arguments = request.arguments if call.arguments is None else call.arguments
             if span.call_id and span.call_id in answers:
                 answer, _ = answers[span.call_id]
@@ -288,8 +306,11 @@ class _Run:
             ended = max(span.end, span.start)
             for items, started, is_output in (span.inputs, at, False), (span.outputs, ended, True):
                 step += 1
+                said: list[str] = []
                 for item in items:
-                    if isinstance(item, ToolResult):
+                    if isinstance(item, AssistantMessage):
+                        said.append(item.text)
+                    elif isinstance(item, ToolResult):
                         step += 1
                         answers.setdefault(item.id, (item, span.start))
                     elif isinstance(item, ToolCallRequest) and item.tool and item.id not in known:
@@ -298,7 +319,8 @@ class _Run:
                         elif not is_output:
                             continue  # it may have been read among the outputs
                         call = LoggedCall(item.tool, item.arguments, started)
-                        call.id, call.step = item.id, step
+                        call.id, call.step, call.text = item.id, step, "\n".join(said)
+                        said.clear()
                         calls.append(call)
             at = ended
         return calls, answers
@@ -324,41 +346,3 @@ def _executed(tool: str, arguments: Any, span: Span) -> LoggedCall:
 
 def _texts(items: list[Item]) -> list[str]:
     return [item.text for item in items if isinstance(item, UserMessage)]
-
-
-def message_list(value: Any) -> list[Any]:
-    """Messages as a list: of one message, a list, or LangChain's list of lists."""
-    if isinstance(value, dict):
-        return [value]
-    if value and all(isinstance(item, list) for item in as_list(value)):
-        return [message for batch in as_list(value) for message in batch]
-    return as_list(value)
-
-
-_QUESTIONS = ("input", "question", "query", "prompt", "text", "inputs")
-
-
-def read_question(span: Span, value: Any) -> None:
-    """Read what an agent, chain or trace was asked: a text, messages, or an object with them."""
-    value = decode_json(value)
-    if isinstance(value, dict):
-        span.inputs += message_list(value.get("messages"))
-        span.text = next(filter(None, (as_text(value.get(key)) for key in _QUESTIONS)), "")
-        inner = decode_json(value.get("inputs", value.get("input")))
-        if isinstance(inner, dict):
-            read_question(span, inner)
-    elif isinstance(value, list):
-        span.inputs += value
-    elif isinstance(value, str):
-        span.text = value
-
-
-def read_output(span: Span, value: Any) -> None:
-    """Read a tool's output, also from inside a message, with the mark of that message."""
-    value = decode_json(value)
-    span.failed = span.failed or is_marked(value)
-    for item in items_of(value) if isinstance(value, dict) else ():
-        if isinstance(item, ToolResult) and item.output is not None:
-            span.output, span.failed = item.output, span.failed or item.failed is True
-            return
-    span.output = output_of(value)

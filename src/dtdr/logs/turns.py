@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dtdr.conversation.events import LoggedCall, LoggedRun
@@ -14,12 +14,12 @@ from dtdr.conversation.values import arguments_of, decode_json, digest
 from dtdr.data import json_codec
 from dtdr.data.calls import END, ToolCall, check_text, without_references
 from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
-from dtdr.data.outputs import OUTPUT_LENGTH, status_of
+from dtdr.data.outputs import OUTPUT_LENGTH, last_words, status_of
 from dtdr.data.plan import Plan
 from dtdr.logs.log_format import DEFAULT_BYTES
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.references import ReferenceFinder, escape
-from dtdr.logs.scrubbing import Scrubber
+from dtdr.logs.scrubbing import AHEAD, Scrubber
 
 MAX_DECODED = 8_000_000
 """Longer outputs stay texts, even if they are JSON."""
@@ -60,6 +60,8 @@ class Cutter:
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.scrubber = Scrubber(options.output_length, redactor, self.counts)
+        self.is_new: Callable[[str], bool] = lambda mark: True
+        """Whether a turn of a run that ``replays`` was not read before, by its mark."""
 
     def cut(self, trace: LoggedRun, parent: Parent | None = None) -> Iterator[Demonstration]:
         """The demonstrations of a trace, which may have run inside the call ``parent``.
@@ -77,11 +79,16 @@ class Cutter:
         conversation = _Conversation(self, trace)
         for turn in turns_of(trace.earlier, tags):
             conversation.add(turn)
-        number = 0
+        number, mark = 0, trace.group
         for turn in turns_of(trace.events, tags):
             conversation.add(turn)
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
+                if trace.replays:
+                    mark = digest([mark, turn.texts, [[c.tool, c.id] for c in turn.calls()]])
+                    if not self.is_new(mark):
+                        self.counts["replayed turns"] += 1
+                        continue
                 self.counts["runs"] += 1
                 demonstration = self._demonstration(conversation, number, parent)
                 if demonstration is not None:
@@ -104,7 +111,7 @@ class Cutter:
     ) -> Demonstration | None:
         """The demonstration of the latest turn; None if it is dropped."""
         trace, turn, options = conversation.trace, conversation.turn, self.options
-        query = "\n".join(turn.texts).strip() or options.query
+        query = "\n".join(turn.texts).strip() or options.query or trace.default_query
         calls = turn.calls()
         if query:
             self.counts["failed calls"] += sum(call.failed for call in calls)
@@ -162,7 +169,7 @@ class _Conversation:
         """Begin a turn; the former one becomes part of what came before. Ids stay unique."""
         self._pending += [Message("user", text) for text in self.turn.texts]
         self._pending += [
-            self.calls[id(event)]
+            replace(self.calls[id(event)], text=None)  # the message is kept, too
             if isinstance(event, LoggedCall)
             else Message("assistant", event.text)
             for event in self.turn.events
@@ -197,7 +204,16 @@ class _Conversation:
         self.finder.add_output(call, identifier)
         status = status_of(call.output, failed=call.failed, ended=call.ended is not None)
         output, length = self.scrubber.output(call.output)
-        return ToolCall(identifier, call.tool, arguments, output, status, output_length=length)
+        text = last_words(self.scrubber.text(call.text[-AHEAD:])) if call.text else None
+        return ToolCall(
+            identifier,
+            call.tool,
+            arguments,
+            output,
+            status,
+            output_length=length,
+            text=text or None,
+        )
 
 
 def _without_output(call: Message | ToolCall) -> Message | ToolCall:

@@ -26,11 +26,12 @@ class Limits:
             so that none of them sends into one that is being closed.
         body_bytes: of a request. 2,000 tools of 500 bytes are 1 MB.
         body_seconds: for a request's body to arrive.
-        tools: in one request to a mask endpoint.
+        tools: in one request to a mask endpoint, and of a model that learns from feedback.
         history: calls of one history or session.
         query_characters: of one query; encoders read no more than 32,768.
         batch: steps in one request to ``/v1/rank/batch``.
         demonstrations: in one request to ``/v1/feedback``.
+        hourly_demonstrations: of feedback that one key may send in an hour.
         sessions: open at a time in one process.
         session_bytes: of the queries and histories of all sessions in one process, about.
         session_seconds: without a request before a session is dropped.
@@ -49,6 +50,7 @@ class Limits:
     query_characters: int = 32_768
     batch: int = 256
     demonstrations: int = 256
+    hourly_demonstrations: int = 1_000
     sessions: int = 10_000
     session_bytes: int = 256_000_000
     session_seconds: float = 1_800.0

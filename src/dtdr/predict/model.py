@@ -22,8 +22,8 @@ from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demons
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool, ToolLike, as_tool, unique_tools
 from dtdr.errors import DtdrError, InputError, ModelError
-from dtdr.predict.arguments.model import ArgumentModel
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
 from dtdr.rankers import model_folder

@@ -7,10 +7,11 @@ from typing import Self
 
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool
+from dtdr.deprecated import renamed_keywords
 from dtdr.errors import DtdrError
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.session import Session
@@ -167,13 +168,14 @@ class Predictor:
         model, run = self._snapshot(), as_run(query, before=before).copy()
         return Session(run, model.steps, model.tool_search, model.arguments_, model.plans_)
 
+    @renamed_keywords(k="top_k", among="offered")
     def search(
         self,
         text: str,
         run: str | Run | None = None,
-        k: int = SEARCH_LIMIT,
+        top_k: int = SEARCH_LIMIT,
         *,
-        among: Collection[str] | None = None,
+        offered: Collection[str] | None = None,
     ) -> list[tuple[str, float]]:
         """Search for tools by a description of what the agent wants to do, best first.
 
@@ -183,22 +185,22 @@ class Predictor:
         Args:
             text: what the agent wants to do, in its words.
             run: the query or the run of the agent; None if unknown.
-            k: limit of tools, at least 1.
-            among: names of the tools that may be returned, such as hidden ones; None: all.
+            top_k: limit of tools, at least 1.
+            offered: names of the tools that may be returned, such as hidden ones; None: all.
 
         Returns:
-            At most ``k`` tools that match, with their shares of all scores. The shares are not
+            At most ``top_k`` tools that match, with their shares of all scores. The shares are not
             calibrated.
 
         Raises:
-            InputError: the text is empty, k is below 1, or the run is neither text nor a ``Run``.
+            InputError: the text is empty, top_k is below 1, or the run is not text or a ``Run``.
             DtdrError: the model is not fitted.
         """
         model = self._snapshot()
         if run is not None:
-            return model.session(run).search(text, k, among=among)
+            return model.session(run).search(text, top_k, offered=offered)
         asked = model.rank(text) if isinstance(text, str) else None
-        return model.tool_search.find(text, k, asked=asked, among=among)
+        return model.tool_search.find(text, top_k, asked=asked, offered=offered)
 
     def fill(self, tool: str, run: Run) -> CallPrediction:
         """The most probable arguments of a tool, each with its source.
@@ -217,41 +219,43 @@ class Predictor:
         """
         return self.session(run).fill(tool)
 
-    def next_calls(self, run: Run, k: int = 3) -> list[CallPrediction]:
-        """The next calls: the k most probable tools, each with its arguments.
+    @renamed_keywords(k="top_k")
+    def next_calls(self, run: Run, top_k: int = 3) -> list[CallPrediction]:
+        """The next calls: the ``top_k`` most probable tools, each with its arguments.
 
         Args:
             run: the query, what came before it, and the calls made so far.
-            k: number of tools, ``end`` included, at least 1.
+            top_k: number of tools, ``end`` included, at least 1.
 
         Returns:
             Calls in the order of their tools' probabilities. The probability of a call is that of
             its tool times that of its arguments; 0 if an argument is unknown.
 
         Raises:
-            InputError: the model was fitted without arguments, or k is below 1.
+            InputError: the model was fitted without arguments, or top_k is below 1.
             DtdrError: the model is not fitted.
         """
-        return self.session(run).next_calls(k)
+        return self.session(run).next_calls(top_k)
 
+    @renamed_keywords(k="top_k")
     def plans(
-        self, query: str | Run, *, before: Sequence[BeforeLike] = (), k: int = 5
+        self, query: str | Run, *, before: Sequence[BeforeLike] = (), top_k: int = 5
     ) -> list[PlanPrediction]:
-        """The k most probable plans, most probable first.
+        """The ``top_k`` most probable plans, most probable first.
 
         Args:
             query: what the user asked for, or a ``Run``, whose remaining calls are predicted.
             before: messages and calls of the conversation before the query, oldest first, or
                 their JSON objects.
-            k: limit of plans, at least 1.
+            top_k: limit of plans, at least 1.
 
         Returns:
             Plans that differ in which tools they call how often, with arguments if the model
             learned them. The list is empty if no plan ends.
 
         Raises:
-            InputError: the model was fitted without plans, k is below 1, the query is not text, or
-                something is not a message.
+            InputError: the model was fitted without plans, top_k is below 1, the query is not text,
+                or something is not a message.
             DtdrError: the model is not fitted.
         """
-        return self.session(query, before=before).plans(k)
+        return self.session(query, before=before).plans(top_k)

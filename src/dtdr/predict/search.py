@@ -77,33 +77,33 @@ class ToolSearch:
     def find(
         self,
         text: str,
-        k: int = SEARCH_LIMIT,
+        top_k: int = SEARCH_LIMIT,
         *,
         run: Ranking | None = None,
         asked: Ranking | None = None,
-        among: Collection[str] | None = None,
+        offered: Collection[str] | None = None,
     ) -> list[tuple[str, float]]:
-        """The k best tools that match, each with its share of all scores.
+        """The ``top_k`` best tools that match, each with its share of all scores.
 
         Args:
             text: what the agent wants to do.
-            k: limit of tools, at least 1.
+            top_k: limit of tools, at least 1.
             run: the ranking of the run's next step; None if the run is unknown.
             asked: the ranking of the first step for the text; None: by words alone.
-            among: names of the tools that may be returned; None: all.
+            offered: names of the tools that may be returned; None: all.
 
         Raises:
-            InputError: the text is not text or blank, or k is below 1.
+            InputError: the text is not text or blank, or top_k is below 1.
         """
-        check_at_least(1, k=k)
+        check_at_least(1, top_k=top_k)
         if not isinstance(text, str) or not text.strip():
             raise InputError("the search is empty; say what you want to do")
         if not self.names:
             return []
         by_words = self._index.scores(text, STOP_WORDS)
         may = np.ones(len(self.names), bool)
-        if among is not None:
-            may = np.fromiter((name in among for name in self.names), bool, len(self.names))
+        if offered is not None:
+            may = np.fromiter((name in offered for name in self.names), bool, len(self.names))
             by_words = np.where(may, by_words, 0.0)
         best = by_words.max()
         is_named = self._named_in(text) & may
@@ -125,7 +125,7 @@ class ToolSearch:
                 scores[is_first] += max(0.0, scores.max() - scores[is_first].min())
         positions = np.flatnonzero(matches & may)
         keys = (-scores[positions], ~is_best[positions], ~is_named[positions])
-        order = positions[np.lexsort(keys)][:k]
+        order = positions[np.lexsort(keys)][:top_k]
         if not len(order):
             return []
         shares = np.exp(scores - scores.max())

@@ -10,11 +10,12 @@ from typing import Any, Self
 from dtdr.data.calls import END, Status, ToolCall
 from dtdr.data.demonstrations import read_offered
 from dtdr.data.run import NO_CALLS, Run
+from dtdr.deprecated import renamed_keywords
 from dtdr.errors import InputError, check_at_least
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
-from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.steps import RunRanker
@@ -117,16 +118,17 @@ class Session:
                 self._run.offered = read_offered(offered)
             return self._steps.finish(self._state.rank(), self._run)
 
+    @renamed_keywords(k="top_k", among="offered")
     def search(
-        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+        self, text: str, top_k: int = SEARCH_LIMIT, *, offered: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
         """Search for tools by a description of what the agent wants; see ``Model.search``.
 
         Raises:
-            InputError: the text is empty, or k is below 1.
+            InputError: the text is empty, or top_k is below 1.
         """
         asked = self._steps.rank([Run(text)])[0] if isinstance(text, str) else None
-        return self._tool_search.find(text, k, run=self.rank(), asked=asked, among=among)
+        return self._tool_search.find(text, top_k, run=self.rank(), asked=asked, offered=offered)
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Model.fill``.
@@ -138,17 +140,18 @@ class Session:
             arguments, state = self._prepare_filling()
             return arguments.fill(tool, state)
 
-    def next_calls(self, k: int = 3) -> list[CallPrediction]:
+    @renamed_keywords(k="top_k")
+    def next_calls(self, top_k: int = 3) -> list[CallPrediction]:
         """The next calls, with arguments and where they come from; see ``Model.next_calls``.
 
         Raises:
-            InputError: the model was fitted without arguments, or k is below 1.
+            InputError: the model was fitted without arguments, or top_k is below 1.
         """
         with self._lock:
             arguments, state = self._prepare_filling()
-            check_at_least(1, k=k)
+            check_at_least(1, top_k=top_k)
             calls = []
-            for tool, probability in self._steps.finish(self._state.rank(), self._run)[:k]:
+            for tool, probability in self._steps.finish(self._state.rank(), self._run)[:top_k]:
                 is_end = tool == END
                 call = CallPrediction(tool, {}, {}, 1.0) if is_end else arguments.fill(tool, state)
                 calls.append(replace(call, probability=call.probability * float(probability)))
@@ -163,14 +166,15 @@ class Session:
         self._filled.add_calls_of(self._run)
         return self._arguments, self._filled
 
-    def plans(self, k: int = 5) -> list[PlanPrediction]:
-        """The k most probable plans of the remaining calls; see ``Model.plans``.
+    @renamed_keywords(k="top_k")
+    def plans(self, top_k: int = 5) -> list[PlanPrediction]:
+        """The ``top_k`` most probable plans of the remaining calls; see ``Model.plans``.
 
         Raises:
-            InputError: the model was fitted without plans, or k is below 1.
+            InputError: the model was fitted without plans, or top_k is below 1.
         """
-        check_at_least(1, k=k)
+        check_at_least(1, top_k=top_k)
         with self._lock:
             if self._plans is None:
                 raise InputError(NO_PLANS)
-            return self._plans.predict(self._run, self._state, self._steps, k, self._arguments)
+            return self._plans.predict(self._run, self._state, self._steps, top_k, self._arguments)

@@ -49,7 +49,7 @@ class RunRanker:
 
     def finish(self, ranking: Ranking, run: Run) -> Ranking:
         """Restrict a ranking to the offered tools, and let it explain itself."""
-        ranking = ranking.among(run.offered)
+        ranking = ranking.restrict(run.offered)
         ranking.explainer = partial(self.explain, run.copy())
         return ranking
 

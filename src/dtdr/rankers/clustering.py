@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,10 +16,18 @@ from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.rankers.base import Arrays, History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.markov import Integers, MarkovChains, flatten
-from dtdr.rankers.name_ranker import Recipe, check_recipe
+from dtdr.rankers.name_ranker import Recipe, check_recipe, recipe_encoder
 from dtdr.rankers.nn import Matrix
-from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
-from dtdr.rankers.vectors import Row, fit_encoder, principal_directions, product, rows, unit
+from dtdr.rankers.out_of_distribution import LEAST_SPREAD, Density, DistanceRanker, Placed
+from dtdr.rankers.vectors import (
+    Row,
+    fit_encoder,
+    principal_directions,
+    product,
+    rows,
+    squared_length,
+    unit,
+)
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder, Vectors
 
@@ -44,12 +54,14 @@ class Clusters:
         centres: shape (clusters, columns).
         projection: shape (dimension, columns), for dense vectors (0, columns).
         inputs: dimension of the vectors.
+        columns: dimension of the centres.
     """
 
     def __init__(self, centres: Matrix, projection: Matrix) -> None:
         self.centres = centres
         self.projection = projection
         self.inputs = len(projection) or centres.shape[1]
+        self.columns = centres.shape[1]
         self._columns = np.ascontiguousarray(centres.T)
         self._squares = (centres * centres).sum(axis=1)
 
@@ -99,6 +111,61 @@ class Clusters:
         order: list[int] = distances.argsort(kind="stable")[:count].tolist()
         return order
 
+    def squares(self, row: Row, part: slice = slice(None)) -> Floats:
+        """Shape (clusters,): squared distance of a vector from each centre, per coordinate.
+
+        ``part`` limits it to some of the clusters.
+        The part of a sparse vector outside of the projection counts, and a text without any known
+        term is as far as a vector that is orthogonal to all.
+        """
+        place = product(row, self.projection) if len(self.projection) else row
+        distances = self._squares[part] - 2 * product(place, self._columns[:, part])
+        distances += squared_length(row) or 1.0
+        squares: Floats = np.maximum(distances, 0).astype(np.float64) / self.columns
+        return squares
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterLikelihood:
+    """Log likelihood of a query under the clusters of the training queries (paper, Limitations).
+
+    The clusters are a mixture of spherical normal distributions with one variance; each has the
+    share of the training queries that it contains.
+
+    Attributes:
+        clusters: where the distributions have their means.
+        sizes: shape (clusters,): training queries in each.
+        variance: of each coordinate within a cluster.
+    """
+
+    clusters: Clusters
+    sizes: Floats
+    variance: float
+
+    @classmethod
+    def fit(cls, clusters: Clusters, vectors: Vectors, labels: Integers) -> Self:
+        """Learn the variance from clustered vectors, shape (n, dimension).
+
+        ``labels`` has the cluster of each vector; every cluster has one.
+        """
+        sizes = np.bincount(labels).astype(np.float64)
+        squares = [
+            float(clusters.squares(row, slice(label, label + 1))[0])
+            for row, label in zip(rows(vectors), labels.tolist(), strict=True)
+        ]
+        # A centre is nearer to its members than to other queries of their kind, and the only
+        # member of a cluster has no distance from it at all.
+        degrees_of_freedom = max(len(squares) - len(sizes), 1)
+        return cls(clusters, sizes, max(math.fsum(squares) / degrees_of_freedom, LEAST_SPREAD))
+
+    def score(self, row: Row) -> float:
+        """The score of one vector, higher where the training queries are; per coordinate."""
+        shares = np.log(self.sizes / self.sizes.sum())
+        logits = shares - self.clusters.squares(row) * self.clusters.columns / (2 * self.variance)
+        highest = logits.max()
+        total = float(highest + np.log(np.exp(logits - highest).sum()))
+        return total / float(self.clusters.columns)
+
 
 class DTDRClustering(DistanceRanker):
     """DTDR-C (paper, Section 4 and Appendix I.2, Algorithms 3 and 4).
@@ -115,9 +182,10 @@ class DTDRClustering(DistanceRanker):
     length 0, 1, ... ``order``, what followed in all demonstrations and then in the ``nearest``
     clusters, farthest first, each estimate counting as ``strength`` further calls of the next one.
 
-    A query's familiarity is minus its squared Mahalanobis distance from the training queries, and
-    ``recipe="default"`` shows all tools below the threshold of it. The paper's Limitations name the
-    likelihood under the clusters here, which is no better.
+    A query's familiarity is minus its squared Mahalanobis distance from the training queries; with
+    ``recipe="paper"`` it is the log likelihood of the query under the clusters (paper,
+    Limitations). ``select()`` shows all tools below the threshold of it, unless
+    ``fallback=False``: the paper's experiments have no fallback.
 
     Args:
         recipe: ``"default"`` or ``"paper"``.
@@ -140,12 +208,16 @@ class DTDRClustering(DistanceRanker):
         "clusters_.projection": ("inputs", "columns"),
         "cluster_chains_.calls": ("calls",),
         "cluster_chains_.labels": ("plans",),
+        "variance_": (1,),
         **DistanceRanker.SHAPES,
     }
 
     clusters_: Clusters
     cluster_chains_: MarkovChains
     global_chain_: MarkovChains
+    likelihood_: ClusterLikelihood
+    variance_: Floats
+    """Of a coordinate within a cluster."""
 
     def __init__(
         self,
@@ -166,7 +238,7 @@ class DTDRClustering(DistanceRanker):
         if not strength > 0:
             raise InputError(f"strength is {strength}; it must be greater than 0")
         self.recipe = recipe
-        self.encoder = encoders.as_encoder(encoder)
+        self.encoder = recipe_encoder(encoder, recipe)
         self.order = order
         self.clusters = clusters
         self.threshold = threshold
@@ -181,7 +253,18 @@ class DTDRClustering(DistanceRanker):
         clusters = self.clusters or max(1, len(queries) // 10)
         self.clusters_, labels = Clusters.fit(vectors, clusters, seed=self.seed)
         self._set_chains(flatten(self.plans(demonstrations), len(self.tools_)), labels)
+        self.likelihood_ = ClusterLikelihood.fit(self.clusters_, vectors, labels)
+        self.variance_ = np.array([self.likelihood_.variance])
         self._fit_distance(queries, vectors, [[query] for query in queries])
+
+    def _fit_density(self, vectors: Vectors) -> Density:
+        if self.recipe != "paper":
+            return super()._fit_density(vectors)
+        # As many queries a cluster as in all of the data.
+        share = len(self.clusters_.centres) / len(self.cluster_chains_.labels)
+        count = max(1, round(share * vectors.shape[0]))
+        clusters, labels = Clusters.fit(vectors, count, seed=self.seed)
+        return ClusterLikelihood.fit(clusters, vectors, labels)
 
     def _set_chains(self, calls: Integers, labels: Integers) -> None:
         tools = len(self.tools_)
@@ -195,8 +278,9 @@ class DTDRClustering(DistanceRanker):
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[Placed]:
         count = 1 if self.recipe == "paper" else self.nearest
+        density = self.likelihood_ if self.recipe == "paper" else self.distance_
         return [
-            Placed(self.clusters_.find_nearest(row, count), self.distance_.score(row))
+            Placed(self.clusters_.find_nearest(row, count), density.score(row))
             for row in rows(self.encoder.encode(queries))
         ]
 
@@ -221,3 +305,8 @@ class DTDRClustering(DistanceRanker):
         clusters, inputs = len(self.clusters_.centres), self.clusters_.inputs
         if clusters != self.cluster_chains_.groups or inputs != self.encoder.dimension:
             raise ModelError("the clusters do not fit the chains or the encoder; fit it again")
+        self.variance_ = arrays["variance_"]
+        if not self.variance_[0] > 0:
+            raise ModelError("the variance of the clusters is damaged; fit it again")
+        sizes = np.bincount(self.cluster_chains_.labels).astype(np.float64)
+        self.likelihood_ = ClusterLikelihood(self.clusters_, sizes, float(self.variance_[0]))

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,12 +15,12 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
 from dtdr.data.run import Run
-from dtdr.errors import InputError, check_at_least
+from dtdr.errors import InputError, check_at_least, check_choice
 from dtdr.rankers import nn
 from dtdr.rankers.base import UNKNOWN, History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe
+from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe, recipe_encoder
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
 from dtdr.rankers.vectors import fit_encoder, product, rows, softmax
@@ -60,9 +60,14 @@ class Optimisation:
     batch_size: int
 
     def __post_init__(self) -> None:
+        check_choice("loss", self.loss, get_args(Loss))
         check_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate is {self.learning_rate}; it must be greater than 0")
+        if not 0 < self.decay <= 1:
+            raise InputError(f"decay is {self.decay}; it must be above 0 and at most 1")
+        if not self.weight_decay >= 0:
+            raise InputError(f"weight_decay is {self.weight_decay}; it must be at least 0")
 
 
 def train_layer(
@@ -114,9 +119,12 @@ def train_layer(
 
 
 PAPER = Optimisation(
-    loss="bce", epochs=10, learning_rate=1e-3, decay=0.9, weight_decay=1e-5, batch_size=32
+    loss="bce", epochs=10, learning_rate=1e-3, decay=0.9, weight_decay=1e-5, batch_size=1
 )
-"""Settings of Appendix C, "Classifier optimization"; the batch size is not given there."""
+"""Settings of Appendix C, "Classifier optimization". Algorithm 5 updates after each example.
+
+The printed loss of Appendix I.2 has the terms of right answers only, which every weight could lower
+without end; its text says binary cross-entropy, which ``bce`` is."""
 
 
 class LinearRetriever(NameRanker):
@@ -125,7 +133,7 @@ class LinearRetriever(NameRanker):
     Args:
         recipe: ``"default"`` or ``"paper"``; each keyword below that is not None overrides it.
         encoder: its name, or the encoder.
-        epochs, learning_rate, batch_size: see ``Optimisation``.
+        loss, epochs, learning_rate, decay, weight_decay, batch_size: see ``Optimisation``.
         threshold: the paper's α, used by ``Ranking.select()``.
         seed: order of the training steps.
 
@@ -147,22 +155,32 @@ class LinearRetriever(NameRanker):
         *,
         recipe: Recipe = "default",
         encoder: str | Encoder = encoders.DEFAULT,
+        loss: Loss | None = None,
         epochs: int | None = None,
         learning_rate: float | None = None,
+        decay: float | None = None,
+        weight_decay: float | None = None,
         batch_size: int | None = None,
         threshold: float | None = None,
         seed: int = 0,
     ) -> None:
         check_recipe(recipe)
-        given = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size}
+        options = {
+            "loss": loss,
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "decay": decay,
+            "weight_decay": weight_decay,
+            "batch_size": batch_size,
+        }
         changed: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
+            name: value for name, value in options.items() if value is not None
         }
         self.recipe = recipe
         self._optimisation = replace(self.RECIPES[recipe], **changed)
         self.threshold = threshold
         self.seed = seed
-        self.encoder = encoders.as_encoder(encoder)
+        self.encoder = recipe_encoder(encoder, recipe)
 
     def _train(self, texts: Sequence[str], targets: csr_array) -> None:
         vectors = self.encoder.encode(texts)

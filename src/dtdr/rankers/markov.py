@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -102,6 +102,27 @@ class MarkovChains:
             node = self.groups + position
             nodes.append(node)
         return nodes
+
+    def histories(self, group: int) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Every history of the N last calls that a chain has seen, with its node.
+
+        Histories are oldest first; the index ``tools`` means ``start``.
+        """
+        level: list[tuple[tuple[int, ...], int]] = [((), group)]
+        for _ in range(self.order):
+            level = [
+                ((int(key) - node * (self.tools + 1), *history), self.groups + position)
+                for history, node in level
+                for position, key in self._children(node)
+            ]
+        yield from level
+
+    def _children(self, node: int) -> Iterator[tuple[int, int]]:
+        """Position and key of each child of a node."""
+        first, end = self.keys.searchsorted(
+            [node * (self.tools + 1), (node + 1) * (self.tools + 1)]
+        )
+        yield from zip(range(first, end), self.keys[first:end].tolist(), strict=True)
 
     def lookup(self, group: int, history: Sequence[int]) -> Floats:
         """What followed exactly the last N calls (paper, Algorithm 4); zeros if unseen.

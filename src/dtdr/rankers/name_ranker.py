@@ -13,6 +13,8 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError, check_choice
 from dtdr.rankers.base import UNKNOWN, Arrays, History, Ranker
 from dtdr.rankers.calibration import Floats
+from dtdr.text import encoders
+from dtdr.text.encoders.base import Encoder
 
 Recipe = Literal["default", "paper"]
 """Hyper-parameters by name: the ones that measured better, and exactly the paper's."""
@@ -143,3 +145,14 @@ class StaticRanker(NameRanker):
 def check_recipe(recipe: str) -> None:
     """Raise an InputError for a recipe that does not exist."""
     check_choice("recipe", recipe, get_args(Recipe))
+
+
+def recipe_encoder(encoder: str | Encoder, recipe: str) -> Encoder:
+    """The encoder of a recipe, by its name, or the encoder itself.
+
+    The paper's encoder does not return vectors of length 1, and the paper does not normalise them;
+    its recipe takes them as they are (``normalize=False`` of ``sentence-transformers``).
+    """
+    if recipe == "paper" and encoder == "sentence-transformers":
+        return encoders.create(encoder, normalize=False)
+    return encoders.as_encoder(encoder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,18 @@ from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Calibration, Floats
 from dtdr.rankers.name_ranker import NameRanker
 from dtdr.rankers.nn import Matrix
-from dtdr.rankers.vectors import Row, fit_encoder, principal_directions, product, rows
+from dtdr.rankers.vectors import (
+    Row,
+    fit_encoder,
+    principal_directions,
+    product,
+    rows,
+    squared_length,
+)
 from dtdr.text.encoders.base import Encoder, Vectors
 
-_LEAST_SPREAD = 1e-3
-"""Squared length; equal queries do not spread at all."""
+LEAST_SPREAD = 1e-3
+"""Squared length, or variance of a coordinate; equal queries do not spread at all."""
 _RIDGE = 0.1
 """Part of the mean variance that is added to each; Ledoit and Wolf's shrinkage did no better."""
 _FOLDS = 5
@@ -52,18 +59,18 @@ class Mahalanobis:
 
     @classmethod
     def fit(cls, vectors: Vectors, *, seed: int = 0) -> Self:
-        """Learn from vectors of length 1, shape (n, dimension)."""
+        """Learn from vectors, shape (n, dimension)."""
         directions = principal_directions(vectors, seed)
         places = np.asarray(vectors @ directions, np.float64)
         columns = directions.shape[1]
         covariance = np.atleast_2d(np.cov(places.T, bias=True))
-        ridge = max(_RIDGE * np.trace(covariance), _LEAST_SPREAD) / columns
+        ridge = max(_RIDGE * np.trace(covariance), LEAST_SPREAD) / columns
         values, axes = np.linalg.eigh(covariance + ridge * np.eye(columns))
         return cls(
             directions,
             places.mean(axis=0).astype(np.float32),
             np.asarray(axes / np.sqrt(values), np.float32),
-            np.array([1.0 - (places * places).sum(axis=1).mean()]),
+            np.array([_mean_square(vectors) - (places * places).sum(axis=1).mean()]),
         )
 
     def score(self, row: Row) -> float:
@@ -74,16 +81,31 @@ class Mahalanobis:
         """
         place = product(row, self.directions)
         white = (place - self.mean) @ self.whitening
-        dimension, rest = len(self.directions), max(0.0, 1.0 - float(place @ place))
-        variance = max(float(self.outside[0]), _LEAST_SPREAD) / (dimension - len(place) or 1)
+        dimension = len(self.directions)
+        # A text without any known term has the length 0, as if it had no part outside of the plane.
+        rest = max(0.0, (squared_length(row) or 1.0) - float(place @ place))
+        variance = max(float(self.outside[0]), LEAST_SPREAD) / (dimension - len(place) or 1)
         return -(float(white @ white) + rest / variance) / dimension
 
 
+def _mean_square(vectors: Vectors) -> float:
+    """Mean squared length of vectors, shape (n, dimension)."""
+    values = vectors if isinstance(vectors, np.ndarray) else vectors.data
+    return float((values.astype(np.float64) ** 2).sum() / vectors.shape[0])
+
+
 class Placed(NamedTuple):
-    """What a ranker prepares for a query, and minus its squared Mahalanobis distance."""
+    """What a ranker prepares for a query, and how much the query is like the demonstrations'."""
 
     prepared: Any
     familiarity: float
+
+
+class Density(Protocol):
+    """A distribution of queries, learned from their vectors."""
+
+    def score(self, row: Row) -> float:
+        """The score of one vector, higher where the training queries are."""
 
 
 class DistanceRanker(NameRanker):
@@ -118,9 +140,6 @@ class DistanceRanker(NameRanker):
             texts: what the encoder learned of each demonstration.
         """
         self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
-        self._set_threshold(np.zeros(1))
-        if self.recipe == "paper":
-            return
         distinct = list({text: position for position, text in enumerate(queries)}.values())
         order = np.random.default_rng(self.seed).permutation(distinct)[:_JUDGED]
         fold, scores = np.arange(len(order)) % _FOLDS, []
@@ -132,12 +151,14 @@ class DistanceRanker(NameRanker):
                 learned, judged = (
                     encoder.encode([queries[at] for at in part]) for part in (known, new)
                 )
-            # Fewer queries are nearer to their plane.
-            partial = replace(
-                Mahalanobis.fit(learned, seed=self.seed), outside=self.distance_.outside
-            )
+            partial = self._fit_density(learned)
             scores += [partial.score(row) for row in rows(judged)]
         self._set_threshold(np.array([threshold_of(np.array(scores)) or 0.0]))
+
+    def _fit_density(self, vectors: Vectors) -> Density:
+        """The distribution of a part of the training queries, shape (n, dimension)."""
+        # Fewer queries are nearer to their plane.
+        return replace(Mahalanobis.fit(vectors, seed=self.seed), outside=self.distance_.outside)
 
     def _set_threshold(self, lowest: Floats) -> None:
         self.lowest_ = lowest

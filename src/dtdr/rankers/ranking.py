@@ -9,6 +9,7 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from dtdr.data.calls import END
+from dtdr.deprecated import renamed_method
 from dtdr.errors import InputError
 from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.explanation import Explanation
@@ -131,9 +132,9 @@ class Ranking:
             return self._pairs(self.order[rank])
         return self._pairs(self.order[[rank]])[0]
 
-    def top(self, k: int) -> list[tuple[str, float]]:
-        """The k most probable tools with their probabilities."""
-        return self._pairs(self.order[:k])
+    def top(self, top_k: int) -> list[tuple[str, float]]:
+        """The ``top_k`` most probable tools with their probabilities."""
+        return self._pairs(self.order[:top_k])
 
     def _pairs(self, positions: Positions) -> list[tuple[str, float]]:
         values = self._probabilities[positions].tolist()
@@ -167,7 +168,7 @@ class Ranking:
         """
         return self._part(Selection.of(selection, bounds).positions(self))
 
-    def among(self, offered: Collection[str] | None) -> Ranking:
+    def restrict(self, offered: Collection[str] | None) -> Ranking:
         """The ranking of the tools that can be called, renormalised; the end of plan stays.
 
         Args:
@@ -184,6 +185,8 @@ class Ranking:
             # Given that the others cannot be called, these are the probabilities.
             part.scores = part._probabilities
         return part
+
+    among = renamed_method("among", "restrict")
 
     def _part(self, positions: Positions) -> Ranking:
         """Some of the tools, renormalised, with the scores that they have among all."""

@@ -133,7 +133,7 @@ class Selection:
         self,
         ranking: Scored,
         *,
-        among: npt.NDArray[np.bool_] | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
         tokens: npt.NDArray[np.int64] | None = None,
         spent: int = 0,
     ) -> Positions:
@@ -141,7 +141,7 @@ class Selection:
 
         Args:
             ranking: n tools with their probabilities.
-            among: shape (n,): which tools can be chosen; all by default.
+            allowed: shape (n,): which tools can be chosen; all by default.
             tokens: shape (n,): what each tool costs; by default what the ranker knows.
             spent: tokens of the budget that are used up already.
 
@@ -159,12 +159,12 @@ class Selection:
             else:
                 top_k = TOP_K
         has_cut = threshold is not None or coverage is not None
-        if among is None and not has_cut and self.token_budget is None:
+        if allowed is None and not has_cut and self.token_budget is None:
             return ranking.order[:top_k]
         cut = None if coverage is None else calibration.probability_for(coverage)
         candidates = ranking.order
-        if among is not None:
-            candidates = candidates[among[candidates]]
+        if allowed is not None:
+            candidates = candidates[allowed[candidates]]
         is_open = self.fallback and not ranking.is_familiar
         if has_cut and not is_open:
             scores = ranking.scores[candidates]  # falling, so what passes a cut is a beginning

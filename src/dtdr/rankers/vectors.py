@@ -52,6 +52,12 @@ def product(row: Row, matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return result
 
 
+def squared_length(row: Row) -> float:
+    """The squared length of one vector."""
+    values = row[1] if isinstance(row, tuple) else row
+    return float(values @ values)
+
+
 def dense(vectors: Vectors) -> npt.NDArray[np.float32]:
     """The vectors as one dense array, shape (texts, dimension); for few texts only."""
     full = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()

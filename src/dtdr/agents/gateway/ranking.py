@@ -60,12 +60,12 @@ class ClientRanker:
     def __init__(self, model: Model | None, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         if whole_run:
             if policy.coverage is not None:
-                raise InputError("a list for the whole run has no coverage; give --top instead")
+                raise InputError("a list for the whole run has no coverage; give --top-k instead")
             policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
         if model is not None:
             policy.check(model.calibration_)
         elif policy.coverage is not None:
-            raise InputError("--coverage needs a MODEL; give --top instead")
+            raise InputError("--coverage needs a MODEL; give --top-k instead")
         self._whole_run = whole_run
         self._is_described = model is None
         self._model = model

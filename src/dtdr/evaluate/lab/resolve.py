@@ -17,7 +17,15 @@ from dtdr.evaluate.lab.data import DataLocation, short_name
 from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.runs import Experiment, unique
-from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
+from dtdr.evaluate.lab.suite import (
+    ALL,
+    ORDER,
+    PAPER,
+    PAPER_ENCODER,
+    PAPER_ORDER,
+    Suite,
+    read_suite,
+)
 from dtdr.rankers import ranker_class
 from dtdr.text import encoders
 
@@ -28,11 +36,8 @@ PAPER_SETS = (
     "taskbench_multimedia",
 )
 
-PAPER_ENCODER = "sentence-transformers"
-"""Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
-
 NEAREST_ENCODERS = ("minilm", encoders.DEFAULT)
-"""Replacements, if it is not installed."""
+"""Replacements, if it is not installed; the last one is learned from the demonstrations."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +193,15 @@ def _paper_encoder(options: Options, stand_ins: list[str]) -> Options:
             f"the paper's encoder cannot be used ({reason}); fix that, or name another with "
             "--encoder"
         )
-    other = next(name for name in NEAREST_ENCODERS if not _cannot_encode(name))
+    # The last one needs nothing but dtdr.
+    *pretrained, default = NEAREST_ENCODERS
+    other = next((name for name in pretrained if not _cannot_encode(name)), default)
     stand_ins.append(f"the paper's encoder, replaced by {other}: {reason}")
     return replace(options, encoders=[other])
 
 
 def _cannot_encode(name: str) -> str:
+    """Why a pretrained encoder cannot be used; empty if it can."""
     try:
         encoders.create(name, cache=False).encode(["a text"])
     except DtdrError as error:

@@ -108,6 +108,22 @@ class Store:
             path.stem: _read_json(path, f"run it again: dtdr lab run {path.stem}") for path in paths
         }
 
+    def last_suites(self, lab: str) -> list[str]:
+        """The suites of the command that was run last in a lab.
+
+        Raises:
+            InputError: a manifest is damaged or of another version.
+        """
+        manifests = self.manifests(lab)
+        folder = self.folder / "labs" / lab
+        newest = max(
+            manifests, key=lambda name: (folder / f"{name}.json").stat().st_mtime_ns, default=None
+        )
+        if newest is None:
+            return []
+        command = manifests[newest].get("command")
+        return [name for name, item in manifests.items() if item.get("command") == command]
+
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     with replace_file(path) as stream:

@@ -29,6 +29,9 @@ PAPER_ORDER = (
 )
 """The suites of the paper's own settings, in the order of its tables and figures."""
 
+PAPER_ENCODER = "sentence-transformers"
+"""Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
+
 ALL = "all"
 PAPER = "paper"
 _GRID = {
@@ -77,7 +80,7 @@ class Suite:
     Attributes:
         name: what users type.
         title: of its section in the report.
-        section: which part of the report shows it.
+        section: which part of the report shows it; empty: those that show its kinds of runs.
         about: what is measured, and how.
         differs: what differs from the paper.
         runs: grids: each value is a list of choices, all of which are combined.
@@ -107,8 +110,11 @@ class Suite:
 
         Rankers take the place of those of a grid, but where the grid gives them parameters or
         cuts their history: that is about its own, so only they are kept. So are they for the
-        suite's quick form.
+        suite's quick form. Rankers that a suite of the paper does not have are added to its own.
         """
+        known = {name for grid in self.runs for name in grid["retriever"]}
+        named = choices.get("retriever") or ()
+        is_added = self.name in PAPER_ORDER and not is_quick and not known.intersection(named)
         grids = []
         for grid in self.runs:
             changed = dict(grid)
@@ -116,7 +122,9 @@ class Suite:
                 if values is None or key not in {*grid, "plans", "encoder"}:
                     continue
                 if key == "retriever" and (is_quick or grid.keys() & {"parameters", "history"}):
-                    values = [value for value in grid[key] if value in values]
+                    values = grid[key] if is_added else [v for v in grid[key] if v in values]
+                elif key == "retriever" and is_added:
+                    values = [*grid[key], *values]
                 changed[key] = tuple(values)
             if all(changed.values()):
                 grids.append(changed)
@@ -172,7 +180,7 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
     suite = Suite(
         stem,
         str(value.get("title", stem)),
-        str(value.get("section", "retrieval")),
+        str(value.get("section", "")),
         about,
         differs,
         tuple(_grid(grid, name) for grid in grids),

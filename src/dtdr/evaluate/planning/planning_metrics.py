@@ -9,14 +9,27 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.evaluate.statistics import Proportion, proportion
 
+READINGS = ("lenient", "exact")
+"""``exact`` counts an answer that is a listed name and nothing else, as the paper does; ``lenient``
+also one in quotes, in another case, or with one listed name inside other text."""
 
-def function_selection_accuracy(log: PlanningLog) -> Proportion:
-    """FSA: how often the selected function is acceptable by the gold plan's DAG."""
-    return proportion(is_correct(record) for record in log)
+_UNCLEAR = ("cleaned", "embedded")
 
 
-def is_correct(record: Mapping[str, Any]) -> bool:
-    """Whether the selection of one step is acceptable."""
+def function_selection_accuracy(log: PlanningLog, reading: str = "lenient") -> Proportion:
+    """FSA: how often the selected function is acceptable by the gold plan's DAG.
+
+    Args:
+        log: of selections.
+        reading: one of ``READINGS``.
+    """
+    return proportion(is_correct(record, reading) for record in log)
+
+
+def is_correct(record: Mapping[str, Any], reading: str = "lenient") -> bool:
+    """Whether the selection of one step is acceptable; see ``READINGS``."""
+    if reading == "exact" and record["outcome"] in _UNCLEAR:
+        return False
     return record["selected"] in record["acceptable"]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dtdr.data.files import open_private
 from dtdr.data.jsonl import BadRecords, iter_json_lines
 from dtdr.errors import InputError, OutputError, other_version
 
@@ -63,7 +64,7 @@ def append_log(
     with _explain(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Half a character, which names may contain, is written as JSON's own escape.
-        stream = path.open("a", encoding="utf-8", errors="backslashreplace")
+        stream = open(path, "a", encoding="utf-8", errors="backslashreplace", opener=open_private)  # noqa: SIM115
 
     def write(value: Record) -> None:
         with _explain(path):

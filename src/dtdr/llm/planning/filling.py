@@ -80,6 +80,7 @@ class Filler:
         llm: fills what the model does not.
         prompts: writes the prompts.
         is_learned: whether the model learned arguments.
+        retry: ask once more after an unusable answer, with the reason.
 
     Raises:
         InputError: there is no such method, or the LLM or the arguments that it needs are missing.
@@ -93,6 +94,7 @@ class Filler:
         llm: LLM | None = None,
         prompts: FillingPrompts | None = None,
         is_learned: bool = False,
+        retry: bool = True,
     ) -> None:
         if method is None and llm is not None:
             method = "both" if is_learned else "llm"
@@ -107,6 +109,7 @@ class Filler:
         self._tools = {tool.name: tool for tool in tools}
         self._llm = llm
         self._prompts = prompts or FillingPrompts(tools)
+        self._retry = retry
 
     @property
     def uses_learned(self) -> bool:
@@ -137,7 +140,7 @@ class Filler:
         if prediction is None:
             if self._llm is None:
                 return FilledParameters({})
-            return fill(self._llm, self._prompts, query, calls, definition)
+            return fill(self._llm, self._prompts, query, calls, definition, retry=self._retry)
         if self._llm is None or self.method == "learned":
             return FilledParameters(
                 prediction.arguments, unknown=prediction.unknown, sources=prediction.sources
@@ -153,7 +156,7 @@ class Filler:
             declared = {parameter.name: parameter for parameter in definition.parameters}
             asked = tuple(declared.get(name, Parameter(name)) for name in names)
             rest = replace(definition, parameters=asked)
-            filled = fill(self._llm, self._prompts, query, calls, rest, sure)
+            filled = fill(self._llm, self._prompts, query, calls, rest, sure, retry=self._retry)
         given = {**sure, **filled.arguments}
         # Less probable values replace those that the LLM did not give.
         left = {name: item for name, item in prediction.arguments.items() if name not in given}
@@ -174,6 +177,8 @@ def fill(
     calls: Sequence[ToolCall],
     tool: Tool,
     known: Mapping[str, Any] | None = None,
+    *,
+    retry: bool = True,
 ) -> FilledParameters:
     """Ask for the arguments of ``tool``, and once more if the answer is unusable.
 
@@ -185,6 +190,7 @@ def fill(
         tool: whose parameters to fill.
         known: arguments that are already known. With them, a grammar or a schema fixes the form of
             the answer if the backend has one.
+        retry: whether to ask once more.
 
     Returns:
         The arguments without the known ones.
@@ -199,7 +205,7 @@ def fill(
     answers: list[str] = []
     tokens: int | None = 0
     best = ReadArguments({}, ())
-    for attempt in range(2):
+    for attempt in range(1 + retry):
         try:
             answer = llm.complete(
                 prompt, max_tokens=MAX_TOKENS, stop=["\n\n", "\nRequest:"], form=form

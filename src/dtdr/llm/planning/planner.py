@@ -59,6 +59,10 @@ class Planner:
             one of them, ``none`` with neither.
         max_steps: limit of calls in a plan.
         seed: of the choice of the example.
+        examples: how examples are chosen, one of ``dtdr.llm.prompting.examples.CHOICES``. Default:
+            ``random``, as in the paper, with ``layout="paper"``, else ``similar``.
+        retry: ask once more after an answer whose parameters cannot be used. Default: not with
+            ``layout="paper"``, since the paper asks once.
 
     Raises:
         InputError: an unknown method, no LLM where one is needed, or the model is not fitted.
@@ -80,6 +84,8 @@ class Planner:
         fill: str | None = None,
         max_steps: int = MAX_STEPS,
         seed: int = 0,
+        examples: str | None = None,
+        retry: bool | None = None,
     ) -> None:
         check_at_least(1, max_steps=max_steps)
         self.model = model
@@ -99,7 +105,10 @@ class Planner:
         self.max_steps = max_steps
         model.index(END)  # raises if the model is not fitted
         tools = model.tools_
-        self.examples = Examples(demonstrations, seed=seed)
+        is_paper = layout == "paper"
+        if examples is None:
+            examples = "random" if is_paper else "similar"
+        self.examples = Examples(demonstrations, seed=seed, choice=examples)
         self.prompts = SelectionPrompts(tools, icl=icl, examples=self.examples, layout=layout)
         self.filler = Filler(
             tools,
@@ -107,6 +116,7 @@ class Planner:
             llm=llm,
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
             is_learned=model.arguments_ is not None,
+            retry=not is_paper if retry is None else retry,
         )
 
     def plan(self, query: str | Run) -> PlanResult:

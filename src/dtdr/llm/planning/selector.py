@@ -58,8 +58,8 @@ class Selected:
 class Selector:
     """Selects the next function with one of the methods.
 
-    - ``greedy`` (the paper): the LLM writes freely, up to the length of the longest tool name; an
-      unlisted name is wrong.
+    - ``greedy`` (the paper): the LLM writes freely, up to the length of the longest name of all
+      tools, shown or not; an unlisted name is wrong.
     - ``constrained``: the answer is always a listed tool.
     - ``retriever``: the best of the ranking; the LLM is not asked.
     - ``plan``: the calls of the most probable whole plan, one after the other (the planner follows
@@ -108,25 +108,27 @@ class Selector:
             return Selected(ranking.best, "retriever", candidates=shown.tools)
         assert llm is not None  # the planner sees to it
         choices = prompts.choices(shown)
+        known = [prompts.names.show(tool.name) for tool in prompts.tools]
         candidates = tuple(map(prompts.names.name, choices))
         if len(candidates) == 1 and self.method != "greedy":
             return Selected(candidates[0], "single", "", candidates)
         try:
-            longest = self._longest(llm, choices)
             if self.method == "greedy":
+                # The longest name of the data set, not of those shown, which would be a hint.
+                longest = self._longest(llm, known)
                 answer = llm.complete(prompt, max_tokens=longest, stop=["\n"])
             else:
+                longest = self._longest(llm, choices)
                 answer = llm.complete(prompt, max_tokens=longest, choices=choices)
         except PromptTooLongError:
             return Selected(None, "too long", candidates=candidates, llm_calls=1)
-        known = [prompts.names.show(tool.name) for tool in prompts.tools]
         choice = read_choice(answer.text, choices, known)
         name = None if choice.name is None else prompts.names.name(choice.name)
         return Selected(name, choice.clarity, answer.text, candidates, 1, answer.prompt_tokens)
 
-    def _longest(self, llm: LLM, choices: Sequence[str]) -> int:
+    def _longest(self, llm: LLM, names: Sequence[str]) -> int:
         """Tokens of the longest name, and one more for the end or a leading space."""
-        for choice in choices:
-            if choice not in self._tokens:
-                self._tokens[choice] = llm.count_tokens(choice)
-        return max(self._tokens[choice] for choice in choices) + 1
+        for name in names:
+            if name not in self._tokens:
+                self._tokens[name] = llm.count_tokens(name)
+        return max(self._tokens[name] for name in names) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import random
 from collections import defaultdict
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
+from dtdr.errors import check_choice
 
 _MOST_COMPARED = 2_000
 """Demonstrations of one tool that are compared: some 20 ms, where an LLM takes seconds."""
@@ -33,22 +35,42 @@ class Example:
         return END if self.call is None else self.call.tool
 
 
+CHOICES = ("similar", "random")
+"""How one example is chosen. ``random`` is the paper's: any step of any demonstration shows the
+task, and any call of the same function how to fill it. ``similar``: a step with a history, and the
+most similar call."""
+
+
 class Examples:
     """Chooses examples among demonstrations; the same seed gives the same examples.
 
     Args:
         demonstrations: those to learn from, never those that are tested; failures are left out.
         seed: of the random choices.
+        choice: one of ``CHOICES``.
+
+    Raises:
+        InputError: there is no such choice.
     """
 
-    def __init__(self, demonstrations: Iterable[DemonstrationLike] = (), *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        demonstrations: Iterable[DemonstrationLike] = (),
+        *,
+        seed: int = 0,
+        choice: str = CHOICES[0],
+    ) -> None:
+        check_choice("choice of examples", choice, CHOICES)
+        self.choice = choice
+        self._seed = seed
         items = as_demonstrations(demonstrations)
         kept = [item for item in items if item.outcome != "failure" and len(item.plan)]
         random.Random(seed).shuffle(kept)
         self._demonstrations = kept
         self._with_tool: dict[str, list[int]] = defaultdict(list)
         for position, item in enumerate(kept):
-            for tool in dict.fromkeys(item.plan.tools):
+            # Every plan ends, so where only the end of plan is retrieved, any plan is an example.
+            for tool in dict.fromkeys([*item.plan.tools, END]):
                 self._with_tool[tool].append(position)
 
     @property
@@ -61,8 +83,13 @@ class Examples:
         """The one demonstration that shows the task (paper, Section Experimental Setup).
 
         If possible, this is a plan of at least two calls after its first call, so that the example
-        shows what a history looks like.
+        shows what a history looks like. A random one may be any step, the end of plan included.
         """
+        if self.choice == "random" and self._demonstrations:
+            item = self._demonstrations[0]
+            step = random.Random(self._seed).randrange(len(item.plan) + 1)
+            call = item.plan.calls[step] if step < len(item.plan) else None
+            return Example(item.query, item.plan.calls[:step], call)
         for item in self._demonstrations:
             if len(item.plan) > 1:
                 return Example(item.query, item.plan.calls[:1], item.plan.calls[1])
@@ -72,18 +99,24 @@ class Examples:
         return Example(item.query, (), item.plan.calls[0])
 
     def with_tools(self, tools: Sequence[str], limit: int = 5) -> list[Demonstration]:
-        """Demonstrations whose plans use most of the tools, up to a limit."""
+        """Demonstrations whose plans use most of the tools, up to a limit.
+
+        Equal ones are in random order, as in the paper. The end of plan counts as a tool of every
+        plan.
+        """
         used: dict[int, int] = defaultdict(int)
         for tool in tools:
             for position in self._with_tool.get(tool, ()):
                 used[position] += 1
-        best = sorted(used, key=lambda position: (-used[position], position))[:limit]
+        best = heapq.nsmallest(limit, used, key=lambda position: (-used[position], position))
         return [self._demonstrations[position] for position in best]
 
     def example_for(
         self, tool: str, *, query: str = "", before: Sequence[str] = ()
     ) -> Example | None:
         """The most similar step at which the tool was called, with arguments if possible.
+
+        A random one is the first call of the tool in a random demonstration.
 
         Small models copy from their example, even the numbers of outputs. So the example is a step
         before which the same tools were called at the same places; of several, one whose query
@@ -94,6 +127,11 @@ class Examples:
             query: what the user asked for.
             before: names of the tools called so far.
         """
+        if self.choice == "random":
+            for position in self._with_tool.get(tool, ()):  # which are in random order
+                item = self._demonstrations[position]
+                index = item.plan.tools.index(tool)
+                return Example(item.query, item.plan.calls[:index], item.plan.calls[index])
         best: Example | None = None
         similarity: tuple[bool, float, float] = (False, -1.0, -1.0)
         words = _words(query)

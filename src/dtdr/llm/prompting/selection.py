@@ -16,6 +16,7 @@ from dtdr.errors import InputError, check_choice
 from dtdr.llm.prompting.examples import Example, Examples
 from dtdr.llm.prompting.prompt import Prompt
 from dtdr.llm.prompting.render import ShownNames, plan_lines, tool_list
+from dtdr.rankers import import_own
 from dtdr.rankers.ranking import Ranking
 
 
@@ -30,6 +31,8 @@ class IclMethod:
         suggests: whether the prompt tells the LLM to prefer the retrieved tools.
         shows_plans: whether the prompt shows demonstrations that use the retrieved tools.
         weighted: whether retrieved tools have their probabilities.
+        write: of your own method: writes its part of the prompt from the retrieved tools and their
+            probabilities, and every tool by name.
     """
 
     name: str
@@ -38,6 +41,7 @@ class IclMethod:
     suggests: bool
     shows_plans: bool
     weighted: bool
+    write: Callable[[Ranking, Mapping[str, Tool]], str] | None = None
 
 
 _ALL = (
@@ -59,11 +63,25 @@ DEFAULT = "hard"
 
 
 def icl_method(name: str) -> IclMethod:
-    """The ICL method behind a name.
+    """The ICL method behind a name, or a function of your own as ``module:function``.
+
+    The function gets the retrieved tools as a ``Ranking`` and every tool by name, and returns the
+    text that comes before the task; names of tools in it are data, so quote them. If it has an
+    attribute ``masks`` that is true, only the retrieved tools are choices, and the prompt lists no
+    other.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or it cannot be imported.
     """
+    if ":" in name:
+        try:
+            write = import_own(name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"ICL method {name!r} cannot be imported: {error}") from error
+        if not callable(write):
+            raise InputError(f"ICL method {name!r} is not a function")
+        masks = bool(getattr(write, "masks", False))
+        return IclMethod(name, masks, not masks, False, False, False, write)
     check_choice("ICL method", name, METHODS)
     return METHODS[name]
 
@@ -148,11 +166,13 @@ class SelectionPrompts:
             shown: the retrieved tools, from ``Ranking.select()``.
         """
         parts: list[str] = []
+        if self.method.write is not None:
+            parts.append(str(self.method.write(shown, self._tool)))
         if self.method.shows_plans:
             parts.append(self._plans(shown))
         if self.method.suggests:
             parts.append(self._suggestions(shown, calls))
-        elif self.method.masks and not self._once:
+        elif self.method.masks and not self._once and self.method.write is None:
             parts.append(self._tool_list(shown))
         parts.append(self._task(query, calls))
         if self._once:

@@ -23,7 +23,9 @@ from dtdr.predict.arguments.features import (
     span_blocks,
 )
 from dtdr.predict.arguments.prediction import ValueSource
-from dtdr.predict.arguments.ranker import (
+from dtdr.predict.arguments.state import ITEM, WHOLE, RunState, ValuePart
+from dtdr.predict.arguments.texts import hash_spans, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.value_ranker import (
     KIND_LEVELS,
     CandidateBlock,
     Hashes,
@@ -32,8 +34,6 @@ from dtdr.predict.arguments.ranker import (
     features,
     parameter_keys,
 )
-from dtdr.predict.arguments.state import ITEM, WHOLE, RunState, ValuePart
-from dtdr.predict.arguments.texts import hash_spans, name_stems, read_dates, telling_words
 from dtdr.predict.arguments.values import canonical
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"

@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 
-from dtdr.predict.arguments.ranker import CandidateBlock, Hashes, Rows, features
 from dtdr.predict.arguments.state import PartKind, RunState
 from dtdr.predict.arguments.texts import match_clauses, name_stems
+from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
 """Of a span, by how far it is from the span used last: 1 to 4 before it, 5 to 9 after, else 0."""

@@ -21,8 +21,8 @@ from dtdr.predict.arguments.candidates import (
 )
 from dtdr.predict.arguments.constants import MAX_DEPTH, MAX_ITEMS, is_filled_object
 from dtdr.predict.arguments.prediction import ValueSource
-from dtdr.predict.arguments.ranker import SlotExample, ValueRanker
 from dtdr.predict.arguments.state import ITEM
+from dtdr.predict.arguments.value_ranker import SlotExample, ValueRanker
 from dtdr.predict.arguments.values import canonical, convert, fits, resolve_references
 
 _LEAST_SHARE = 0.05

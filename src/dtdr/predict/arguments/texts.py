@@ -18,7 +18,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import READ_LENGTH
 from dtdr.predict.arguments.prediction import ValueSource
-from dtdr.predict.arguments.ranker import CandidateBlock, Hashes, Rows, features
+from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 from dtdr.predict.arguments.values import canonical, read_date, short_hash
 
 MAX_TOKENS = 400

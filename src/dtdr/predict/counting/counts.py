@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.rankers.dtdr_f.familiarity import hash_runs
+from dtdr.rankers.dtdr_f.familiarity import hash_ngrams
 from dtdr.rankers.dtdr_f.text import hash_word
 from dtdr.rankers.training import TrainingData
 from dtdr.text.encoders.base import MAX_CHARACTERS
@@ -203,7 +203,7 @@ def _add_phrases(phrases: Phrases, queries: Iterable[str]) -> Phrases:
     hashes = [list(itertools.chain.from_iterable(map(_hash_words, query))) for query in pieces]
     starts = np.cumsum([0, *map(len, hashes)])
     every = np.fromiter(itertools.chain.from_iterable(hashes), np.uint32)
-    return sort_unique(np.concatenate([phrases, hash_runs(every, starts)]))
+    return sort_unique(np.concatenate([phrases, hash_ngrams(every, starts)]))
 
 
 def merge_all(parts: Iterable[Counts]) -> Counts | None:

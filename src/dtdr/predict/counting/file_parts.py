@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,32 +19,39 @@ class FilePart:
     """What one task reads.
 
     Attributes:
-        path: as a user wrote it.
-        shard: position among the files of the path.
+        path: of the file, or its URL: a task lists no folder.
         groups: row groups of Parquet; None: the whole file, which is lines or unreadable.
         first_row: number of its first row.
     """
 
     path: str
-    shard: int
     groups: tuple[int, ...] | None = None
     first_row: int = 1
 
+    def __str__(self) -> str:
+        return self.path
 
-def rows_of(shard: Shard) -> int:
-    """An upper bound of the demonstrations in a file, without reading them.
+
+def has_more_rows(shards: Iterable[Shard], limit: int) -> bool:
+    """Whether files have more rows than a limit; no more of them is read than that takes.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: one of them cannot be read.
     """
-    if shard.name.endswith(parquet.SUFFIX):
-        return sum(_groups(shard))
-    rows, last = 0, b"\n"
-    with shard.open() as stream:
-        while block := stream.read(1 << 20):
-            rows += block.count(b"\n")
-            last = block[-1:]
-    return rows + (last != b"\n")
+    rows = 0
+    for shard in shards:
+        if shard.name.endswith(parquet.SUFFIX):
+            rows += sum(_groups(shard))
+        else:
+            last = b"\n"
+            with shard.open() as stream:
+                while rows <= limit and (block := stream.read(1 << 20)):
+                    rows += block.count(b"\n")
+                    last = block[-1:]
+            rows += last != b"\n"
+        if rows > limit:
+            return True
+    return False
 
 
 def _groups(shard: Shard) -> list[int]:
@@ -63,9 +70,9 @@ def find_parts(paths: Sequence[str | Path]) -> list[FilePart]:
     """
     parts: list[FilePart] = []
     for path in paths:
-        for place, shard in enumerate(find_shards(path)):
+        for shard in find_shards(path):
             if not shard.name.endswith(parquet.SUFFIX):
-                parts.append(FilePart(str(path), place))
+                parts.append(FilePart(shard.name))
                 continue
             try:
                 sizes = _groups(shard)
@@ -75,20 +82,8 @@ def find_parts(paths: Sequence[str | Path]) -> list[FilePart]:
             for group, size in enumerate(sizes, start=1):
                 rows += size
                 if rows >= _PART_ROWS or group == len(sizes):
-                    parts.append(FilePart(str(path), place, tuple(range(start, group)), first))
+                    parts.append(FilePart(shard.name, tuple(range(start, group)), first))
                     first, start, rows = first + rows, group, 0
             if not sizes:
-                parts.append(FilePart(str(path), place))
+                parts.append(FilePart(shard.name))
     return parts
-
-
-def open_part(part: FilePart) -> Shard:
-    """The file of a part.
-
-    Raises:
-        InputError: it is gone.
-    """
-    shards = find_shards(part.path)
-    if part.shard >= len(shards):
-        raise InputError(f"{part.path} has lost files since it was counted; do not change it")
-    return shards[part.shard]

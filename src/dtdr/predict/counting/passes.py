@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, get_args
 
-import joblib
 import numpy as np
-from joblib.externals.loky import get_reusable_executor
 
 from dtdr.data import parquet
 from dtdr.data.calls import END
 from dtdr.data.demonstration_files import convert_record, iter_records, read_tools, record_id
 from dtdr.data.demonstrations import Demonstration, Outcome
 from dtdr.data.jsonl import BadRecords, leave_out
-from dtdr.data.progress import track
+from dtdr.data.shards import find_beside, open_shard
 from dtdr.data.tools import Tool
-from dtdr.errors import DtdrError, InputError, nothing_to_learn
+from dtdr.errors import InputError, nothing_to_learn
 from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
-from dtdr.predict.counting.file_parts import FilePart, find_parts, open_part
+from dtdr.predict.counting.engine import connect, run_tasks
+from dtdr.predict.counting.file_parts import FilePart, find_parts
 
 _COUNTED = ("id", "query", "calls.tool", "outcome")
 """Columns of Parquet that the first pass reads."""
-Result = TypeVar("Result")
 _NONE: Numbers = np.empty(0, np.uint64)
 
 
@@ -85,7 +81,7 @@ def _iter_batches(part: FilePart, columns: Sequence[str]) -> Iterator[Any]:
     Raises:
         InputError: the file cannot be read; the message names it.
     """
-    shard = open_part(part)
+    shard = open_shard(part.path)
     try:
         with shard.open() as stream:
             yield from parquet.iter_batches(
@@ -139,7 +135,7 @@ def _read_records(
     part: FilePart, bad: BadRecords, rows: Sequence[bool] | None = None
 ) -> Iterator[Demonstration]:
     """The demonstrations of a part, or of the rows that are marked True."""
-    records = iter_records(open_part(part), bad, part.groups, part.first_row)
+    records = iter_records(open_shard(part.path), bad, part.groups, part.first_row)
     for position, (place, record) in enumerate(records):
         if rows is not None and (position >= len(rows) or not rows[position]):
             continue
@@ -185,7 +181,7 @@ def _find_records(
     if part.groups is None:
         wanted = set(chosen.tolist())
         lenient = BadRecords()  # the first pass counted or refused what is not a record
-        for place, record in iter_records(open_part(part), lenient):
+        for place, record in iter_records(open_shard(part.path), lenient):
             try:
                 number = number_of(record_id(record), seed)
             except InputError:
@@ -193,45 +189,12 @@ def _find_records(
             if number in wanted:
                 yield place, number, record
         return
-    name, row = open_part(part).name, part.first_row
+    name, row = open_shard(part.path).name, part.first_row
     for batch in _iter_batches(part, parquet.COLUMNS):
         numbers = [number_of(str(identifier), seed) for identifier in _values(batch.column("id"))]
         for at in np.flatnonzero(np.isin(np.array(numbers, np.uint64), chosen)).tolist():
             yield f"{name}, row {row + at}", numbers[at], batch.slice(at, 1).to_pylist()[0]
         row += len(batch)
-
-
-def run_parallel(
-    function: Callable[..., Result],
-    items: Sequence[Any],
-    *arguments: Any,
-    workers: int | None = None,
-    label: str,
-) -> Iterator[Result]:
-    """The function's results for the items, in order, from processes of this machine.
-
-    Args:
-        function: can be imported; called with an item and the arguments.
-        items: one per task.
-        arguments: the same for every task.
-        workers: number of processes, by default one per core; 1 runs all in this process.
-        label: of the progress bar.
-
-    Raises:
-        DtdrError: from the function, or because a worker was killed.
-    """
-    count = min(workers or os.cpu_count() or 1, max(1, len(items)))
-    parallel = joblib.Parallel(count, return_as="generator", batch_size=1)
-    tasks = (joblib.delayed(function)(item, *arguments) for item in items)
-    try:
-        yield from track(parallel(tasks), label, len(items))
-    except BrokenProcessPool as error:
-        raise DtdrError(
-            "a worker process was killed, most likely for want of memory; give fewer --workers"
-        ) from error
-    finally:
-        if count > 1:
-            get_reusable_executor().shutdown()  # its processes would keep their memory
 
 
 def draw_sample(
@@ -242,6 +205,7 @@ def draw_sample(
     bad: BadRecords | None = None,
     workers: int | None = None,
     failures: bool = True,
+    engine: str | None = None,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
 
@@ -255,28 +219,43 @@ def draw_sample(
         bad: counts records and files that cannot be used, which are left out; None: an error.
         workers: number of processes for both passes; None: one per core.
         failures: whether runs that failed are learned from.
+        engine: address of a cluster that reads the files, see ``counting.engine.connect``; its
+            workers open the paths as they are named here.
 
     Raises:
         InputError: something cannot be read or used, an id occurs twice, there is nothing to learn
             from, or the data changed between the passes.
     """
-    parts = find_parts(paths)
-    empty = Counts(size, seed, failures)
+    cluster = None if engine is None else connect(engine)
+    try:
+        how = {"workers": workers, "engine": cluster}
+        numbered, counts = _two_passes(find_parts(paths), Counts(size, seed, failures), bad, how)
+    finally:
+        if cluster is not None:
+            cluster.close()
+    numbered.sort(key=lambda pair: pair[0])
+    demonstrations = [item for _, item in numbered]
+    listing = find_beside(paths[0], "tools.json")
+    return Sample(demonstrations, counts, () if listing is None else read_tools(listing))
+
+
+def _two_passes(
+    parts: Sequence[FilePart], empty: Counts, bad: BadRecords | None, how: Mapping[str, Any]
+) -> tuple[list[tuple[int, Demonstration]], Counts]:
+    """The numbered demonstrations of the sample, in any order, and the counts of all."""
     skip_bad = bad is not None and not bad.is_strict
     readable: list[FilePart] = []
     numbers: list[Numbers] = []
 
     def take_counts() -> Iterator[Counts]:
-        counted = run_parallel(
-            count_part, parts, empty, skip_bad, workers=workers, label="Counting"
-        )
-        for part, one in zip(parts, counted, strict=True):
-            numbers.append(one.numbers)
+        counted = run_tasks(count_part, parts, empty, skip_bad, label="Counting", **how)
+        for part, result in zip(parts, counted, strict=True):
+            numbers.append(result.numbers)
             if bad is not None:
-                bad.update(one.bad)
-            if len(one.numbers):
+                bad.update(result.bad)
+            if len(result.numbers):
                 readable.append(part)
-            yield one.counts
+            yield result.counts
 
     counts = merge_all(take_counts()) or empty
     ids = np.concatenate([*numbers, _NONE])
@@ -290,26 +269,21 @@ def draw_sample(
     del ids
     if counts.total == counts.skipped:
         raise nothing_to_learn(counts.skipped)
-    chosen = counts.choose()
+    sampled = counts.choose()
     numbered: list[tuple[int, Demonstration]] = []
     left_out, is_whole = 0, True
-    collected = run_parallel(
-        collect_part, readable, chosen, seed, skip_bad, workers=workers, label="Sampling"
+    collected = run_tasks(
+        collect_part, readable, sampled, empty.seed, skip_bad, label="Sampling", **how
     )
-    for one in collected:
-        numbered += one.demonstrations
-        left_out += one.bad.count
-        is_whole &= one.is_whole
+    for result in collected:
+        numbered += result.demonstrations
+        left_out += result.bad.count
+        is_whole &= result.is_whole
         if bad is not None:
-            bad.update(one.bad)
-    if is_whole and len(numbered) + left_out != len(chosen):
+            bad.update(result.bad)
+    if is_whole and len(numbered) + left_out != len(sampled):
         raise InputError(
             "the data changed while they were read: some demonstrations that were counted are "
             "gone; try again when no program writes them"
         )
-    numbered.sort(key=lambda pair: pair[0])
-    demonstrations = [item for _, item in numbered]
-    folder = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
-    tools = folder / "tools.json"
-    described = read_tools(tools) if tools.is_file() else ()
-    return Sample(demonstrations, counts, described)
+    return numbered, counts

@@ -10,7 +10,7 @@ import numpy as np
 
 from dtdr.data.progress import track
 from dtdr.predict.plans.best_first import Multiset
-from dtdr.predict.plans.ranker import PlanRanker, PlanSet, find_plans
+from dtdr.predict.plans.plan_ranker import PlanRanker, PlanSet, find_plans
 from dtdr.predict.plans.spans import Example, SpanTagger
 from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.calibration import Floats

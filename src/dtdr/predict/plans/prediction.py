@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from dtdr.data.calls import ToolCall, find_references
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.best_first import MOST_CALLS

@@ -22,7 +22,7 @@ _LEFT_OUT = 5_000
 _MOST_VECTORS = 2_000
 """Queries whose vectors are compared for it."""
 HIGHEST_THRESHOLD = 0.6
-"""A query is familiar with this share of known runs, however uniform the demonstrations: where
+"""A query is familiar with this share of known n-grams, however uniform the demonstrations: where
 they come from templates, the threshold would be .96 and one changed word too much. On the five
 validation sets the threshold is .37 to .63 without it."""
 _SAME_LANGUAGE = 0.3
@@ -36,7 +36,7 @@ def combine(first: Hashes, second: Hashes) -> Hashes:
     return first * _FIRST + second * _SECOND
 
 
-def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
+def hash_ngrams(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
     """Hashes of the pairs and triples of neighbouring words of queries, one after the other.
 
     Args:
@@ -47,18 +47,18 @@ def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
     places = np.stack([starts[:-1], starts[1:]], axis=1).ravel()
     framed = np.insert(words, places, np.tile(np.array([_START, _END], np.uint32), queries))
     owner = np.repeat(np.arange(queries), np.diff(starts) + 2)
-    pairs, triples = _runs(framed)
+    pairs, triples = _ngrams(framed)
     return np.concatenate((pairs[owner[:-1] == owner[1:]], triples[owner[:-2] == owner[2:]]))
 
 
 def known_share(known: Hashes, words: Hashes) -> float:
     """Mean of the share of pairs of words and of the share of triples that are known.
 
-    The start and the end of the text count as words, so that there is always one pair. Each run
-    counts as its 32-bit hash: with a million runs an unknown one is taken for known once in 4,000
-    times. Chosen on validation parts of five sets against the other sets' queries and gibberish;
-    lowest and mean AUROC .984 and .999; pairs alone .979 and .998, single words .913 and .980,
-    cosine with the nearest five queries .957 and .991.
+    The start and the end of the text count as words, so that there is always one pair. Each n-gram
+    counts as its 32-bit hash: with a million n-grams an unknown one is taken for known once in
+    4,000 times. Chosen on validation parts of five sets against the other sets' queries and
+    gibberish; lowest and mean AUROC .984 and .999; pairs alone .979 and .998, single words .913
+    and .980, cosine with the nearest five queries .957 and .991.
     """
     return _share(known, _frame(words))
 
@@ -85,12 +85,12 @@ def fit_threshold(
     rows = np.array(list(distinct.values()))
     names = np.where(groups[rows] > 0, groups[rows], (rows + 1) << 32)
     _, owner = np.unique(names, return_inverse=True)
-    runs = [_frame(words[row]) for row in distinct.values()]
-    of_runs = np.repeat(owner, [len(pairs) + len(triples) for pairs, triples in runs])
-    known, counts = count_rows(np.concatenate([*chain.from_iterable(runs)]), of_runs)
+    ngrams = [_frame(words[row]) for row in distinct.values()]
+    ngram_owner = np.repeat(owner, [len(pairs) + len(triples) for pairs, triples in ngrams])
+    known, counts = count_rows(np.concatenate([*chain.from_iterable(ngrams)]), ngram_owner)
     shared = known[counts > 1]
-    step = -(-len(runs) // (_LEFT_OUT if encoder is None else _MOST_VECTORS))
-    scores = np.array([_share(shared, run) for run in runs[::step]])
+    step = -(-len(ngrams) // (_LEFT_OUT if encoder is None else _MOST_VECTORS))
+    scores = np.array([_share(shared, pair) for pair in ngrams[::step]])
     reference = [np.array(list(map(hash_word, words_of(text))), np.uint32) for text in _reference()]
     made_up = np.array([_share(known, _frame(query)) for query in reference])
     if encoder is not None:
@@ -104,7 +104,7 @@ def fit_threshold(
     highest = HIGHEST_THRESHOLD
     if np.isin(np.concatenate(reference), words.values).mean() >= _SAME_LANGUAGE:
         highest = min(highest, float(made_up.max()))
-    # A query without any known run is unlike the demonstrations, however few they are.
+    # A query without any known n-gram is unlike the demonstrations, however few they are.
     return max(min(threshold or 0.0, highest), float(np.finfo(np.float32).tiny))
 
 
@@ -114,22 +114,22 @@ def _reference() -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def _runs(words: Hashes) -> tuple[Hashes, Hashes]:
+def _ngrams(words: Hashes) -> tuple[Hashes, Hashes]:
     """Hashes of the pairs of neighbouring words, and of the triples."""
     pairs = combine(words[:-1], words[1:])
     return pairs, pairs[:-1] * _THIRD + words[2:]
 
 
 def _frame(words: Hashes) -> tuple[Hashes, Hashes]:
-    """``_runs`` of one text, whose start and end are words."""
+    """``_ngrams`` of one text, whose start and end are words."""
     framed = np.empty(len(words) + 2, np.uint32)
     framed[0], framed[1:-1], framed[-1] = _START, words, _END
-    return _runs(framed)
+    return _ngrams(framed)
 
 
-def _share(known: Hashes, runs: tuple[Hashes, Hashes]) -> float:
+def _share(known: Hashes, ngrams: tuple[Hashes, Hashes]) -> float:
     total = 0.0
-    for hashes in runs if len(known) else ():
+    for hashes in ngrams if len(known) else ():
         hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
         total += int(np.count_nonzero(hits)) / max(len(hashes), 1)
     return total / 2

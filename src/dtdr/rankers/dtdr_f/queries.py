@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
-from dtdr.rankers.dtdr_f.familiarity import combine, hash_runs, known_share
+from dtdr.rankers.dtdr_f.familiarity import combine, hash_ngrams, known_share
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import (
     BEGINS_SENTENCE,
@@ -176,7 +176,7 @@ class QueryFeaturizer:
     def phrases(self) -> Hashes:
         """Hashes of pairs and triples of words of all queries, by which others are familiar."""
         rows = self.queries["words"]
-        return np.union1d(hash_runs(rows.values, rows.starts), self.further)
+        return np.union1d(hash_ngrams(rows.values, rows.starts), self.further)
 
     @cached_property
     def first(self) -> frozenset[int]:

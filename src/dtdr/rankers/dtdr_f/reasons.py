@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
-from dtdr.rankers.dtdr_f.model import FactoredModel
+from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.explanation import Contribution, Explanation, SimilarDemonstration
 from dtdr.rankers.vectors import rows
@@ -75,7 +75,7 @@ def _note(model: FactoredModel, step: StepFeatures, tool: int) -> str:
             "demonstrations together get about the share that further runs give them."
         )
     if model.ranker is not None:
-        found = ranker.shortlist(step.write(), new)
+        found = candidate_ranker.shortlist(step.write(), new)
         if found is not None and tool not in found[0]:
             return (
                 f"{name!r} is not among the {len(found[0])} candidates of this step, which share "

@@ -6,10 +6,12 @@ import os
 import secrets
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack
+from urllib.parse import quote
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
+from dtdr.data.tools import ToolLike, as_tools
 from dtdr.errors import InputError
 from dtdr.net.http_requests import Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
@@ -31,9 +33,6 @@ from dtdr.serve.server import schemas
 
 KEY_VARIABLE = "DTDR_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8756"
-
-SLOW_SECONDS = 120.0
-"""For learning."""
 
 
 class _SessionEndpoints:
@@ -65,16 +64,16 @@ class _SessionEndpoints:
 
     @endpoint
     async def search(
-        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+        self, text: str, top_k: int = SEARCH_LIMIT, *, offered: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; see ``Client.search``."""
-        fields = {"text": text, "top_k": k, "among": among}
+        fields = {"text": text, "top_k": top_k, "offered": offered}
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
-    async def next_calls(self, k: int = 3) -> list[CallPrediction]:
+    async def next_calls(self, top_k: int = 3) -> list[CallPrediction]:
         """The next calls with their arguments; see ``Client.next_calls``."""
-        return (await self._ask("calls", {"top_k": k}, schemas.CallsResponse)).calls
+        return (await self._ask("calls", {"top_k": top_k}, schemas.CallsResponse)).calls
 
     @endpoint
     async def fill(self, tool: str) -> CallPrediction:
@@ -82,9 +81,9 @@ class _SessionEndpoints:
         return (await self._ask("calls", {"tool": tool}, schemas.CallsResponse)).calls[0]
 
     @endpoint
-    async def plans(self, k: int = 5) -> list[PlanPrediction]:
+    async def plans(self, top_k: int = 5) -> list[PlanPrediction]:
         """What is left to do; see ``Client.plans``."""
-        return read_plans(await self._ask("plans", {"top_k": k}, schemas.PlansResponse))
+        return read_plans(await self._ask("plans", {"top_k": top_k}, schemas.PlansResponse))
 
     @endpoint
     async def call(self, *calls: CallLike) -> Self:
@@ -193,9 +192,9 @@ class _ClientEndpoints(Generic[Session]):
         text: str,
         query: str | None = None,
         history: Sequence[CallLike] = (),
-        k: int = SEARCH_LIMIT,
+        top_k: int = SEARCH_LIMIT,
         *,
-        among: Collection[str] | None = None,
+        offered: Collection[str] | None = None,
         before: Sequence[BeforeLike] = (),
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; best first, with their shares.
@@ -204,11 +203,11 @@ class _ClientEndpoints(Generic[Session]):
             text: what the agent wants to do, in its words.
             query: as in ``rank``; None without a run.
             history: as in ``rank``.
-            k: how many at most, up to 100.
-            among: names of the tools that may be returned; all by default.
+            top_k: limit of tools, at most 100.
+            offered: names of the tools that may be returned; all by default.
             before: as in ``rank``.
         """
-        fields = _step(query, history, before) | {"text": text, "top_k": k, "among": among}
+        fields = _step(query, history, before) | {"text": text, "top_k": top_k, "offered": offered}
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
@@ -216,17 +215,17 @@ class _ClientEndpoints(Generic[Session]):
         self,
         query: str,
         history: Sequence[CallLike] = (),
-        k: int = 3,
+        top_k: int = 3,
         *,
         before: Sequence[BeforeLike] = (),
     ) -> list[CallPrediction]:
-        """The next calls: the k most probable tools, each with its arguments and their sources.
+        """The next calls, most probable tools first, with their arguments and sources.
 
-        References use the ids of the calls in the history, or their positions from 1. ``k`` is at
-        most 20; other arguments and errors as ``rank``, with status 409 if the model was fitted
+        References use the ids of the calls in the history, or their positions from 1. ``top_k`` is
+        at most 20; other arguments and errors as ``rank``, with status 409 if the model was fitted
         without arguments.
         """
-        fields = _step(query, history, before) | {"top_k": k}
+        fields = _step(query, history, before) | {"top_k": top_k}
         return (await self._ask("calls", fields, schemas.CallsResponse)).calls
 
     @endpoint
@@ -247,15 +246,15 @@ class _ClientEndpoints(Generic[Session]):
         self,
         query: str,
         history: Sequence[CallLike] = (),
-        k: int = 5,
+        top_k: int = 5,
         *,
         before: Sequence[BeforeLike] = (),
     ) -> list[PlanPrediction]:
-        """The k most probable whole plans, or what is left of them after the history.
+        """The ``top_k`` most probable whole plans, or what is left of them after the history.
 
         As ``next_calls``, with status 409 if the model was fitted without plans.
         """
-        fields = _step(query, history, before) | {"top_k": k}
+        fields = _step(query, history, before) | {"top_k": top_k}
         return read_plans(await self._ask("plans", fields, schemas.PlansResponse))
 
     @endpoint
@@ -263,18 +262,75 @@ class _ClientEndpoints(Generic[Session]):
         self,
         demonstrations: Iterable[Demonstration | Mapping[str, Any]],
     ) -> schemas.FeedbackResponse:
-        """Update the model, a dtdr-f, with demonstrations; returns when it ranks with them.
+        """Let the model, a dtdr-f, learn from demonstrations.
+
+        The server learns aside: ``status`` says when the model ranks with them.
 
         Args:
             demonstrations: or their JSON objects, where a call may be a tool's name alone.
+
+        Raises:
+            InvalidRequestError: the server refused what was sent.
+            ServerError: the model cannot learn, or the server was not reached.
         """
         records = [
             item.to_dict() if isinstance(item, Demonstration) else item for item in demonstrations
         ]
         # Not repeated: the model would learn twice.
-        options = {"is_repeatable": False, "seconds": SLOW_SECONDS}
         fields = {"demonstrations": records}
-        return await self._ask("feedback", fields, schemas.FeedbackResponse, **options)
+        return await self._ask("feedback", fields, schemas.FeedbackResponse, is_repeatable=False)
+
+    @endpoint
+    async def add_tools(self, tools: Iterable[ToolLike]) -> schemas.ToolChangeResponse:
+        """Add tools that no demonstration uses yet, ranked by their descriptions.
+
+        The server adds them aside: see ``status``.
+
+        Args:
+            tools: or their JSON objects, or definitions as an LLM takes them.
+
+        Raises:
+            InputError: something is not a tool.
+            ServerError: as ``feedback``; 409 for a name that the model knows.
+        """
+        return await self._change_tools({"add": [item.to_dict() for item in as_tools(tools)]})
+
+    @endpoint
+    async def remove_tools(self, names: Iterable[str]) -> schemas.ToolChangeResponse:
+        """Remove tools; a dtdr-f is fitted again without them, aside: see ``status``.
+
+        Raises:
+            ServerError: as ``feedback``; 404 for a name that the model does not know.
+        """
+        return await self._change_tools({"remove": list(names)})
+
+    @endpoint
+    async def status(self) -> schemas.ModelDetail:
+        """The model: its vocabulary, what it is learning, since when, and what waits.
+
+        Raises:
+            ServerError: there is no such model, or the server was not reached.
+        """
+        return await self._connection.ask(
+            f"models/{await self._name()}", None, schemas.ModelDetail, method="GET"
+        )
+
+    async def _change_tools(self, fields: Mapping[str, Any]) -> schemas.ToolChangeResponse:
+        path = f"models/{await self._name()}/tools"
+        kind = schemas.ToolChangeResponse
+        return await self._connection.ask(path, fields, kind, is_repeatable=False)
+
+    async def _name(self) -> str:
+        """The model's name, also where the server has only one."""
+        if self.model is None:
+            served = await self._connection.ask(
+                "models", None, schemas.ModelsResponse, method="GET"
+            )
+            if len(served.models) != 1:
+                names = ", ".join(item.name for item in served.models)
+                raise InputError(f"the server has several models; open Client(model=…): {names}")
+            return served.models[0].name
+        return quote(self.model, safe="")
 
     @endpoint
     async def close(self) -> None:

@@ -78,9 +78,9 @@ class RemoteRanking(msgspec.Struct, frozen=True):
         """The most probable next tool."""
         return self.tools[0]
 
-    def top(self, k: int) -> list[tuple[str, float]]:
-        """The k most probable tools with their probabilities, of those that were sent."""
-        return list(zip(self.tools[:k], self.probabilities[:k], strict=True))
+    def top(self, top_k: int) -> list[tuple[str, float]]:
+        """The ``top_k`` most probable tools with their probabilities, of those that were sent."""
+        return list(zip(self.tools[:top_k], self.probabilities[:top_k], strict=True))
 
     def probability(self, tool: str) -> float:
         """Probability of a tool; 0 for one that was not sent."""

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from dtdr.data.demonstrations import Demonstration
-from dtdr.data.files import explain_os_errors, lock_file
+from dtdr.data.files import explain_os_errors, lock_file, open_private
 from dtdr.errors import InputError, OutputError, cannot_read
-from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
+from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog, parse
 
 logger = logging.getLogger("dtdr.feedback")
 
@@ -48,7 +47,7 @@ class FileLog(FeedbackLog):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._lock_file is None:
                 self._lock_file = self._acquire()
-            with self.path.open("a+b") as stream:
+            with open(self.path, "a+b", opener=open_private) as stream:
                 stream.seek(0)
                 end, line = 0, b""
                 for line in stream:
@@ -81,19 +80,21 @@ class FileLog(FeedbackLog):
             ) from error
         return stream
 
-    def _append(self, demonstrations: Sequence[Demonstration]) -> None:
+    def _append(self, ids: Sequence[str], records: Sequence[str]) -> None:
         """Add lines, and wait for the disk; see ``FeedbackLog``."""
         with self._lock:
-            ids = self.prepare() if self._ids is None else self._ids
-            for number, item in enumerate(demonstrations):
-                if item.id in ids:
+            known = self.prepare() if self._ids is None else self._ids
+            for number, identifier in enumerate(ids):
+                if identifier in known:
                     raise DuplicateError(number)
-            lines = (json.dumps(item.to_dict(), separators=(",", ":")) for item in demonstrations)
-            self._write("".join(f"{line}\n" for line in lines).encode())
-            ids.update(item.id for item in demonstrations)
+            self._write("".join(f"{line}\n" for line in records).encode())
+            known.update(ids)
 
     def _write(self, content: bytes) -> None:
-        with explain_os_errors(self.path), self.path.open("ab", buffering=0) as stream:
+        with (
+            explain_os_errors(self.path),
+            open(self.path, "ab", buffering=0, opener=open_private) as stream,
+        ):
             lock_file(stream)  # readers wait, since a failed write is cut off
             end = stream.tell()
             try:
@@ -132,21 +133,14 @@ class FileLog(FeedbackLog):
                         break
                     start += len(line)
                     if line.strip():
-                        entries.append(Entry(str(start), parse(line)))
+                        item, sender = parse(line)
+                        entries.append(Entry(str(start), item, sender=sender))
         except FileNotFoundError:
             if start:
                 raise InputError(f"{self.path}, which was read before, is not there") from None
         except OSError as error:
             raise cannot_read(self.path, error) from error
         return entries
-
-
-def parse(content: bytes) -> Demonstration | None:
-    """The demonstration of an entry; None if it is unreadable."""
-    try:
-        return Demonstration.from_dict(json.loads(content))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _id(line: bytes) -> str:

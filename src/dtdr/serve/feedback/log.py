@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -30,11 +32,13 @@ class Entry:
         position: of the entry, to read on behind it.
         demonstration: None for an unreadable entry.
         time: of the write, in seconds since 1970; None if the log has none.
+        sender: id of the key that sent it; empty without keys.
     """
 
     position: str
     demonstration: Demonstration | None
     time: float | None = None
+    sender: str = ""
 
 
 class FeedbackLog(ABC):
@@ -47,8 +51,12 @@ class FeedbackLog(ABC):
     def __init__(self, *, redact: bool = True) -> None:
         self._scrubber = Scrubber(OUTPUT_LENGTH, Redactor()) if redact else None
 
-    def append(self, demonstrations: Sequence[Demonstration]) -> None:
+    def append(self, demonstrations: Sequence[Demonstration], sender: str = "") -> None:
         """Add all demonstrations or none, and wait until they are safe.
+
+        Args:
+            demonstrations: with ids.
+            sender: id of the key that sent them.
 
         Raises:
             DuplicateError: an id is in the log already; none was added.
@@ -62,14 +70,16 @@ class FeedbackLog(ABC):
             if item.id in seen:
                 raise DuplicateError(number)
             seen.add(item.id)
-        self._append(demonstrations)
+        marks = {"sender": sender} if sender else {}
+        records = [item.to_dict() | marks for item in demonstrations]
+        self._append([item.id for item in demonstrations], list(map(_encode, records)))
 
     def close(self) -> None:  # noqa: B027  # optional
         """Let others append."""
 
     @abstractmethod
-    def _append(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Add demonstrations with different ids."""
+    def _append(self, ids: Sequence[str], records: Sequence[str]) -> None:
+        """Add demonstrations with different ids, each as JSON on one line."""
 
     @abstractmethod
     def read(self, position: str, limit: int) -> list[Entry]:
@@ -83,6 +93,20 @@ class FeedbackLog(ABC):
             InputError: the position is of another log.
             UnavailableError: Redis cannot be used.
         """
+
+
+def parse(content: bytes) -> tuple[Demonstration | None, str]:
+    """The demonstration of an entry, None if it is unreadable; and its sender."""
+    try:
+        record = json.loads(content)
+        sender = record.pop("sender", "")
+        return Demonstration.from_dict(record), sender if isinstance(sender, str) else ""
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return None, ""
+
+
+def _encode(record: dict[str, Any]) -> str:
+    return json.dumps(record, separators=(",", ":"))
 
 
 def order_of(position: str) -> tuple[int, ...]:

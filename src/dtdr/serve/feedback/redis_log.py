@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from dtdr.data.demonstrations import Demonstration
 from dtdr.net.redis_client import connect, describe_address, explain_errors
-from dtdr.serve.feedback.file_log import parse
-from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
+from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog, parse
 
 PREFIX = "dtdr:feedback:1:"
 """Of the names of all streams; the number is the version of the format."""
@@ -51,11 +48,11 @@ class RedisLog(FeedbackLog):
         self._client = connect(url)
         self._script = self._client.register_script(_APPEND)
 
-    def _append(self, demonstrations: Sequence[Demonstration]) -> None:
+    def _append(self, ids: Sequence[str], records: Sequence[str]) -> None:
         """Add entries; see ``FeedbackLog``."""
         arguments: list[Any] = [secrets.token_hex(8), _ID_SECONDS]
-        for item in demonstrations:
-            arguments += [item.id, json.dumps(item.to_dict(), separators=(",", ":"))]
+        for pair in zip(ids, records, strict=True):
+            arguments += pair
         with self._explain_errors():
             number = self._script(keys=[self._name], args=arguments)
         if number:
@@ -66,11 +63,9 @@ class RedisLog(FeedbackLog):
         with self._explain_errors():
             start = f"({position}" if position else "-"
             entries = self._client.xrange(self._name, min=start, count=limit)
-        return [
-            Entry(
-                identifier.decode(),
-                parse(fields.get(b"demonstration", b"")),
-                int(identifier.split(b"-")[0]) / 1_000,
-            )
-            for identifier, fields in entries
-        ]
+        read = []
+        for identifier, fields in entries:
+            item, sender = parse(fields.get(b"demonstration", b""))
+            moment = int(identifier.split(b"-")[0]) / 1_000
+            read.append(Entry(identifier.decode(), item, moment, sender))
+        return read

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from statistics import fmean
+from typing import Literal
 
 from dtdr.api import load
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError, check_at_least
-from dtdr.evaluate.harness import rank_steps
 from dtdr.predict.model import Model
 from dtdr.serve.feedback import Entry, FeedbackLog, order_of
-from dtdr.serve.learning.versions import VersionChange, Versions, checksum_of, copy_folder, now
+from dtdr.serve.learning.guard import FEWEST_HELD_OUT, HeldOut, compare
+from dtdr.serve.learning.versions import (
+    ReplacedError,
+    VersionChange,
+    Versions,
+    checksum_of,
+    copy_folder,
+    now,
+)
 
 MOST_HELD_OUT = 1_000
 """Demonstrations of feedback; the last ones count."""
-
-FEWEST_HELD_OUT = 20
-"""With fewer, MRR moves by some hundredths with each demonstration."""
 
 _AT_ONCE = 5_000
 """Demonstrations in one update at most."""
@@ -36,8 +39,11 @@ class LearnOptions:
     Attributes:
         batch: demonstrations to wait for; the networks of dtdr-f learn from 32 together.
         seconds: after which the model learns from fewer.
-        share: of held-out feedback, by hash of the group or id.
+        share: of held-out feedback, by a salted hash of the group or id.
         tolerance: by which MRR may fall in a published version.
+        sender: share of MRR that the feedback of one key may have where there is other feedback.
+        gain: in 1 / rank, on average over the steps where demonstrations do not call a tool; a
+            version with a tool that gains more waits for a person.
         keep: versions to roll back to.
 
     Raises:
@@ -48,11 +54,14 @@ class LearnOptions:
     seconds: float = 60.0
     share: float = 0.1
     tolerance: float = 0.005
+    sender: float = 0.5
+    gain: float = 0.1
     keep: int = 10
 
     def __post_init__(self) -> None:
         check_at_least(1, batch=self.batch, keep=self.keep)
         check_at_least(0, seconds=self.seconds, share=self.share, tolerance=self.tolerance)
+        check_at_least(0, sender=self.sender, gain=self.gain)
         if self.share >= 1:
             raise InputError(f"share is {self.share}; it must be below 1")
 
@@ -114,10 +123,11 @@ class Trainer:
         self.versions = Versions(model)
         self._log = log
         self._options = options or LearnOptions()
-        self._given = [item for item in held_out if item.outcome != "failure"]
+        self._given = [HeldOut(item, None) for item in held_out if item.outcome != "failure"]
         self._clock = clock
-        self._held_out: deque[Demonstration] = deque(maxlen=MOST_HELD_OUT)
-        self._waiting: list[tuple[Demonstration, float]] = []
+        self._salt = self.versions.salt()
+        self._held_out: deque[HeldOut] = deque(maxlen=MOST_HELD_OUT)
+        self._waiting: list[tuple[Demonstration, float, str]] = []
         self._read_to = ""
         self._unusable = 0
         self._state = self._find_state()
@@ -147,7 +157,7 @@ class Trainer:
         moment = self._clock()
         outcome = LearningOutcome(
             waiting=len(self._waiting),
-            oldest=moment - min((seen for _, seen in self._waiting), default=moment),
+            oldest=moment - min((seen for _, seen, _ in self._waiting), default=moment),
             held_out=len(self._given) + len(self._held_out),
         )
         is_due = (
@@ -155,7 +165,13 @@ class Trainer:
             or outcome.waiting >= self._options.batch
             or outcome.oldest >= self._options.seconds
         )
-        if self._waiting and is_due:
+        if (held := self.versions.held()) is not None:
+            outcome.reason = (
+                f"version {held.version} waits for a person, since it ranks "
+                f"{', '.join(held.gains)} much higher; see: dtdr learn {self.versions.model} "
+                "--review list"
+            )
+        elif self._waiting and is_due:
             if outcome.held_out < FEWEST_HELD_OUT:
                 outcome.reason = (
                     f"{outcome.held_out} demonstrations are held out and {FEWEST_HELD_OUT} are "
@@ -179,15 +195,16 @@ class Trainer:
         if item is None:
             self._unusable += is_new
         elif self._is_held_out(item):
-            self._held_out.append(item)
+            self._held_out.append(HeldOut(item, entry.sender))
         elif is_new:
-            self._waiting.append((item, entry.time or self._clock()))
+            self._waiting.append((item, entry.time or self._clock(), entry.sender))
 
     def _is_held_out(self, item: Demonstration) -> bool:
-        """By hash, so that every process decides the same and a group stays together."""
+        """By a hash with a secret, so that the next process decides the same, and no sender can."""
         if item.outcome == "failure":
             return False
-        digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()
+        name = (item.group or item.id).encode("utf-8", "replace")
+        digest = hashlib.sha256(self._salt + name).digest()
         return int.from_bytes(digest[:8], "big") < self._options.share * 2**64
 
     # -- the model -----------------------------------------------------------------------------
@@ -214,36 +231,47 @@ class Trainer:
         return _State(checksum, name, position, model)
 
     def _learn(self) -> VersionChange | None:
-        """Publish or refuse a version; None if the model's folder has changed."""
-        items = [item for item, _ in self._waiting]
+        """Publish, hold or refuse a version; None if the model's folder has changed."""
+        items = [item for item, *_ in self._waiting]
+        state, options = self._state, self._options
         updated = self._update(items)
         test = [*self._given, *self._held_out]
-        before = mean_reciprocal_rank(self._state.model, test)
-        after = before if updated is None else mean_reciprocal_rank(updated, test)
+        verdict = compare(state.model, updated or state.model, test, options.sender)
         if self._has_changed():
             return None
-        name, checksum = self._state.version, self._state.checksum
-        published = updated if after >= before - self._options.tolerance else None
-        if published is not None:
+        gains = {
+            tool: round(gain, 3) for tool, gain in verdict.gains.items() if gain > options.gain
+        }
+        is_usable = updated is not None and verdict.after >= verdict.before - options.tolerance
+        outcome: Literal["published", "held", "refused"] = "refused"
+        name, checksum = state.version, state.checksum
+        if updated is not None and is_usable:
+            outcome = "held" if gains else "published"
             name = self.versions.next_name(self.versions.history())
-            checksum = self.versions.save(name, published)
+            checksum = self.versions.save(name, updated)
         change = VersionChange(
             name,
-            "refused" if published is None else "published",
+            outcome,
             checksum,
             self._read_to,
             now(),
             len(items),
             len(test),
-            round(before, 6),
-            round(after, 6),
+            round(verdict.before, 6),
+            round(verdict.after, 6),
+            gains if outcome == "held" else {},
+            dict(Counter(sender for *_, sender in self._waiting if sender)),
         )
-        self.versions.add(change)
+        if updated is not None and outcome == "published":
+            try:
+                self.versions.publish(change, state.checksum)
+            except ReplacedError:
+                return None
+            self._state = _State(checksum, name, self._read_to, updated)
+            self.versions.prune(options.keep)
+        else:
+            self.versions.add(change)
         self._waiting = []
-        if published is not None:
-            self.versions.publish(name)
-            self._state = _State(checksum, name, self._read_to, published)
-            self.versions.prune(self._options.keep)
         return change
 
     def _update(self, items: Sequence[Demonstration]) -> Model | None:
@@ -263,13 +291,3 @@ class Trainer:
         except DtdrError:
             return False
         return True
-
-
-def mean_reciprocal_rank(model: Model, test: Sequence[Demonstration]) -> float:
-    """MRR over the steps of held-out plans, ends included, teacher-forced."""
-    reciprocals: list[float] = []
-    for item, done, ranking in rank_steps(model, test):
-        acceptable = item.plan.acceptable_next(range(done))
-        ranks = (rank for rank, name in enumerate(ranking.tools, 1) if name in acceptable)
-        reciprocals.append(1 / next(ranks, inf))
-    return fmean(reciprocals) if reciprocals else 0.0

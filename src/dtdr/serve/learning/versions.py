@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from dtdr.data.files import explain_os_errors, lock_file, replace_folder
-from dtdr.errors import InputError, cannot_read
+from dtdr.errors import DtdrError, InputError, cannot_read
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
 
 _HISTORY = "history.jsonl"
+
+
+class ReplacedError(DtdrError):
+    """Another process has replaced the model's folder; it stays as that process left it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class VersionChange:
     Attributes:
         version: a number from 000001; of a refused change, the version that stays.
         outcome: ``begun``: the model's folder at the start; ``published``; ``refused``: worse than
-            the served version; ``rolled back``: published again.
+            the served version; ``held``: waits for a person; ``rolled back``: published again.
         checksum: of the version's ``config.json``, to recognise the model's folder.
         position: of the last entry of the log that is done.
         time: in UTC.
@@ -35,10 +40,13 @@ class VersionChange:
         held_out: demonstrations that both versions were measured on.
         before: MRR on these of the served version.
         after: MRR of the new version.
+        gains: of a version that is held, the tools that it ranks much higher where demonstrations
+            do not call them, with the mean gain in 1 / rank.
+        senders: how many of the demonstrations each key sent, by the id of the key.
     """
 
     version: str
-    outcome: Literal["begun", "published", "refused", "rolled back"]
+    outcome: Literal["begun", "published", "refused", "held", "rolled back"]
     checksum: str
     position: str
     time: str
@@ -46,6 +54,8 @@ class VersionChange:
     held_out: int = 0
     before: float | None = None
     after: float | None = None
+    gains: dict[str, float] = field(default_factory=dict)
+    senders: dict[str, int] = field(default_factory=dict)
 
 
 def now() -> str:
@@ -121,13 +131,70 @@ class Versions:
         model.save(self.folder / name, force=True)
         return checksum_of(self.folder / name)
 
-    def publish(self, name: str) -> None:
-        """Replace the model's folder with a version, at once for all readers.
+    def publish(self, change: VersionChange, served: str | None = None) -> None:
+        """Add a change, and replace the model's folder with its version, at once for all readers.
+
+        Args:
+            change: names the version.
+            served: checksum that the model's folder must have; None replaces any.
 
         Raises:
+            ReplacedError: the folder has another checksum; nothing has changed.
             OutputError: it cannot be written; the former folder is intact.
         """
-        copy_folder(self.folder / name, self.model)
+
+        def confirm() -> None:
+            if served is not None and checksum_of(self.model) != served:
+                raise ReplacedError(f"another process has replaced {self.model}; try again")
+            self.add(change)
+
+        copy_folder(self.folder / change.version, self.model, confirm)
+
+    def salt(self) -> bytes:
+        """A secret of this folder, made at its first use.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        path = self.folder / "salt"
+        with explain_os_errors(path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with open(descriptor, "w") as stream:
+                    stream.write(secrets.token_hex(16))
+            return path.read_bytes()
+
+    def held(self) -> VersionChange | None:
+        """The version that waits for a person, if any."""
+        last = self.history()[-1:]
+        return last[0] if last and last[0].outcome == "held" else None
+
+    def review(self, *, publish: bool) -> VersionChange:
+        """Publish or refuse the version that waits for a person.
+
+        Raises:
+            InputError: no version waits.
+            ReplacedError: another process has replaced the model since; the version still waits.
+            OutputError: it cannot be written.
+        """
+        held, served = self.held(), checksum_of(self.model)
+        if held is None:
+            raise InputError(f"no version of {self.model} waits for a review")
+        base = next((item for item in self.history() if item.checksum == served), None)
+        if base is None:
+            raise ReplacedError(
+                f"{self.model} was fitted again since {held.version} was made; run dtdr learn"
+            )
+        if publish:
+            change = replace(held, outcome="published", time=now())
+            self.publish(change, served)
+        else:
+            change = replace(
+                held, outcome="refused", time=now(), version=base.version, checksum=served
+            )
+            self.add(change)
+        return change
 
     def list_names(self) -> list[str]:
         """Names of the versions, oldest first."""
@@ -157,8 +224,7 @@ class Versions:
         change = VersionChange(
             name, "rolled back", checksum_of(self.folder / name), position, now()
         )
-        self.add(change)
-        self.publish(name)
+        self.publish(change)
         return change
 
     @contextlib.contextmanager
@@ -182,9 +248,13 @@ class Versions:
             yield
 
 
-def copy_folder(source: Path, target: Path) -> None:
-    """Replace a model folder with a copy of another; OutputError if it cannot be written."""
-    with replace_folder(target) as temporary:
+def copy_folder(source: Path, target: Path, confirm: Callable[[], object] | None = None) -> None:
+    """Replace a model folder with a copy of another; for ``confirm`` see ``replace_folder``.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    with replace_folder(target, confirm) as temporary:
         for item in source.iterdir():
             shutil.copyfile(item, temporary / item.name)
 

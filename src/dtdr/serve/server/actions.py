@@ -98,7 +98,8 @@ async def search(
 
     def answer(snapshot: Snapshot) -> schemas.SearchResponse:
         run = step.read() if step.query else None
-        tools = snapshot.model.search(body.text, run, body.top_k, among=body.among)
+        offered = body.among if body.offered is None else body.offered
+        tools = snapshot.model.search(body.text, run, body.top_k, offered=offered)
         return schemas.SearchResponse(
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
             unknown_tools=unknown_names(snapshot, step.history),
@@ -137,7 +138,7 @@ async def predict_plans(
 
     def answer(snapshot: Snapshot) -> schemas.PlansResponse:
         # Written in this thread: a plan fills its arguments when it is written.
-        predicted = snapshot.model.plans(step.read(), k=body.top_k)
+        predicted = snapshot.model.plans(step.read(), top_k=body.top_k)
         plans: list[Any] = [plan.to_dict() for plan in predicted]
         unknown = unknown_names(snapshot, step.history)
         return schemas.PlansResponse(plans=plans, unknown_tools=unknown, **snapshot.identity)
@@ -235,7 +236,7 @@ def rank_response(
         InputError: the model is not calibrated for the selection.
     """
     offered = selection.offered
-    ranking = ranking.among(None if offered is None else frozenset(offered))
+    ranking = ranking.restrict(None if offered is None else frozenset(offered))
     chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
     size = len((chosen if chosen.bounds else Selection(top_k=_TOP_K)).positions(ranking))
     confidence = ranking.confidence

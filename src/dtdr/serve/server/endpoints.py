@@ -34,7 +34,7 @@ REFUSALS = {
     415: ("unsupported_media_type", ""),
     421: ("misdirected", "The host is not this machine's."),
     422: ("invalid_request", "The request is not valid."),
-    429: ("too_many", "Too many sessions are open."),
+    429: ("too_many", "Too many sessions are open, or the key sent too much feedback."),
     431: ("too_large", ""),
     500: ("internal_error", ""),
     502: ("encoder_failed", "The model's encoder failed."),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _ID_LENGTH = 64
 _PAUSE = 2.0
 """Seconds between two looks at keys and sessions."""
+_HOUR = 3_600.0
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Service:
     """Reasons by failing task, such as ``model mail`` or ``keys``."""
     feedback_logs: dict[str, FeedbackLog] = field(default_factory=dict)
     """By model, if feedback is logged for ``dtdr learn``."""
+    feedback_hours: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """By key, when its hour began, and the demonstrations that it has sent since."""
     open_paths: frozenset[str] = frozenset()
     """Paths that need no key."""
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +58,7 @@ class Service:
         """Give up long work within seconds, and take no more of it."""
         self.is_stopping = True
         for model in self.models.values():
-            model.workers.stop()
+            model.stop()
 
     def check_step(
         self, query: str, history: Sequence[object] = (), before: Sequence[object] = ()
@@ -74,6 +78,23 @@ class Service:
         ):
             if count > limit:
                 raise HTTPException(422, f"{what.format(count)}; the limit is {limit}")
+
+    def count_feedback(self, key: ApiKey | None, count: int) -> None:
+        """Count demonstrations of a key; without keys, only programs of this machine send some.
+
+        Raises:
+            HTTPException: it has sent too many within an hour.
+        """
+        if key is None:
+            return
+        limit, now = self.settings.limits.hourly_demonstrations, time.monotonic()
+        began, sent = self.feedback_hours.get(key.id, (now, 0))
+        if now - began >= _HOUR:
+            began, sent = now, 0
+        if sent + count > limit:
+            reason = f"this key has sent {sent} demonstrations within an hour; the limit is {limit}"
+            raise HTTPException(429, reason, {"retry-after": str(ceil(began + _HOUR - now))})
+        self.feedback_hours[key.id] = began, sent + count
 
     async def reload(self, model: ServedModel) -> None:
         """Load a model's folder again.

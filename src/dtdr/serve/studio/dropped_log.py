@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from dtdr.api import fit
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.partials import TemporaryFolder
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.datasets.splits import group_split
 from dtdr.logs import open_demonstrations
@@ -47,8 +47,8 @@ class DroppedLog:
         self.stage = ""
         self.is_working = False
         self._show = show
-        self._folder = tempfile.TemporaryDirectory(prefix="dtdr-studio-")
-        self._path = Path(self._folder.name) / "log"
+        self._folder = TemporaryFolder("dtdr-studio-")
+        self._path = self._folder.path / "log"
         self._lock = threading.Lock()
 
     def receive(self, name: str, content: bytes, offset: int, *, is_last: bool) -> None:
@@ -82,7 +82,7 @@ class DroppedLog:
                     self.stage = f"Read {len(runs):,} runs of {name}."
             learned, held_out = _hold_out(runs)
             self.stage = f"Learning from {len(learned):,} of {len(runs):,} runs of {name}."
-            model = Path(self._folder.name) / "model"
+            model = self._folder.path / "model"
             fit(learned, arguments=True, plans=False).save(model, force=True)
             title = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name).stem).strip("-")[:60] or "log"
             self._show(LearnedLog(title, runs, held_out, model))

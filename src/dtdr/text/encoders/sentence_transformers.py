@@ -19,13 +19,14 @@ DEFAULT_MODEL = "sentence-transformers/paraphrase-MiniLM-L6-v2"
 
 
 class SentenceTransformersEncoder(Encoder):
-    """A model of the sentence-transformers library, normalised; loaded when first used.
+    """A model of the sentence-transformers library; loaded when first used.
 
     Args:
         model: name on the public hub, or a folder.
         revision: branch, tag or commit of the hub's model.
         device: such as ``"cpu"`` or ``"cuda"``; None lets the library choose.
         batch_size: texts encoded at once.
+        normalize: scale every vector to length 1; False takes the model's own vectors.
         weights_sha256: of the weights, from ``config``; None accepts any.
 
     Raises:
@@ -41,6 +42,7 @@ class SentenceTransformersEncoder(Encoder):
         revision: str | None = None,
         device: str | None = None,
         batch_size: int = 64,
+        normalize: bool = True,
         weights_sha256: str | None = None,
     ) -> None:
         try:
@@ -54,6 +56,7 @@ class SentenceTransformersEncoder(Encoder):
         self.revision = revision
         self.device = device
         self.batch_size = batch_size
+        self.normalize = normalize
         self.weights_sha256 = weights_sha256
         self._model: Any = None
         self._lock = threading.Lock()
@@ -103,13 +106,15 @@ class SentenceTransformersEncoder(Encoder):
                 convert_to_numpy=True,
                 show_progress_bar=False,
             )
-            vectors[batch] = length_one(np.asarray(rows, np.float32))
+            encoded = np.asarray(rows, np.float32)
+            vectors[batch] = length_one(encoded) if self.normalize else encoded
         return vectors
 
     def fingerprint(self) -> str:
         """Name of the model and hash of its weights."""
         self._load()
-        return f"sentence-transformers {self.model} {self.weights_sha256}"
+        raw = "" if self.normalize else " raw"
+        return f"sentence-transformers {self.model} {self.weights_sha256}{raw}"
 
     def config(self) -> dict[str, Any]:
         """The name on the hub, and the hash of the weights; only this machine records a folder."""
@@ -122,6 +127,7 @@ class SentenceTransformersEncoder(Encoder):
             "model": None if is_folder else self.model,
             "revision": self.revision,
             "weights_sha256": self.weights_sha256,
+            **({} if self.normalize else {"normalize": False}),
         }
 
     @classmethod
@@ -143,6 +149,7 @@ class SentenceTransformersEncoder(Encoder):
         return cls(
             model=str(model),
             revision=config.get("revision"),
+            normalize=config.get("normalize", True),
             weights_sha256=config["weights_sha256"],
         )
 

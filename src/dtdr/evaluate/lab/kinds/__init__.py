@@ -30,13 +30,18 @@ def rank(spec: Mapping[str, Any], context: LabContext) -> RunLog:
         train=data.train,
         history=None if learns_truncated(spec) else spec.get("history"),
     )
-    arrays = model.ranker.arrays().values()
-    details: dict[str, Any] = {"numbers": sum(int(array.size) for array in arrays)}
+    arrays = model.ranker.arrays()
+    details: dict[str, Any] = {"stored": sum(int(array.size) for array in arrays.values())}
+    if model.name in PARAMETERS:
+        details["parameters"] = int(arrays[PARAMETERS[model.name]].size)
     other = agreement(log, dataset.demonstrations) if spec.get("split") == "group" else None
     if other is not None:
         details["another_run"] = other.to_dict()
     return replace(log, header=replace(log.header, details=details, fit_seconds=fit_seconds))
 
+
+PARAMETERS = {"lr": "weights_", "dtdr-l": "weights_", "dtdr-c": "clusters_.centres"}
+"""The array whose size the paper counts as parameters, e·|F| or e·K (Section 4)."""
 
 RANK = "rank"
 """The kind whose result is a run log; that of the others is a JSON object."""

@@ -67,7 +67,7 @@ def measure_prompts(spec: Mapping[str, Any], context: LabContext) -> dict[str, A
     if "llm" in spec:
         count = _open_model(context, spec).count_tokens
         counted = f"tokenizer of {spec['llm']}"
-    selection = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+    selection = _selection_of(spec, spec.get("threshold"))
     writer = SelectionPrompts(
         model.tools_,
         icl=str(spec["icl"]),
@@ -127,7 +127,7 @@ def _prepare(
     model = fit_model(spec, data, ask)[0]
     if isinstance(model.ranker, Oracle):
         model.ranker.plans = {item.query: item.plan for item in data.test}
-    mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+    mask = _selection_of(spec, spec.get("threshold"))
     chosen: dict[str, Any] = {}
     if spec.get("mask") == "paper" and model.ranker.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
@@ -159,6 +159,16 @@ def _planner(
     )
 
 
+def _selection_of(spec: Mapping[str, Any], threshold: float | None) -> Selection:
+    """Which tools count as retrieved.
+
+    The paper's experiments show the retrieved tools for every query, also for one that is unlike
+    the demonstrations.
+    """
+    is_paper = spec.get("parameters", {}).get("recipe") == "paper"
+    return Selection(top_k=spec.get("top"), threshold=threshold, fallback=not is_paper)
+
+
 def _choose_threshold(
     spec: Mapping[str, Any],
     context: LabContext,
@@ -182,23 +192,24 @@ def _choose_threshold(
     known: dict[tuple[tuple[str, ...], ...], float] = {}
     base = {key: value for key, value in spec.items() if key not in ("loop", "size", "mask")}
     for alpha in ALPHAS:
-        shown = tuple(ranking.select(threshold=alpha).tools for ranking in rankings)
+        selection = _selection_of(spec, alpha)
+        shown = tuple(ranking.select(selection).tools for ranking in rankings)
         if shown not in known:
             run = Experiment.of(
                 {**base, "kind": "selections", "threshold": alpha, "size": len(steps)}
             )
             log = run_selections(
-                _planner(spec, context, model, Selection(threshold=alpha), kept),
+                _planner(spec, context, model, selection, kept),
                 steps,
                 context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
                 split_sha256=split_sha256(kept, held_out),
                 seed=seed,
             )
-            known[shown] = function_selection_accuracy(log).value
+            known[shown] = function_selection_accuracy(log, "exact").value
         accuracies[alpha] = known[shown]
     best = max(ALPHAS, key=lambda alpha: (accuracies[alpha], -alpha))
-    return Selection(threshold=best), {
+    return _selection_of(spec, best), {
         "alpha": best,
         "alpha_accuracy": {f"{alpha:g}": value for alpha, value in accuracies.items()},
     }
@@ -210,6 +221,7 @@ def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
         "plan": record["plan"],
         "step": record["step"],
         "right": is_correct(record),
+        "exact": is_correct(record, "exact"),
         "outcome": record["outcome"],
         "best_acceptable": max(
             (by_name.get(name, 0.0) for name in record["acceptable"]), default=0

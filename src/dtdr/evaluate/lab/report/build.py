@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,13 +29,29 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
 }
 """The function behind each section; a suite names its section."""
 
+BY_KIND = {
+    "rank": ("retrieval", ("retrieval", "plan_length", "ablations", "runs")),
+    "prompts": ("prompts", ("prompts",)),
+    "selections": ("downstream", ("retrieval", "ablations", "downstream", "icl", "weights")),
+    "plans": ("downstream", ("downstream",)),
+}
+"""By kind of run: the section that shows it where the suite names none, and those that do."""
 
-def build_report(store: Store, lab: str | None = None) -> tuple[Page, Results]:
+OTHER_ENCODER = (
+    "Encoder: {used}, not the paper's paraphrase-MiniLM-L6-v2. These figures say nothing about the "
+    "paper's, which are left out."
+)
+
+
+def build_report(
+    store: Store, lab: str | None = None, suites: Sequence[str] | None = None
+) -> tuple[Page, Results]:
     """The report of a lab, and what it was made of.
 
     Args:
         store: the cache.
         lab: its name; default: the one that was run last.
+        suites: those to report; default: those of the command that was run last.
 
     Raises:
         InputError: no such lab has been run, or what it kept cannot be read.
@@ -45,15 +61,16 @@ def build_report(store: Store, lab: str | None = None) -> tuple[Page, Results]:
         raise InputError(f"{store.folder} has no lab; run one with: dtdr lab run SUITE")
     if lab is not None:
         check_choice("lab", lab, labs)
-    results = Results(store, lab or labs[0])
+    lab = lab or labs[0]
+    results = Results(store, lab, store.last_suites(lab) if suites is None else suites)
     order = {name: place for place, name in enumerate(names())}
-    suites = sorted(results.manifests, key=lambda name: (order.get(name, len(order)), name))
+    ordered = sorted(results.manifests, key=lambda name: (order.get(name, len(order)), name))
     sections: list[Section] = []
-    for name in suites:
+    for name in ordered:
         with _explain_damage(results, f"suite {name!r}"):
             sections.append(_section(results, name))
     with _explain_damage(results, "runs"):
-        front = [build_summary(results), build_advice(results)]
+        front = [build_summary(results), build_advice(results), build_left_out(results)]
         sections = [section for section in front if section is not None] + sections
         sections.append(build_reproduction(results))
     page = Page(
@@ -84,16 +101,44 @@ def _explain_damage(results: Results, what: str) -> Iterator[None]:
 
 def _section(results: Results, name: str) -> Section:
     manifest = results.manifests[name]
-    build = SECTIONS.get(str(manifest["section"]), rankings.build_retrieval)
     blocks: list[Block] = []
     if manifest["about"]:
         blocks.append(Text(str(manifest["about"])))
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
-    blocks += [*build(results, name), *_failures(results, name)]
-    if left_out := manifest["left_out"]:
-        blocks.append(Text("Left out: " + "; ".join(left_out) + "."))
+    if not results.is_comparable(name):
+        used = " and ".join(results.encoders(name))
+        blocks.append(Text(OTHER_ENCODER.format(used=used), strong=True))
+    for build in _builders(results, name):
+        blocks += build(results, name)
+    blocks += _failures(results, name)
     return Section(name, str(manifest["title"]), blocks)
+
+
+def _builders(results: Results, suite: str) -> Iterator[Callable[[Results, str], list[Block]]]:
+    """The functions that show the runs of a suite: that of its section, and for other kinds."""
+    section = str(results.manifests[suite]["section"])
+    if section in SECTIONS:
+        yield SECTIONS[section]
+    kinds = [str(run["spec"]["kind"]) for run in results.manifests[suite]["runs"]]
+    missing = [BY_KIND[kind][0] for kind in kinds if section not in BY_KIND[kind][1]]
+    yield from map(SECTIONS.__getitem__, dict.fromkeys(missing))
+
+
+def build_left_out(results: Results) -> Section | None:
+    """What the suites name but was not run, each reason once; None where everything was."""
+    suites: dict[str, list[str]] = {}
+    for manifest in results.manifests.values():
+        for reason in manifest["left_out"]:
+            suites.setdefault(reason, []).append(str(manifest["title"]))
+    if not suites:
+        return None
+    rows = [
+        [reason, "all" if len(titles) == len(results.manifests) > 1 else ", ".join(titles)]
+        for reason, titles in suites.items()
+    ]
+    table = Table([Column("What, and how to get it"), Column("Of")], rows)
+    return Section("left-out", "Not in this report", [table])
 
 
 def _failures(results: Results, suite: str) -> list[Block]:
@@ -116,15 +161,25 @@ def _failures(results: Results, suite: str) -> list[Block]:
 
 
 def build_summary(results: Results) -> Section | None:
-    """Why nothing is concluded from a small form of the suites; None where they were run whole."""
+    """Why nothing is concluded: a small form of the suites, or another encoder than the paper's.
+
+    None where the suites were run whole with their own encoder.
+    """
+    other = {
+        name
+        for suite in results.manifests
+        if not results.is_comparable(suite)
+        for name in results.encoders(suite)
+    }
+    encoder = [Text(OTHER_ENCODER.format(used=" and ".join(sorted(other))))] if other else []
     if results.may_judge:
-        return None
+        return Section("summary", "In short", [*encoder]) if encoder else None
     plans = results.few_plans()
     data = "A small form of each suite was run"
     if plans is not None:
         data = f"Only the first {plans:,} plans of each set were used"
     text = f"{data}: enough to see that everything works, too little to judge a method or a claim."
-    return Section("summary", "In short", [Text(text)])
+    return Section("summary", "In short", [Text(text), *encoder])
 
 
 def build_reproduction(results: Results) -> Section:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
 from dtdr.evaluate.lab.runs import Experiment
-from dtdr.evaluate.statistics import Proportion
-from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, percent
+from dtdr.evaluate.statistics import Proportion, holm, paired_p_value
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, p_value, percent
 
 UNSURE = (0.3, 0.4, 0.5)
 """No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
@@ -18,90 +21,238 @@ UNSURE = (0.3, 0.4, 0.5)
 READINGS = ("strict", "names")
 
 
-def _accuracy(results: Results, run: Experiment) -> Proportion:
-    return share_of(results.value(run)["records"], "right")
+def _accuracy(results: Results, run: Experiment, reading: str = "exact") -> Proportion:
+    return share_of(results.value(run)["records"], READING_KEYS[reading])
 
 
 def build_downstream(results: Results, suite: str) -> list[Block]:
     """FSA and SR by model and method (paper, Tables 3 and 8)."""
     blocks: list[Block] = []
-    for place, runs in group_runs(results.runs(suite), lambda run: run.place).items():
-        loops = list(dict.fromkeys(_loop(run) for run in runs if run.kind == "plans"))
+    asking = [run for run in results.runs(suite) if run.kind in ("selections", "plans")]
+    for place, runs in group_runs(asking, lambda run: run.place).items():
+        measures = _measures(results, runs)
+        names = method_names(runs)
+        groups: dict[tuple[str, str], list[Experiment]] = {}
+        for run in runs:
+            groups.setdefault((str(run.spec["llm"]), names[run]), []).append(run)
+        ordered = sorted(groups, key=lambda name: (name[0], paper_row(name[1]), name[1]))
+        p_values = _p_values(results, groups, measures)
         has_alpha = any("alpha" in results.value(run) for run in runs)
-        titles = ["FSA %"]
-        for loop in loops:
-            after = "" if len(loops) == 1 else f", {loop} history"
-            titles += [f"SR %, {reading}{after}" for reading in READINGS]
+        rows: list[list[Any]] = []
+        for name in ordered:
+            row: list[Any] = [*name]
+            for title, measure in measures.items():
+                measured = measure.find(groups[name])
+                row.append(percent(measure.share(results, measured)) if measured else EMPTY)
+                if title in p_values:
+                    row.append(Cell(p_values[title].get(name, "-")))
+            rows.append(row + ([_alpha(results, groups[name])] if has_alpha else []))
+        titles: list[str] = []
+        for title in measures:
+            titles += [title, "p"] if title in p_values else [title]
         titles += ["α"] if has_alpha else []
-        groups = group_runs(runs, lambda run: (str(run.spec["llm"]), _shown_method(run)))
-        rows: list[list[Any]] = [
-            [*name, *_downstream_cells(results, groups[name], loops, has_alpha)]
-            for name in sorted(groups, key=lambda name: (name[0], paper_row(name[1])))
-        ]
-        if place[1] == "paper":
-            rows += _published_downstream(place[0], len(titles) + 2)
-        caption = (
-            f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG. "
-            "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
-            "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
-            "greedy run over the same steps or plans of one split."
-        )
-        if len(loops) > 1:
-            caption += (
-                " Own history: each step goes on after the calls made so far (paper, Section 4); "
-                "gold history: after those of the gold plan (paper, Algorithm 1)."
-            )
-        if any(run.spec["retriever"] == ORACLE for run in runs):
-            caption += (
-                " Perfect ranking: only the acceptable tools of the gold plan are retrieved; gold "
-                "tools: these are called without asking, and the LLM fills the parameters. With "
-                "gold arguments, strict would be what names is."
-            )
-        if has_alpha:
-            caption += " α: chosen on held-out training plans; dtdr-c needs none."
+        if place[1] == "paper" and results.is_comparable(suite):
+            rows += _published_downstream(place[0], ["Model", "Method", *titles])
         columns = [Column("Model"), Column("Method"), *numeric(*titles)]
-        blocks.append(Table(columns, rows, results.place_title(place), caption))
+        caption = _downstream_caption(runs, has_p=bool(p_values), has_alpha=has_alpha)
+        blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
     return blocks
+
+
+READING_KEYS = {"exact": "exact", "lenient": "right"}
+"""Where a record of a selection has each reading of the answer."""
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """One column of the downstream table: which run it is of, and which records count."""
+
+    kind: str
+    key: str
+    loop: str = "own"
+
+    def find(self, runs: Sequence[Experiment]) -> Experiment | None:
+        """The run of a method that the column is about."""
+        fitting = [run for run in runs if run.kind == self.kind and _loop(run) == self.loop]
+        return fitting[-1] if fitting else None
+
+    def share(self, results: Results, run: Experiment) -> Proportion:
+        return share_of(results.value(run)["records"], self.key)
+
+    def by_plan(self, results: Results, run: Experiment) -> dict[str, float]:
+        """Each plan's mean over its records."""
+        values: dict[str, list[float]] = defaultdict(list)
+        for record in results.value(run)["records"]:
+            values[record["plan"]].append(float(record[self.key]))
+        return {plan: fmean(items) for plan, items in values.items()}
+
+
+def _measures(results: Results, runs: Sequence[Experiment]) -> dict[str, _Measure]:
+    """The columns by title; those that no run has are left out."""
+    measures: dict[str, _Measure] = {}
+    if any(run.kind == "selections" for run in runs):
+        measures["FSA %"] = _Measure("selections", READING_KEYS["exact"])
+        measures["FSA %, lenient"] = _Measure("selections", READING_KEYS["lenient"])
+    loops = list(dict.fromkeys(_loop(run) for run in runs if run.kind == "plans"))
+    for loop in loops:
+        after = "" if len(loops) == 1 else f", {loop} history"
+        for reading in READINGS:
+            measures[f"SR %, {reading}{after}"] = _Measure("plans", reading, loop)
+    return measures
+
+
+def _p_values(
+    results: Results, groups: Mapping[Any, Sequence[Experiment]], measures: Mapping[str, _Measure]
+) -> dict[str, dict[Any, str]]:
+    """By FSA and strict SR, each method's p-value against the best one of the same model.
+
+    Only where the runs are enough to judge.
+    """
+    if not results.may_judge:
+        return {}
+    tested = [title for title, measure in measures.items() if measure.key in ("exact", "strict")]
+    shown: dict[str, dict[Any, str]] = {}
+    for title in tested:
+        measure = measures[title]
+        for model in dict.fromkeys(name[0] for name in groups):
+            means = {
+                name: measure.by_plan(results, run)
+                for name, runs in groups.items()
+                if name[0] == model and (run := measure.find(runs)) is not None
+            }
+            if len(means) < 2:
+                continue
+            best = max(means, key=lambda name: fmean(means[name].values()))
+            against = {
+                name: paired_p_value(values, means[best])
+                for name, values in means.items()
+                if name != best
+            }
+            adjusted = holm({name: p for name, p in against.items() if p is not None})
+            cells = shown.setdefault(title, {best: "best"})
+            cells[best] = "best"
+            cells |= {name: p_value(adjusted.get(name)) for name in against}
+    return shown
+
+
+def _downstream_caption(runs: Sequence[Experiment], *, has_p: bool, has_alpha: bool) -> str:
+    caption = (
+        f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG; the answer is "
+        "the function's name and nothing else (lenient: or one listed name inside other text). "
+        "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
+        "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
+        "greedy run over the same steps or plans of one split."
+    )
+    if has_p:
+        caption += (
+            "\np: two-sided paired permutation test over plans (10,000 sign flips) against the "
+            "best method of the same model, adjusted by Holm's method."
+        )
+    if len({_loop(run) for run in runs if run.kind == "plans"}) > 1:
+        caption += (
+            "\nOwn history: each step goes on after the calls made so far (paper, Section 4); "
+            "gold history: after those of the gold plan (paper, Algorithm 1)."
+        )
+    if any(run.spec["retriever"] == ORACLE for run in runs):
+        caption += (
+            "\nPerfect ranking: only the acceptable tools of the gold plan are retrieved; gold "
+            "tools: these are called without asking, and the LLM fills the parameters. With "
+            "gold arguments, strict would be what names is."
+        )
+    if has_alpha:
+        caption += "\nα: chosen on held-out training plans; dtdr-c needs none."
+    return caption
 
 
 def _loop(run: Experiment) -> str:
     return str(run.spec.get("loop", "own"))
 
 
-def _shown_method(run: Experiment) -> str:
-    """The ranker, or how the prompt is written without one."""
-    icl = str(run.spec.get("icl"))
-    if run.spec["retriever"] == ORACLE:
-        return "gold tools" if run.spec.get("select") == "retriever" else "perfect ranking"
-    return icl if icl in ("none", "raw") else str(run.spec["retriever"])
+def _alpha(results: Results, runs: Sequence[Experiment]) -> Cell:
+    values = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
+    return Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(values)) or "-")
 
 
-def _downstream_cells(
-    results: Results, runs: Sequence[Experiment], loops: Sequence[str], has_alpha: bool
-) -> list[Cell]:
-    selections = [run for run in runs if run.kind == "selections"]
-    cells = [percent(_accuracy(results, selections[-1])) if selections else EMPTY]
-    for loop in loops:
-        plans = [run for run in runs if run.kind == "plans" and _loop(run) == loop]
-        records = results.value(plans[-1])["records"] if plans else []
-        cells += [percent(share_of(records, reading)) for reading in READINGS]
-    if has_alpha:
-        chosen = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
-        cells.append(Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(chosen)) or "-"))
-    return cells
+_PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history", "demonstrations")
+"""Settings that a row names where the runs of a table differ in them."""
 
 
-def _published_downstream(dataset: str, width: int) -> list[list[Cell]]:
+def method_names(runs: Sequence[Experiment]) -> dict[Experiment, str]:
+    """What each run's row is called: its method, and the settings in which the runs differ."""
+    listed = [run for run in runs if not _is_without_retriever(run)]
+    retrievers: dict[str, set[str]] = defaultdict(set)
+    for run in listed:
+        retrievers[str(run.spec["retriever"])].add(run.method)
+    differing = [key for key in _PROMPT_KEYS if len({str(run.spec.get(key)) for run in listed}) > 1]
+    names: dict[Experiment, str] = {}
+    for run in runs:
+        if _is_without_retriever(run):
+            names[run] = str(run.spec["icl"])
+            continue
+        if run.spec["retriever"] == ORACLE:
+            is_gold = run.spec.get("select") == "retriever"
+            names[run] = "gold tools" if is_gold else "perfect ranking"
+            continue
+        name = str(run.spec["retriever"])
+        if len(retrievers[name]) > 1:
+            name = run.method
+        details = [
+            str(run.spec[key]) if key in ("icl", "select") else f"{key} {run.spec[key]}"
+            for key in differing
+            if key in run.spec
+        ]
+        names[run] = ", ".join([name, *details])
+    return names
+
+
+def _is_without_retriever(run: Experiment) -> bool:
+    """Whether the prompt is the same for every retriever, or has its demonstrations only."""
+    return str(run.spec.get("icl")) in ("none", "raw") and run.spec["retriever"] != ORACLE
+
+
+def llm_means(results: Results, suite: str) -> list[dict[str, Any]]:
+    """What each run that asks an LLM measured, or what prompts it wrote, for ``--json``."""
+    rows: list[dict[str, Any]] = []
+    for run in results.runs(suite):
+        if run.kind not in ("prompts", "selections", "plans"):
+            continue
+        value = results.value(run)
+        row: dict[str, Any] = {
+            "suite": suite,
+            "kind": run.kind,
+            "dataset": run.place[0],
+            "split": run.place[1],
+            "method": run.method,
+            **{
+                key: run.spec[key]
+                for key in ("llm", "seed", "loop", *_PROMPT_KEYS)
+                if key in run.spec
+            },
+        }
+        if run.kind == "prompts":
+            row |= value["means"]
+        else:
+            keys = READING_KEYS if run.kind == "selections" else {key: key for key in READINGS}
+            shares = {name: share_of(value["records"], key) for name, key in keys.items()}
+            row["count"] = len(value["records"])
+            row |= {name: round(item.value, 6) for name, item in shares.items() if item.count}
+        rows.append(row)
+    return rows
+
+
+def _published_downstream(dataset: str, titles: Sequence[str]) -> list[list[Cell]]:
+    """The paper's rows, by the titles of the columns."""
+    strict = next((title for title in titles if title.startswith("SR %, strict")), "")
+    rows: list[dict[str, str]] = []
     tables = paper()
-    rows: list[list[str]] = []
     for model, methods in tables["downstream"].get(dataset, {}).items():
         for method, (fsa, success) in methods.items():
-            rows.append([f"{model}, paper", method, f"{fsa:.1f}", f"{success:.1f}"])
+            row = {"Model": f"{model}, paper", "Method": method}
+            rows.append(row | {"FSA %": f"{fsa:.1f}", strict: f"{success:.1f}"})
     for model, methods in tables["downstream_fsa"].get(dataset, {}).items():
-        rows += [[f"{model}, paper", method, f"{fsa:.1f}"] for method, fsa in methods.items()]
-    return [
-        [Cell(text, aside=True) for text in (*row, *["-"] * (width - len(row)))] for row in rows
-    ]
+        for method, fsa in methods.items():
+            rows.append({"Model": f"{model}, paper", "Method": method, "FSA %": f"{fsa:.1f}"})
+    return [[Cell(row.get(title, "-"), aside=True) for title in titles] for row in rows]
 
 
 def build_icl(results: Results, suite: str) -> list[Block]:
@@ -116,7 +267,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
             model: lambda row, model=model: percent(row.get(model))
             for model in dict.fromkeys(model for row in rows.values() for model in row)
         }
-        title = f"Function selection accuracy in %, {results.place_title(place)}"
+        title = f"Function selection accuracy in %, {results.place_title(place, suite)}"
         blocks.append(method_table(rows, columns, title, WILSON, head="ICL"))
     return blocks
 
@@ -126,14 +277,17 @@ def build_weights(results: Results, suite: str) -> list[Block]:
     published = paper()["weights"]
     caption = (
         f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
-        "had a probability above the value. Paper "
-        f"({published['source']}): on TinyAgent the unweighted hard mask reaches about "
-        f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+        "had a probability above the value."
     )
+    if results.is_comparable(suite):
+        caption += (
+            f" Paper ({published['source']}): on TinyAgent the unweighted hard mask reaches about "
+            f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+        )
 
     def accuracy(threshold: float) -> Callable[[Sequence[Mapping[str, Any]]], Cell]:
         return lambda records: percent(
-            share_of((one for one in records if one["best_acceptable"] <= threshold), "right")
+            share_of((one for one in records if one["best_acceptable"] <= threshold), "exact")
         )
 
     columns = {
@@ -146,7 +300,7 @@ def build_weights(results: Results, suite: str) -> list[Block]:
             f"{run.spec['llm']}, {run.method}, {run.spec['icl']}": results.value(run)["records"]
             for run in runs
         }
-        title = f"FSA in %, {results.place_title(place)}"
+        title = f"FSA in %, {results.place_title(place, suite)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
     return blocks
 
@@ -172,13 +326,16 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
             less = [_reduction(mean[key], raw.get(key)) for key in ("total", "variable")]
             rows.append([retriever, icl, *tokens, *less, number(mean["shown"], 1)])
         caption = (
-            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}. "
-            f"Paper ({published['source']}): DTDR-C and DTDR-L need up to "
-            f"{published['total_reduction']} % less in all and up to "
-            f"{published['variable_reduction']} % less of the variable part than raw "
-            "demonstrations."
+            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}."
         )
-        title = f"Prompt tokens, {results.place_title(place)}"
+        if results.is_comparable(suite):
+            caption += (
+                f" Paper ({published['source']}): DTDR-C and DTDR-L need up to "
+                f"{published['total_reduction']} % less in all and up to "
+                f"{published['variable_reduction']} % less of the variable part than raw "
+                "demonstrations."
+            )
+        title = f"Prompt tokens, {results.place_title(place, suite)}"
         blocks.append(Table(columns, rows, title, caption))
     return blocks
 

@@ -127,11 +127,22 @@ def tables_of(block: Block) -> list[Table]:
 def write_report(page: Page, folder: Path) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` into a folder; returns their paths.
 
+    Every table is also in ``tables/`` as CSV, and all of them in ``tables.tex`` for booktabs.
+
     Raises:
         MissingExtraError: Jinja is not installed.
     """
     paths = (folder / "report.html", folder / "report.md")
-    for path, text in zip(paths, (to_html(page), to_markdown(page)), strict=True):
+    texts = dict(zip(paths, (to_html(page), to_markdown(page)), strict=True))
+    latex = []
+    for section in page.sections:
+        tables = [table for block in section.blocks for table in tables_of(block)]
+        for place, table in enumerate(tables, start=1):
+            texts[folder / "tables" / f"{section.id}-{place}.csv"] = table.to_csv()
+            latex.append(table.to_latex())
+    texts[folder / "tables.tex"] = "\n".join(latex)
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as stream:
             stream.write(text)
     return paths

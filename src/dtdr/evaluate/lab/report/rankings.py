@@ -30,9 +30,9 @@ from dtdr.evaluate.tables import (
 
 FSA_NOTE = (
     "FSA: function selection accuracy of the model with the retrieved tools alone in its prompt, "
-    "with Wilson's 95 % interval over steps; the paper's is of Qwen3 0.6B. Retrieved: what "
-    "followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or 0.5, as held-out "
-    "training plans chose it."
+    "by exact answers, with Wilson's 95 % interval over steps; the paper's is of Qwen3 0.6B. "
+    "Retrieved: what followed the history for dtdr-c, else what is above α, which is 0.2, 0.23 or "
+    "0.5, as held-out training plans chose it."
 )
 
 FEWEST_STEPS = 40
@@ -44,12 +44,12 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
     accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
     for run in results.runs(suite, "selections"):
         models = accuracies.setdefault(run.place, {})
-        accuracy = share_of(results.value(run)["records"], "right")
+        accuracy = share_of(results.value(run)["records"], "exact")
         models.setdefault(str(run.spec["llm"]), {})[run.method] = accuracy
     blocks: list[Block] = []
     said: set[str] = set()
     for place, runs in results.by_place(suite).items():
-        table = _retrieval_table(results, place, runs, accuracies.get(place, {}))
+        table = _retrieval_table(results, suite, place, runs, accuracies.get(place, {}))
         # Notes that tables have in common are below the first.
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
@@ -59,11 +59,12 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
 
 def _retrieval_table(
     results: Results,
+    suite: str,
     place: Place,
     runs: Summaries,
     accuracies: Mapping[str, Mapping[str, Proportion]],
 ) -> Table:
-    published = _find_published(place, runs)
+    published = _find_published(place, runs) if results.is_comparable(suite) else {}
     source = str(paper()["retrieval"].get(place[0], {}).get("source", ""))
     best, adjusted = against_best(runs, "mrr") if results.may_judge else ("", {})
 
@@ -74,6 +75,9 @@ def _retrieval_table(
     def printed(metric: str, digits: int, name: str) -> Cell:
         figure = published.get(name, {}).get(metric)
         return EMPTY if figure is None else Cell(f"{figure:.{digits}f}", source, aside=True)
+
+    def kept(key: str, name: str) -> Cell:
+        return number(runs[name][0].header.details.get(key))
 
     def median(attribute: str, name: str) -> Cell:
         values = sorted(getattr(split.header, attribute) for split in runs[name])
@@ -89,7 +93,8 @@ def _retrieval_table(
     for model, chosen in accuracies.items():
         columns[f"FSA %, {model}"] = lambda name, chosen=chosen: percent(chosen.get(name))  # type: ignore[misc]
     if published:
-        columns["Numbers"] = lambda name: number(runs[name][0].header.details.get("numbers"))
+        for key in ("parameters", "stored"):
+            columns[key.title()] = partial(kept, key)
     if accuracies and published:
         columns["FSA %, paper"] = partial(printed, "fsa", 1)
     if best:
@@ -111,11 +116,12 @@ def _retrieval_table(
     notes += [FSA_NOTE] if accuracies else []
     if published:
         notes.append(
-            "Numbers: all that the ranker keeps of what it learned. The paper's figures are in "
-            "italics; the text above names the differences."
+            "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K "
+            "coordinates of centres. Stored: every number that the ranker keeps of what it "
+            "learned. The paper's figures are in italics; the text above names the differences."
         )
     rows = {name: name for name in runs}
-    title = results.place_title(place)
+    title = results.place_title(place, suite)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))
 
 
@@ -154,7 +160,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
     """Top-1 accuracy by plan length (paper, Table 4)."""
     blocks: list[Block] = []
     for place, runs in results.by_place(suite).items():
-        title = results.place_title(place)
+        title = results.place_title(place, suite)
         splits = next(iter(runs.values()))
         sizes: Counter[int] = Counter()
         for split in splits:
@@ -169,7 +175,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
             f"{FEWEST_STEPS} steps a split are left out. Steps: over all splits."
         )
         rows = {name: {n: _top1(splits, n) for n in lengths} for name, splits in runs.items()}
-        if place == ("tinyagent", "paper"):
+        if place == ("tinyagent", "paper") and results.is_comparable(suite):
             rows |= _published_lengths(lengths)
             caption += " The paper counts join, which ends its plans: its row is one call shifted."
         rows["steps"] = {n: number(sizes[n]) for n in lengths}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -13,10 +13,12 @@ from dtdr.evaluate import metrics
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.runs import Experiment, Place
 from dtdr.evaluate.lab.store import Store
-from dtdr.evaluate.lab.suite import PAPER_ORDER
+from dtdr.evaluate.lab.suite import PAPER_ENCODER, PAPER_ORDER
 from dtdr.evaluate.lab.summary import RunSummary, mean_of, summarize
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Proportion, proportion
+from dtdr.rankers import ranker_class
+from dtdr.text import encoders
 
 NOT_RUN = "it was not run yet"
 
@@ -49,10 +51,15 @@ def paper_row(method: str) -> int:
 class Results:
     """Everything a report is made of; a run is read once, and of its log the summary is kept."""
 
-    def __init__(self, store: Store, lab: str) -> None:
+    def __init__(self, store: Store, lab: str, suites: Sequence[str] | None = None) -> None:
         self._store = store
         self.lab = lab
-        self.manifests = store.manifests(lab)
+        manifests = store.manifests(lab)
+        self.manifests = {
+            name: manifest
+            for name, manifest in manifests.items()
+            if suites is None or name in suites
+        }
         self._values: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
 
@@ -139,6 +146,23 @@ class Results:
         is_quick = any(manifest["quick"] for manifest in self.manifests.values())
         return not is_quick and self.few_plans() is None
 
+    def encoders(self, suite: str) -> list[str]:
+        """The encoders that the runs of a suite used, by name."""
+        specs = (run.spec for run in self._all_runs([suite]))
+        used = {
+            str(spec.get("encoder", encoders.DEFAULT))
+            for spec in specs
+            if ranker_class(str(spec["retriever"])).uses_encoder
+        }
+        return sorted(used)
+
+    def is_comparable(self, suite: str) -> bool:
+        """Whether figures of a suite can be compared with the paper's.
+
+        Those of a suite with the paper's settings only if its encoder was used, too.
+        """
+        return suite not in PAPER_ORDER or set(self.encoders(suite)) <= {PAPER_ENCODER}
+
     def dataset(self, name: str) -> Mapping[str, Any]:
         """The properties of a data set."""
         for manifest in self.manifests.values():
@@ -154,12 +178,15 @@ class Results:
         hidden = dataset.get("synthetic") and "synthetic" not in title.lower()
         return f"{title} (synthetic)" if hidden else title
 
-    def place_title(self, place: Place) -> str:
-        """A data set and its split."""
+    def place_title(self, place: Place, suite: str = "") -> str:
+        """A data set and its split; for a suite of the paper, also the encoder if it is another."""
         split = {"paper": "", "group": ", split by group", "time": ", split by time"}.get(
             place[1], f", split {place[1]}"
         )
-        return self.title(place[0]) + split
+        title = self.title(place[0]) + split
+        if suite and not self.is_comparable(suite):
+            title += f", encoder {' and '.join(self.encoders(suite))}"
+        return title
 
 
 def group_runs(
@@ -185,6 +212,7 @@ def method_means(results: Results, suite: str) -> list[dict[str, Any]]:
             "dataset": place[0],
             "split": place[1],
             "method": name,
+            "encoders": results.encoders(suite),
             "splits": len(splits),
             **{
                 metric: round(metrics.mean(split.means[metric] for split in splits), 6)

@@ -114,12 +114,13 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
             figures = []
             for place, here in group_runs(runs, lambda run: run.place).items():
                 if curves := _curves(results, here, ablation, model, metric):
-                    title = results.place_title(place) + (f", {model}" if model else "")
+                    title = results.place_title(place, suite) + (f", {model}" if model else "")
                     measure = f"FSA, {model}" if model else metric_title(metric)
                     figures.append(_figure(title, curves, ablation, measure))
             groups += [figures] if figures else []
         if groups:
-            said = [Text(ablation.text)] if metric == "mrr" else []  # the paper's is of other data
+            is_like_paper = metric == "mrr" and results.is_comparable(suite)  # else of other data
+            said = [Text(ablation.text)] if is_like_paper else []
             blocks += [Text(ablation.title, strong=True), *said, *groups]
     return blocks
 
@@ -155,7 +156,7 @@ def _curves(
 def _mean(results: Results, runs: Sequence[Experiment], model: str, metric: str) -> Interval:
     if not model:
         return mean_of([results.value(run) for run in runs], metric)
-    share = share_of((one for run in runs for one in results.value(run)["records"]), "right")
+    share = share_of((one for run in runs for one in results.value(run)["records"]), "exact")
     return Interval(share.value, share.low, share.high)
 
 

@@ -15,11 +15,11 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
-from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.plans.best_first import MOST_CALLS
 from dtdr.predict.plans.held_out import Check, PlanConfidence, fit_ranker, hold_out, rank_held_out
+from dtdr.predict.plans.plan_ranker import BY_TOOL, SIGNS, PlanRanker, find_plans
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
-from dtdr.predict.plans.ranker import BY_TOOL, SIGNS, PlanRanker, find_plans
 from dtdr.predict.plans.spans import BUCKETS, SpanTagger, read_spans
 from dtdr.predict.plans.two_requests import QueryLengths, Ranked, add_plans_for_two
 from dtdr.predict.steps import RunRanker
@@ -92,7 +92,12 @@ class PlanModel:
         )
 
     def predict(
-        self, run: Run, state: StepState, steps: RunRanker, k: int, arguments: ArgumentModel | None
+        self,
+        run: Run,
+        state: StepState,
+        steps: RunRanker,
+        top_k: int,
+        arguments: ArgumentModel | None,
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none if no plan ends.
 
@@ -100,7 +105,7 @@ class PlanModel:
             run: the query and the calls made so far, and which tools can be called.
             state: of the run, with its calls; it is not changed.
             steps: ranks the steps of runs.
-            k: limit of plans.
+            top_k: limit of plans.
             arguments: fills the calls; None leaves them empty.
         """
         names = steps.names[:-1]
@@ -141,7 +146,7 @@ class PlanModel:
         writer = PlanWriter(run, arguments, is_chain=self.is_chain)
         return [
             writer.predict([names[tool] for tool in tools], probability)
-            for tools, probability in plans[:k]
+            for tools, probability in plans[:top_k]
         ]
 
     def update(self, demonstrations: Sequence[Demonstration]) -> PlanModel:

@@ -17,9 +17,9 @@ from dtdr.data.tools import Tool
 from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
-from dtdr.rankers.dtdr_f.blocks.block import Query
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.blocks.block import Query, StepFeatures
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
+from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
 from dtdr.rankers.explanation import Explanation
@@ -68,7 +68,8 @@ class DTDRFactored(Ranker):
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            model, self._folds = fitting.fit(tools, encoded, self.encoder, self.seed)
+            limited = encoded.limit_tools()
+            model, self._folds = fitting.fit(tools, limited, self.encoder, self.seed)
         self._install(model)
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
@@ -84,7 +85,7 @@ class DTDRFactored(Ranker):
         def start(models: fitting.FittedFold, position: int) -> FactoredStepState:
             item, model = demonstrations[position], models[position]
             query = model.prepare(item.query, item.before)
-            return FactoredStepState(query, item.before, model)
+            return FactoredStepState(query, model)
 
         return (HeldOutFold(list(models), partial(start, models)) for models in folds)
 
@@ -132,7 +133,7 @@ class DTDRFactored(Ranker):
 
     def start(self, prepared: Query, run: Run) -> FactoredStepState:
         """See ``Ranker.start``."""
-        return FactoredStepState(prepared, run.before, self.model_)
+        return FactoredStepState(prepared, self.model_)
 
     def probabilities(self, prepared: Query, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
@@ -145,6 +146,28 @@ class DTDRFactored(Ranker):
         """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
         assert isinstance(state, FactoredStepState)
         return add_reasons(explanation, self.model_, state.features, run.query)
+
+    def recall(self, limit: int) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+        """The first steps of the demonstrations that were learned first, in their order.
+
+        Yields:
+            The names of all tools, best first, and of those that are acceptable.
+        """
+        model = self.model_
+        data, names = model.training.data, model.names
+        seen: set[int] = set()
+        for step in data.steps():
+            if step.plan in seen:
+                continue
+            seen.add(step.plan)
+            if len(seen) > limit:
+                return
+            text = text_of(data.columns, step.plan)
+            features = model.training.featurizer.read(text)
+            query = model.prepare_features(features, data.contexts[step.plan])
+            chances = model.probabilities(StepFeatures(query))
+            order = np.argsort(-chances, kind="stable").tolist()
+            yield [names[at] for at in order], [names[at] for at in step.acceptable]
 
     def demonstrated_plans(self) -> list[Plan]:
         """The plans that were learned from, by names; calls of removed tools are left out."""

@@ -20,8 +20,8 @@ from dtdr.predict.arguments.confidence import Confidence
 from dtdr.predict.arguments.constants import Constants, group_hash
 from dtdr.predict.arguments.filling import fill_slot, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, ValueSource
-from dtdr.predict.arguments.ranker import SlotExample, ValueRanker
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
+from dtdr.predict.arguments.value_ranker import SlotExample, ValueRanker
 from dtdr.predict.arguments.values import convert
 
 _MOST_RUNS = 20_000

@@ -1,0 +1,316 @@
+"""Reads what spans say by the conventions of attributes that people's frameworks follow.
+
+OpenTelemetry GenAI, OpenLLMetry (also its numbered attributes), OpenInference, the Vercel AI SDK,
+Google ADK, Pydantic AI (Logfire), MLflow, LangSmith and AG2 name the same things differently. A
+table for each thing says under which names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dtdr.conversation.exchanges import asked_messages, offered_tools, replied_messages
+from dtdr.conversation.items import ToolResult, output_of, read_mark
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.values import (
+    as_list,
+    as_text,
+    decode_value,
+    each_object,
+    first_of,
+    unflatten,
+)
+from dtdr.data.outputs import is_empty
+from dtdr.logs.log_format import ToolTable
+from dtdr.logs.spans import Span
+
+PREFIXES = (
+    "gen_ai.",
+    "llm.",
+    "ai.",
+    "traceloop.",
+    "openinference.",
+    "mlflow.",
+    "langsmith.",
+    "gcp.vertex.agent.",
+    "pydantic_ai.",
+    "tool.",
+    "input.value",
+    "langfuse.",
+    "ag2.",
+)
+"""Attributes that say something of an agent."""
+
+_KINDS = (
+    "openinference.span.kind",
+    "gen_ai.operation.name",
+    "ai.operationId",
+    "traceloop.span.kind",
+    "mlflow.spanType",
+    "langsmith.span.kind",
+    "ag2.span.type",
+    "llm.request.type",
+    "langfuse.observation.type",
+)
+_KIND_OF = {
+    **dict.fromkeys(("llm", "chat", "text_completion", "generate_content", "completion"), "llm"),
+    **dict.fromkeys(("chat_model", "generation", "responses", "ai.generateText.doGenerate"), "llm"),
+    **dict.fromkeys(("ai.streamText.doStream", "ai.generateObject.doGenerate"), "llm"),
+    **dict.fromkeys(("tool", "execute_tool", "ai.toolCall"), "tool"),
+    **dict.fromkeys(("agent", "invoke_agent"), "agent"),
+}
+_MODELS = ("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages")
+_TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
+_NAME_PREFIXES = ("execute_tool ", "running tool: ", "running tool ", "tool: ", "tool.")
+_CALL_IDS = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id", "tool_call_id")
+_ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "gen_ai.tool.arguments",
+    "tool_call.function.arguments",
+    "ai.toolCall.args",
+    "ai.toolCall.input",
+    "tool_arguments",
+    "gcp.vertex.agent.tool_call_args",
+    "mlflow.spanInputs",
+    "traceloop.entity.input",
+    "input.value",
+    "tool.parameters",
+)
+_OUTPUTS = (
+    "gen_ai.tool.call.result",
+    "gen_ai.tool.message",
+    "ai.toolCall.result",
+    "ai.toolCall.output",
+    "tool_response",
+    "gcp.vertex.agent.tool_response",
+    "mlflow.spanOutputs",
+    "traceloop.entity.output",
+    "output.value",
+)
+_ASKED = (
+    "gen_ai.input.messages",
+    "ai.prompt.messages",
+    "ai.prompt",
+    "gcp.vertex.agent.llm_request",
+    "mlflow.spanInputs",
+    "traceloop.entity.input",
+    "input.value",
+)
+_REPLIED = (
+    "gen_ai.output.messages",
+    "gcp.vertex.agent.llm_response",
+    "mlflow.spanOutputs",
+    "output.value",
+)
+_HISTORIES = ("pydantic_ai.all_messages", "all_messages_events", "events")
+_AGENTS = ("gen_ai.agent.name", "agent.name", "ag2.agent.name", "agent_name")
+_GROUPS = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "langfuse.session.id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "ai.telemetry.metadata.sessionId",
+    "gcp.vertex.agent.session_id",
+    "langsmith.metadata.thread_id",
+    "langsmith.metadata.session_id",
+)
+_DEFINITIONS = ("gen_ai.tool.definitions", "ai.prompt.tools", "gen_ai.request.tools")
+_WRAPPERS = ("input", "kwargs", "inputs", "args", "arguments", "input_str")
+
+
+def flatten(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested attributes with dotted names: ``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(value, dict) and value and (prefix or "." not in str(key)):
+            flat |= flatten(value, f"{prefix}{key}.")
+            flat.setdefault(f"{prefix}{key}", value)
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def kind_of(attributes: Mapping[str, Any]) -> str:
+    """``llm``, ``tool`` or ``agent`` by a span's flat attributes; else empty."""
+    for key in _KINDS:
+        said = attributes.get(key)
+        if isinstance(said, str):
+            said = said.strip('"')  # MLflow writes JSON
+            if kind := _KIND_OF.get(said, _KIND_OF.get(said.lower(), "")):
+                return kind
+            if key == "gen_ai.operation.name" and said == "create_agent":
+                return ""
+    if first_of(attributes, "gen_ai.tool.name", "ai.toolCall.name") is not None:
+        return "tool"
+    return "llm" if any(str(key).startswith(_MODELS) for key in attributes) else ""
+
+
+def read_attributes(span: Span, attributes: Mapping[str, Any], tools: ToolTable) -> None:
+    """Fill a span by its flat attributes; what they do not say stays as it is.
+
+    Args:
+        span: ``tool`` is the span's name, ``kind`` its kind if known otherwise.
+        attributes: by dotted names.
+        tools: collects the definitions.
+    """
+    span.kind = kind_of(attributes) or span.kind
+    span.group = span.group or next(filter(None, (as_text(attributes.get(k)) for k in _GROUPS)), "")
+    span.failed = span.failed or "error.type" in attributes
+    for definitions in _definitions(attributes):
+        span.offered += tools.add(definitions)
+    if span.kind == "tool":
+        read_tool(span, attributes)
+    elif span.kind == "llm":
+        span.tool = ""
+        span.inputs = span.inputs or _asked(attributes)
+        span.outputs = span.outputs or _replied(attributes)
+    else:
+        read_agent(span, attributes)
+
+
+def read_tool(
+    span: Span, attributes: Mapping[str, Any], entered: Any = None, left: Any = None
+) -> None:
+    """Fill the span of a tool's execution.
+
+    Args:
+        span: ``tool`` is the span's name.
+        attributes: by dotted names.
+        entered: its arguments, as an observability tool keeps them; before the attributes.
+        left: its output, likewise.
+    """
+    span.tool = as_text(first_of(attributes, *_TOOL_NAMES)) or bare_name(span.tool)
+    span.call_id = as_text(first_of(attributes, *_CALL_IDS)) or span.call_id
+    arguments = entered if entered is not None else first_of(attributes, *_ARGUMENTS)
+    span.arguments = open_arguments(arguments)
+    returned = [left, *(attributes.get(key) for key in _OUTPUTS)]
+    known = [value for value in returned if value is not None]
+    best = next((value for value in known if not is_empty(decode_value(value))), None)
+    if known:
+        read_output(span, known[0] if best is None else best)
+
+
+def read_agent(span: Span, attributes: Mapping[str, Any], entered: Any = None) -> None:
+    """Fill the span of an agent, a chain or a whole request."""
+    name = as_text(first_of(attributes, *_AGENTS)) or span.tool.removeprefix("invoke_agent").strip()
+    span.tool = name if span.kind == "agent" else span.tool
+    span.kind = span.kind if span.tool else ""
+    asked = entered if entered is not None else first_of(attributes, *_ASKED)
+    read_question(span, asked)
+    if not span.inputs and not span.text:
+        span.inputs = _asked(attributes)
+
+
+def read_question(span: Span, value: Any) -> None:
+    """Read what an agent, chain or trace was asked: a text, messages, or an object with them."""
+    value = decode_value(value)
+    if isinstance(value, str):
+        span.text = value
+    else:
+        span.inputs = span.inputs or asked_messages(value)
+
+
+def read_output(span: Span, value: Any) -> None:
+    """Read a tool's output, also from inside a message, with the mark of that message."""
+    value = None if value in ("null", "None") else decode_value(value)
+    if isinstance(value, dict):
+        if value.keys() >= {"output", "kwargs"}:  # of OpenLLMetry
+            value = decode_value(value["output"])
+        elif "response" in value and value.keys() <= {"id", "name", "response"}:  # of Gemini
+            value = value["response"]
+    span.failed = span.failed or read_mark({}, value, can_mark=True) is True
+    for item in items_of(value) if isinstance(value, dict) else ():
+        if isinstance(item, ToolResult) and item.output is not None:
+            span.output, span.failed = item.output, span.failed or item.failed is True
+            return
+    span.output = output_of(value)
+
+
+def open_arguments(value: Any) -> Any:
+    """Arguments without the objects that frameworks wrap them in: ``{"input": {…}}``."""
+    value = decode_value(value)
+    for _ in range(2):
+        if not isinstance(value, dict):
+            break
+        if value.keys() >= {"args", "kwargs"} and isinstance(value["kwargs"], dict):
+            value = value["kwargs"]
+        elif value.keys() >= {"input_str", "inputs"}:  # of OpenLLMetry
+            value = decode_value(first_of(value, "inputs", "input_str"))
+        elif len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
+            inner = decode_value(value[key])
+            if not isinstance(inner, dict):
+                break
+            value = inner
+        else:
+            break
+    return value
+
+
+def bare_name(name: str) -> str:
+    """The name of a tool without what conventions write before it in a span's name."""
+    for prefix in _NAME_PREFIXES:
+        if name.startswith(prefix):
+            return name[len(prefix) :].strip()
+    return name
+
+
+def _asked(attributes: Mapping[str, Any]) -> list[Any]:
+    messages: list[Any] = []
+    if instructions := decode_value(attributes.get("gen_ai.system_instructions")):
+        messages.append({"role": "system", "content": instructions})
+    for prefix in ("llm.input_messages", "gen_ai.prompt"):
+        if found := _numbered(attributes, prefix):
+            return messages + found
+    for key in _ASKED + _HISTORIES:
+        if found := asked_messages(attributes.get(key)):
+            return messages + found
+    return messages
+
+
+def _replied(attributes: Mapping[str, Any]) -> list[Any]:
+    for prefix in ("llm.output_messages", "gen_ai.completion"):
+        if found := _numbered(attributes, prefix):
+            return found
+    calls = decode_value(attributes.get("ai.response.toolCalls"))
+    text = as_text(attributes.get("ai.response.text"))
+    if calls or text:
+        return [{"role": "assistant", "content": text, "tool_calls": as_list(calls)}]
+    for key in _REPLIED:
+        if found := replied_messages(attributes.get(key)):
+            return found
+    return []
+
+
+def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
+    """Messages in numbered attributes, such as ``gen_ai.prompt.0.role``, or in one value."""
+    listed = decode_value(attributes.get(prefix))
+    if not isinstance(listed, list):
+        listed = unflatten(attributes, f"{prefix}.")
+    messages = []
+    for item in each_object(listed):
+        item = unflatten(item) if any("." in str(key) for key in item) else item
+        content = decode_value(item.get("content"))
+        is_parts = isinstance(content, list) and content and isinstance(content[0], dict)
+        messages.append({**item, "content": content} if is_parts else item)
+    return messages
+
+
+def _definitions(attributes: Mapping[str, Any]) -> Iterable[list[Any]]:
+    """The lists of tools' definitions in attributes."""
+    for key in _DEFINITIONS:
+        if listed := as_list(decode_value(attributes.get(key))):
+            yield [decode_value(item) for item in listed]
+    for prefix in ("llm.tools", "llm.request.functions"):
+        numbered = as_list(attributes.get(prefix)) or unflatten(attributes, f"{prefix}.")
+        schemas = []
+        for item in each_object(numbered):
+            item = unflatten(item) if any("." in str(key) for key in item) else item
+            inner = item.get("tool", item)
+            schemas.append(decode_value(first_of(inner, "json_schema") or inner))
+        if schemas:
+            yield schemas
+    for key in ("model_request_parameters", "gcp.vertex.agent.llm_request", "input.value"):
+        if key in attributes and (listed := offered_tools(attributes[key])):
+            yield listed

@@ -1,0 +1,152 @@
+"""Bare messages of any API: lists, lines, and data sets of conversations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from dtdr.conversation.exchanges import is_message
+from dtdr.conversation.messages import items_of
+from dtdr.conversation.values import as_list, as_text, decode_value, each_object, first_of
+from dtdr.logs.envelopes import Envelope, Talk, call_message, result_message
+from dtdr.logs.log_format import run_failed
+
+_LISTS = ("conversations", "conversation", "messages", "history", "chat_history", "turns", "traj")
+_SESSIONS = ("session_id", "sessionId", "conversation_id", "thread_id", "threadId", "chat_id")
+_LOOKED_AT = 50
+
+
+class MessageList(Envelope):
+    """One conversation as a list of messages or as lines; or records with a list of messages.
+
+    Cline's and Roo Code's ``api_conversation_history.json``, histories of Pydantic AI, LangChain,
+    AutoGen and the Vercel AI SDK, ShareGPT, and most dumps of people's own.
+    """
+
+    name: ClassVar[str] = "messages"
+    title: ClassVar[str] = "messages of any API, as a list or as lines"
+    needs: ClassVar[str] = "messages with a role (or 'type', 'from', 'kind') and content"
+
+    @staticmethod
+    def whole(record: Any) -> bool:
+        """Whether a record is a whole conversation."""
+        return isinstance(record, list) or bool(_listed(record))
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether it is a message, or has some, that can be read."""
+        listed = record if isinstance(record, list) else _listed(record) or [record]
+        messages = (m for m in listed[:_LOOKED_AT] if isinstance(m, list) or _looks_said(m))
+        return any(any(True for _ in items_of(message)) for message in messages)
+
+    @classmethod
+    def lacks(cls, record: Any) -> str:
+        """The keys of a list's messages that are not read."""
+        for key in _LISTS:
+            listed = first_of(record, key)
+            if isinstance(listed, list) and (first := next(each_object(listed), None)) is not None:
+                keys = ", ".join(sorted(map(str, first))[:6])
+                return f"has a list {key!r}, but no message in it has a known form (keys {keys})"
+        return ""
+
+    def key(self, record: Any, place: tuple[int, int]) -> str:
+        """The file, and the conversation that a message names."""
+        return f"{place[0]}/{as_text(first_of(record, *_SESSIONS))}"
+
+    def talks(self, records: list[Any]) -> Iterator[Talk]:
+        """The conversation of a record, or of all lines."""
+        first = records[0]
+        if isinstance(first, list) and len(records) == 1:
+            yield Talk(_open_tags(first))
+            return
+        listed = _listed(first)
+        if not listed:
+            name = as_text(first_of(first, *_SESSIONS))
+            yield Talk(_open_tags(records), name, name)
+            return
+        name = as_text(first_of(first, "id", "conversation_id", "session_id"))
+        tools, system = decode_value(first_of(first, "tools", "functions")), first.get("system")
+        yield Talk(_open_tags(listed), name, "", run_failed(first), tools, system)
+
+
+def _listed(record: Any) -> list[Any]:
+    """The messages in a record; empty if it is a message itself."""
+    for key in _LISTS:
+        if isinstance(listed := first_of(record, key), list) and listed:
+            return listed
+    return []
+
+
+def _looks_said(message: Any) -> bool:
+    return isinstance(message, dict) and is_message(message)
+
+
+_RESULT = re.compile(r"\[([a-z_]+)(?: for [^\n]*)?\] Result:\s*")
+"""What Cline writes before the result of a call, in a message of the user's."""
+_OPENING = re.compile(r"<([a-z_]+)>")
+
+
+def _open_tags(messages: list[Any]) -> Iterator[Any]:
+    """Messages of agents that write calls as tags into their text, with calls and results.
+
+    Cline and Roo Code: ``<read_file><path>a.py</path></read_file>``, and in the user's next message
+    ``[read_file for 'a.py'] Result:`` with the output. Others stay as they are.
+    """
+    called = ""
+    for number, message in enumerate(messages):
+        content = first_of(message, "content")
+        role = first_of(message, "role")
+        if role == "assistant" and _wrote_result(messages, number + 1):
+            text = content if isinstance(content, str) else _joined(content)
+            tool, arguments, before = _tagged_call(text)
+            if tool:
+                called = f"{tool}-{number}"
+                yield call_message([(called, tool, arguments)], before)
+                continue
+        elif role == "user" and called and _wrote_result(messages, number):
+            text = content if isinstance(content, str) else _joined(content)
+            yield result_message(called, text[_begin_of_result(text) :], failed=None)
+            called = ""
+            continue
+        yield message
+
+
+def _joined(content: Any) -> str:
+    texts = (as_text(part.get("text")) for part in each_object(content))
+    return "\n".join(text for text in texts if not text.startswith("<environment_details>"))
+
+
+def _wrote_result(messages: list[Any], place: int) -> bool:
+    """Whether the message of that place is the user's and begins with a result."""
+    if place >= len(messages) or first_of(messages[place], "role") != "user":
+        return False
+    content = first_of(messages[place], "content")
+    text = content if isinstance(content, str) else _joined(as_list(content)[:1])
+    return _RESULT.match(text) is not None
+
+
+def _begin_of_result(text: str) -> int:
+    match = _RESULT.match(text)
+    return match.end() if match else 0
+
+
+def _tagged_call(text: str) -> tuple[str, dict[str, str], str]:
+    """The last call in a text of tags: tool, arguments, and the text before it."""
+    stripped = text.rstrip()
+    if not stripped.endswith(">"):
+        return "", {}, text
+    tool = stripped[stripped.rfind("</") + 2 : -1]
+    begin = stripped.rfind(f"<{tool}>")
+    if not tool or begin < 0:
+        return "", {}, text
+    inner = stripped[begin + len(tool) + 2 : stripped.rfind("</")]
+    arguments: dict[str, str] = {}
+    place = 0
+    while (match := _OPENING.search(inner, place)) is not None:
+        end = inner.find(f"</{match[1]}>", match.end())
+        if end < 0:
+            break
+        arguments[match[1]] = inner[match.end() : end].strip()
+        place = end + len(match[1]) + 3
+    return tool, arguments, stripped[:begin]

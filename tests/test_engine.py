@@ -1,0 +1,138 @@
+"""Counting and sampling on real local clusters of Dask and Ray."""
+
+import os
+import signal
+
+import pytest
+
+import dtdr
+from dtdr.cli import run
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.errors import DtdrError, InputError
+from dtdr.predict.counting import draw_sample, engine
+from tests import small_data
+
+SOME = small_data.dataset(300).demonstrations
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs")
+    for number in range(6):
+        suffix = "parquet" if number % 2 else "jsonl"
+        save_demonstrations(path / f"part-{number}.{suffix}", SOME[number::6])
+    save_tools(path / "tools.json", [dtdr.Tool("send_mail", "Send a message")])
+    return path
+
+
+@pytest.fixture(scope="module")
+def dask():
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+    ) as cluster:
+        yield cluster.scheduler_address.replace("tcp", "dask"), cluster
+
+
+@pytest.fixture(scope="module")
+def ray():
+    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=1)
+    ray.init(cluster.address, log_to_driver=False)
+    yield "ray://auto", cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def kill_once(part, marker):
+    """Kills the worker that it runs on the first time, as a lack of memory would."""
+    if not os.path.exists(marker):
+        open(marker, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(part)
+
+
+def kill_always(part):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check_engine(address, folder, tmp_path):
+    here = draw_sample([folder], 100, workers=1)
+    there = draw_sample([folder], 100, engine=address)
+    assert there.counts.to_bytes() == here.counts.to_bytes()
+    assert there.demonstrations == here.demonstrations
+    assert there.tools == here.tools
+    fit = ["fit", str(folder), "--sample", "100", "--retriever", "dr", "--force"]
+    for name, more in (("here", ["--workers", "1"]), ("there", ["--engine", address])):
+        assert run([*fit, "-o", str(tmp_path / name), *more]) == 0
+    contents = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("here", "there")]
+    assert contents[0] == contents[1]
+    (folder / "broken.jsonl").write_text('{"id": "x"}\n')
+    try:
+        with pytest.raises(InputError, match=r"broken\.jsonl:1"):
+            draw_sample([folder], 100, engine=address)
+    finally:
+        (folder / "broken.jsonl").unlink()
+    cluster = engine.connect(address)
+    try:
+        marker = str(tmp_path / "killed")
+        results = list(
+            engine.run_tasks(kill_once, ["a", "b", "c"], marker, label="Reading", engine=cluster)
+        )
+        assert results == ["a", "b", "c"], "a task is tried again if its worker is killed"
+        with pytest.raises(DtdrError, match=r"no worker could read runs/part-1\.jsonl"):
+            list(
+                engine.run_tasks(
+                    kill_always, ["runs/part-1.jsonl"], label="Reading", engine=cluster
+                )
+            )
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_dask_gives_the_same_bytes_and_survives_a_killed_worker(dask, folder, tmp_path):
+    check_engine(dask[0], folder, tmp_path)
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_bytes_and_survives_a_killed_worker(ray, folder, tmp_path):
+    check_engine(ray[0], folder, tmp_path)
+
+
+@pytest.mark.slow
+def test_workers_of_another_version_are_named_before_anything_runs(dask, folder, monkeypatch):
+    monkeypatch.setattr(engine, "VERSION", "9.9")
+    with pytest.raises(DtdrError, match=r"here are Python \S+ and dtdr 9\.9; install the same"):
+        draw_sample([folder], 100, engine=dask[0])
+
+
+@pytest.mark.slow
+def test_a_cluster_that_cannot_be_reached_is_one_sentence(folder, monkeypatch):
+    pytest.importorskip("distributed", reason="the extra dask is not installed")
+    monkeypatch.setattr(engine, "_CONNECT_SECONDS", 1)
+    with pytest.raises(DtdrError, match="cannot be reached"):
+        draw_sample([folder], 100, engine="dask://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("address", ["spark://x:1", "dask", "dask://", "localhost:8786"])
+def test_an_unknown_engine_is_misuse(address, folder, capsys):
+    with pytest.raises(InputError, match="write dask://HOST:8786"):
+        engine.connect(address)
+    assert run(["fit", str(folder), "-o", "m", "--engine", address]) == 2
+
+
+def test_an_engine_needs_files(capsys):
+    with pytest.raises(InputError, match="an engine reads files"):
+        dtdr.fit(SOME, engine="dask://localhost:8786")
+    assert run(["fit", "--dataset", "bundled", "-o", "m", "--engine", "dask://h:1"]) == 2
+
+
+@pytest.mark.parametrize(("name", "module"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_missing_extra_is_named(name, module, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(DtdrError, match=rf"dtdr\[{name}\]"):
+        engine.connect(f"{name}://localhost:1")

@@ -274,7 +274,7 @@ def test_changed_arrays_are_refused_by_a_load_or_rank(half):
             except (ModelError, IndexError, TypeError, ValueError):
                 refused.add(name)
                 continue
-            state = FactoredStepState(model.prepare(QUERY), [], model)
+            state = FactoredStepState(model.prepare(QUERY), model)
             state.call(0)
             assert state.rank().probabilities.sum() == pytest.approx(1)
     assert {"words.idf", "ranker.low", "asked.weights", "data.flags", "next_tool.query"} <= refused

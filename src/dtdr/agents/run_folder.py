@@ -243,16 +243,18 @@ class RunFolder(Recorder):
                 chosen: dict[str, Any] = {"ranker": self._ranker, "arguments": False}
                 return fit(items, tools, plans=False, **chosen)
 
-            verdict = compare(served, runs, new, learn_from)
-            outcome = "held" if verdict.gains else "published" if verdict.is_better else "kept"
+            comparison = compare(served, runs, new, learn_from)
+            outcome = (
+                "held" if comparison.gains else "published" if comparison.is_better else "kept"
+            )
             learning = Learning(
                 count,
                 outcome,
                 time.time(),
-                verdict.judged,
-                round(verdict.before, 4),
-                round(verdict.after, 4),
-                verdict.reason,
+                comparison.judged,
+                round(comparison.before, 4),
+                round(comparison.after, 4),
+                comparison.reason,
             )
             model = learn_from(runs) if outcome == "published" else None
             if model is not None:

@@ -8,7 +8,7 @@ import pytest
 
 import dtdr
 from dtdr.agents.run_folder import RunFolder
-from dtdr.agents.trial import Comparison, compare
+from dtdr.agents.trial import Trial, compare
 from dtdr.conversation.events import LoggedCall
 from dtdr.data.tools import Tool
 from dtdr.errors import OutputError
@@ -57,7 +57,7 @@ def test_a_model_is_learned_at_3_10_and_30_runs_and_used_if_it_is_no_worse(runs)
 
 
 def test_a_worse_model_is_not_taken(runs, monkeypatch):
-    worse = Comparison(judged=3, before=0.5, after=0.4)
+    worse = Trial(judged=3, before=0.5, after=0.4)
     monkeypatch.setattr("dtdr.agents.run_folder.compare", lambda *_: worse)
     add(runs, 3)
     assert [item.outcome for item in runs.history()] == ["kept"]

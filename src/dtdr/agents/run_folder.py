@@ -243,18 +243,16 @@ class RunFolder(Recorder):
                 chosen: dict[str, Any] = {"ranker": self._ranker, "arguments": False}
                 return fit(items, tools, plans=False, **chosen)
 
-            comparison = compare(served, runs, new, learn_from)
-            outcome = (
-                "held" if comparison.gains else "published" if comparison.is_better else "kept"
-            )
+            trial = compare(served, runs, new, learn_from)
+            outcome = "held" if trial.gains else "published" if trial.is_better else "kept"
             learning = Learning(
                 count,
                 outcome,
                 time.time(),
-                comparison.judged,
-                round(comparison.before, 4),
-                round(comparison.after, 4),
-                comparison.reason,
+                trial.judged,
+                round(trial.before, 4),
+                round(trial.after, 4),
+                trial.reason,
             )
             model = learn_from(runs) if outcome == "published" else None
             if model is not None:

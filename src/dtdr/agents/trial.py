@@ -27,7 +27,7 @@ FEWEST_STEPS = 20
 
 
 @dataclass
-class Comparison:
+class Trial:
     """Which of two models is better.
 
     Attributes:
@@ -65,7 +65,7 @@ def compare(
     runs: Sequence[Demonstration],
     new: Sequence[Demonstration],
     learn: Callable[[Sequence[Demonstration]], Model],
-) -> Comparison:
+) -> Trial:
     """Compare a model with those that ``learn`` makes of the runs without each part of the new.
 
     Args:
@@ -76,7 +76,7 @@ def compare(
     """
     judged = [run for run in new if run.outcome != "failure" and run.plan.calls][-MOST_JUDGED:]
     if len(judged) < 2:
-        return Comparison()
+        return Trial()
     folds = min(FOLDS, len(judged))
     before, after = [], []
     sums: defaultdict[str, float] = defaultdict(float)
@@ -97,7 +97,7 @@ def compare(
         for tool, total in sums.items()
         if (steps := len(before) - right[tool]) >= FEWEST_STEPS and total / steps > GAIN
     }
-    return Comparison(len(judged), fmean(before), fmean(after), gains)
+    return Trial(len(judged), fmean(before), fmean(after), gains)
 
 
 def _rank(model: Model, held: Sequence[Demonstration]) -> Iterator[tuple[set[str], Sequence[str]]]:

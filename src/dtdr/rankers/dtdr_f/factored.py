@@ -95,7 +95,7 @@ class DTDRFactored(Ranker):
 
         def start(models: fitting.FittedFold, position: int) -> StepState:
             item, model = demonstrations[position], models[position]
-            return model.start(model.prepare(item.query, item.before), item.before)
+            return model.start(model.prepare(item.query, item.before))
 
         return (HeldOutFold(list(models), partial(start, models)) for models in folds)
 
@@ -154,7 +154,7 @@ class DTDRFactored(Ranker):
 
     def start(self, prepared: Any, run: Run) -> StepState:
         """See ``Ranker.start``."""
-        return self.model_.start(prepared, run.before)
+        return self.model_.start(prepared)
 
     def probabilities(self, prepared: Any, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""

@@ -57,7 +57,7 @@ class ZeroShotModel:
         earlier = [self.index.get(name, UNKNOWN) for name in called]
         return self.match(QueryText.of(query), earlier, bool(before))
 
-    def start(self, match: QueryMatch, before: Sequence[Message | ToolCall]) -> ZeroShotStepState:
+    def start(self, match: QueryMatch) -> ZeroShotStepState:
         """The state of a run before its first call."""
         return ZeroShotStepState(self, match)
 

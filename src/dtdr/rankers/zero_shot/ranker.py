@@ -61,7 +61,7 @@ class ZeroShot(Ranker):
 
     def start(self, prepared: QueryMatch, run: Run) -> ZeroShotStepState:
         """See ``Ranker.start``."""
-        return self.model_.start(prepared, run.before)
+        return self.model_.start(prepared)
 
     def probabilities(self, prepared: QueryMatch, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""

@@ -86,13 +86,13 @@ def test_tool_that_no_training_plan_calls_is_a_miss_and_no_error(dataset):
     assert last[0]["ranks"] == [None]
 
 
-def test_failed_demonstrations_are_neither_learned_from_nor_tested(dataset):
+def test_failed_demonstrations_are_learned_from_and_not_tested(dataset):
     failed = [
         replace(item, outcome="failure") if item.id in {"d0", "d11"} else item
         for item in dataset.demonstrations
     ]
     log = run(create("random"), replace(dataset, demonstrations=failed), small_data.split())
-    assert log.header.training_data["demonstrations"] == 7
+    assert log.header.training_data["demonstrations"] == 8
     assert set(log.plan_ids) == {"d8", "d9", "d10"}
 
 

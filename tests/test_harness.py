@@ -10,6 +10,7 @@ from dtdr.evaluate import harness, mean_score, run
 from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.predict import create
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 from tests.runs import records_of
 
 
@@ -40,7 +41,7 @@ def test_every_step_of_every_held_out_plan_is_logged_once(log, dataset):
 
 
 def test_the_log_has_the_rankings_of_the_fitted_ranker(log, dataset):
-    model = create("random").fit(dataset.demonstrations[:8], dataset.tools)
+    model = create("random").fit(dataset.demonstrations[:8], dataset.tools, **RANKER_ONLY)
     plans = {item.id: item for item in dataset.demonstrations}
     for step in records_of(log):
         item = plans[step["plan"]]

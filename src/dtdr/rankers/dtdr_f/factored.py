@@ -166,6 +166,10 @@ class DTDRFactored(Ranker):
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
         model = self.model_
+        for tool in (explanation.tool, explanation.rival):
+            if tool not in model.index:
+                note = f"{tool} is not in the model: its probability follows from this run's calls."
+                return replace(explanation, note=f"{explanation.note} {note}".strip())
         if isinstance(state, FactoredStepState) and isinstance(model, FactoredModel):
             return add_reasons(explanation, model, state.features, run.query)
         assert isinstance(state, ZeroShotStepState)

@@ -199,7 +199,7 @@ class Soak:
         calls = list(item.plan.tools)
         demonstration = {"id": name, "query": item.query, "calls": calls}
         body = {"model": model, "demonstrations": [demonstration]}
-        if http.post(f"{server.url}/v1/feedback", json=body).status_code != 200:
+        if http.post(f"{server.url}/v1/feedback", json=body).status_code != 202:
             raise ValueError("feedback was refused")
         self.kept[model].add(name)
         self.counts["feedback"] += 1

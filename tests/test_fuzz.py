@@ -84,6 +84,7 @@ BODIES = {
     "/v1/feedback": {
         "demonstrations": [{"query": "x", "calls": [CALL], "links": [], "before": []}]
     },
+    "/v1/models/mail/tools": {"add": [{"name": "scan", "description": ""}], "remove": ["weather"]},
 }
 
 

@@ -69,7 +69,6 @@ def fit(
         InputError: an unknown name or parameter, or data that cannot be learned from.
     """
     chosen = create(ranker, **parameters)
-    plans = plans and "llm" not in parameters
     sample: Sample | None = None
     if engine is not None:
         from dtdr.predict.counting import SAMPLE, draw_sample

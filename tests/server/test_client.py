@@ -58,9 +58,23 @@ def test_a_model_is_taught_with_demonstrations_or_their_json(learner):
     with serving.serve(serving.settings(learner)) as served, dtdr.Client(served.url) as client:
         before = client.rank(QUERY).probability("weather")
         done = client.feedback([{"query": QUERY, "calls": ["weather"]}])
-        assert (done.learned, done.unsaved) == (1, 1)
+        assert (done.demonstrations, done.new_tools, done.logged) == (1, [], False)
+        serving.wait_until(lambda: client.status().unsaved == 1, 120)
         assert client.rank(QUERY).probability("weather") > before
-        assert client.feedback(small_data.dataset(6).demonstrations).learned == 6
+        assert client.feedback(small_data.dataset(6).demonstrations).demonstrations == 6
+
+
+def test_tools_are_added_and_removed_by_the_client(learner):
+    with serving.serve(serving.settings(learner)) as served, dtdr.Client(served.url) as client:
+        client.add_tools([dtdr.Tool("scan", "Scan a page"), {"name": "print_pages"}])
+        serving.wait_until(lambda: "scan" in client.status().vocabulary, 120)
+        client.remove_tools(["scan"])
+        serving.wait_until(lambda: "scan" not in client.status().vocabulary, 120)
+        with pytest.raises(ServerError, match="no tool is named 'scan'"):
+            client.remove_tools(["scan"])
+        named = dtdr.Client(served.url, model="mail")
+        assert "print_pages" in named.status().vocabulary
+        named.close()
 
 
 def test_refusals_are_errors_that_say_why(client, served):

@@ -112,6 +112,7 @@ def test_a_key_that_may_rank_may_not_teach_save_or_reload(guarded, keys):
     demonstration = {"demonstrations": [{"query": QUERY, "calls": ["weather"]}]}
     for path, body in (
         ("/v1/feedback", demonstration),
+        ("/v1/models/mail/tools", {"remove": ["weather"]}),
         ("/v1/models/mail/reload", None),
         ("/v1/models/mail/save", None),
     ):

@@ -197,6 +197,7 @@ def test_a_studio_that_only_reads_changes_no_model(studio, folder):
     demonstrations = [{"query": "a", "calls": ["weather"]}]
     for path, body in (
         ("/v1/feedback", {"demonstrations": demonstrations}),
+        ("/v1/models/mail/tools", {"remove": ["weather"]}),
         ("/v1/models/mail/save", None),
         ("/v1/models/mail/reload", None),
     ):

@@ -41,8 +41,13 @@ INJECTED_TAGS = (
 NOTIFICATIONS = ("task-notification", "local-command-stdout", "local-command-stderr")
 """Tags with which a message of a program begins; what the program writes behind is its own, too."""
 
-_SUMMARY = "This session is being continued from a previous conversation that ran out of context"
-"""Beginning of what Claude Code writes into a new conversation after it compacted the old."""
+_BY_PROGRAM = (
+    "This session is being continued from a previous conversation that ran out of context",
+    "This is the Gemini CLI. We are setting up the context",
+    "This is the Qwen Code. We are setting up the context",
+    "This is Qwen Code. We are setting up the context",
+)
+"""Beginnings of messages that Claude Code writes after a compaction, and others at the start."""
 
 _TYPED = ("task", "user_query", "user_message", "user_request", "userRequest", "feedback")
 """Tags around what the user typed, of Cline, Roo Code, Cursor and Copilot."""
@@ -82,7 +87,7 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
         return text
     if "[Request interrupted" in text:
         text = _INTERRUPTED.sub("", text).strip()
-    if text.startswith(_SUMMARY):
+    if text.startswith(_BY_PROGRAM):
         return ""
     if _IDE_REQUEST in text:
         text = text.rpartition(_IDE_REQUEST)[2].strip()

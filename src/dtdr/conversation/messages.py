@@ -49,6 +49,7 @@ _SPOKEN = ("TextMessage", "MultiModalMessage", "StopMessage", "HandoffMessage", 
 """Messages of AutoGen, which name their ``source``."""
 _SILENT = frozenset(
     """reasoning item_reference compaction compaction_summary ghost_snapshot thinking
+    mcp_list_tools mcp_approval_request mcp_approval_response
     ToolCallSummaryMessage UserInputRequestedEvent""".split()  # noqa: SIM905  # as prose
 )
 """Items that are neither messages nor calls."""
@@ -112,10 +113,11 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
     is_langchain = "role" not in message and (kind == "constructor" or kind in _TYPES)
     message = _unwrap(message)
     name = first_of(message, "role", "from", "type" if kind in _TYPES else "author") or ""
-    role = _ROLES.get(name, "") if isinstance(name, str) else ""
+    role = _role(name, message)
     if message.get("requestor") == "user":
         return  # tau2: the simulated user calls tools, too
-    content = first_of(message, "content", "parts", "contents", "value")
+    # UI messages of the AI SDK before version 5 have their text twice.
+    content = message.get("parts") or first_of(message, "content", "contents", "value", "blocks")
     if role == "tool" and not _has_results(content):
         yield _tool_message(message, content, can_mark=is_langchain)
     elif role:
@@ -125,6 +127,13 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
     elif unknown is not None:
         said = f"with the role {str(name)[:40]!r}" if name else "without a role"
         unknown[f"message {said}"] += 1
+
+
+def _role(name: Any, message: Mapping[str, Any]) -> str:
+    """The role of a message by any name, such as ``MessageRole.USER``; empty if unknown."""
+    if not isinstance(name, str) or not name:
+        return "user" if isinstance(message.get("parts"), list) else ""  # as Gemini reads it
+    return _ROLES.get(name) or _ROLES.get(name.rpartition(".")[2].lower(), "")
 
 
 def _read_reply(message: Mapping[str, Any], content: Any) -> list[Item] | None:

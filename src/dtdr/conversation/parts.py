@@ -39,7 +39,7 @@ _SILENT_KEYS = frozenset(
 _IDS = ("call_id", "toolCallId", "tool_call_id", "toolUseId", "callID", "tool_id", "id")
 _RESULT_IDS = ("tool_use_id", "source_call_id", *_IDS)
 _NAMES = ("name", "toolName", "tool_name", "function_name", "tool")
-_ARGUMENTS = ("input", "arguments", "args", "parameters", "rawInput")
+_ARGUMENTS = ("input", "arguments", "args", "tool_kwargs", "parameters", "rawInput")
 _RETURNED = ("content", "response", "result", "output", "errorText", "error")
 _FAILED_STATES = ("output-error", "error", "failed", "cancelled", "output-denied")
 
@@ -65,6 +65,8 @@ def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] |
     kind = part.get("type") if isinstance(part, dict) else "text"
     if not isinstance(kind, str):
         kind = None
+    if isinstance(part, dict) and part.get("synthetic") is True:  # of opencode
+        return
     if kind in TEXT_PARTS or (kind is None and isinstance(part.get("text"), str)):
         if last.results:
             segments.append(last := MessageSegment())
@@ -116,7 +118,7 @@ def is_bare_call(part: Mapping[str, Any]) -> bool:
     if isinstance(inner, dict):
         return "arguments" in inner
     named = isinstance(first_of(part, *_NAMES[:-1]), str)
-    return named and any(key in part for key in _ARGUMENTS[:3])
+    return named and any(key in part for key in _ARGUMENTS[:4])
 
 
 def is_bare_result(part: Mapping[str, Any]) -> bool:

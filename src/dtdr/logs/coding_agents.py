@@ -53,7 +53,8 @@ class GeminiCLI(Envelope):
                 messages[str(record.get("id") or number)] = record
         stream = any(r.get("type") in ("tool_use", "init") for r in records)
         read = map(_of_stream, messages.values()) if stream else messages.values()
-        yield Talk(read, identifier, identifier, at=find_time(head))
+        # A session that goes on may be written to another file.
+        yield Talk(read, "", identifier, at=find_time(head), replays=bool(identifier))
 
 
 def _of_stream(event: Mapping[str, Any]) -> Any:

@@ -31,6 +31,7 @@ class Talk:
         system: instructions outside the messages.
         at: when it began, in nanoseconds since 1970; 0 if unknown.
         default_query: query if no message is the user's.
+        replays: it may begin with turns that another log of its group has, too.
     """
 
     messages: Iterable[Any]
@@ -41,6 +42,7 @@ class Talk:
     system: Any = None
     at: int = 0
     default_query: str = ""
+    replays: bool = False
 
 
 class Envelope(LogFormat):
@@ -81,7 +83,7 @@ class Envelope(LogFormat):
             run = assemble(positioned(items), talk.system)
             run.id, run.group, run.failed, run.at = talk.id, talk.group, talk.failed, talk.at
             run.offered = self.tools.add(talk.tools)
-            run.default_query = talk.default_query
+            run.default_query, run.replays = talk.default_query, talk.replays
             yield run
 
 

@@ -106,8 +106,8 @@ class Model(Predictor):
         demonstrations: Demonstrations,
         tools: Iterable[ToolLike] | None = None,
         *,
-        arguments: bool = False,
-        plans: bool = False,
+        arguments: bool = True,
+        plans: bool = True,
         value_runs: int = 3,
         failures: bool = True,
     ) -> Self:
@@ -120,11 +120,11 @@ class Model(Predictor):
             tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
                 objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
                 those of the log, or of the ``tools.json`` in the folder of the file.
-            arguments: whether to also learn the values of arguments, for ``next_calls`` and
+            arguments: whether to learn the values of arguments, for ``next_calls`` and
                 ``fill``; always from runs that failed too.
-            plans: whether to also learn which whole plans are right, for ``plans``; from runs that
-                did not fail, if there are any. This fits a ranker other than dtdr-f three more
-                times.
+            plans: whether to learn which whole plans are right, for ``plans``; from runs that did
+                not fail, if there are any. This fits a ranker other than dtdr-f three more times,
+                so with one that asks an LLM it is always False.
             value_runs: runs that must have a value of an argument for the model to keep it as
                 text; 0 keeps none.
             failures: whether to learn from runs that failed: most of their calls are right.
@@ -160,7 +160,7 @@ class Model(Predictor):
                     everything, draft.tools_[:-1], value_runs=value_runs, seed=draft.seed
                 )
             draft.plans_ = None
-            if plans:
+            if plans and "llm" not in self.ranker.not_saved:
                 folds = list(draft._hold_out(usable) if held_out is None else held_out)
                 folds = _without_failures(folds, usable)
                 draft.plans_ = PlanModel.fit(
@@ -204,7 +204,7 @@ class Model(Predictor):
             rest = [item for item, own in zip(demonstrations, fold, strict=True) if own != number]
             if not rest:
                 return
-            other = self.clone().fit(rest, self.tools_[:-1])
+            other = self.clone().fit(rest, self.tools_[:-1], arguments=False, plans=False)
 
             def start(position: int, other: Model = other) -> StepState:
                 item = demonstrations[position]

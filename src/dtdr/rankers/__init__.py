@@ -25,6 +25,7 @@ _REGISTRY: Registry[Ranker] = Registry(
         "markov-1": ("dtdr.rankers.markov", "FirstOrderMarkov"),
         "markov-2": ("dtdr.rankers.markov", "SecondOrderMarkov"),
         "lr": ("dtdr.rankers.linear", "LearnedRetriever"),
+        "forest": ("dtdr.rankers.forest", "ForestRanker"),
         "dtdr-c": ("dtdr.rankers.clustering", "DTDRClustering"),
         "dtdr-l": ("dtdr.rankers.linear", "DTDRLinear"),
         "dtdr-f": ("dtdr.rankers.dtdr_f.factored", "DTDRFactored"),

@@ -85,7 +85,7 @@ class DTDRFactored(Ranker):
         def start(models: fitting.FittedFold, position: int) -> FactoredStepState:
             item, model = demonstrations[position], models[position]
             query = model.prepare(item.query, item.before)
-            return FactoredStepState(query, item.before, model)
+            return FactoredStepState(query, model)
 
         return (HeldOutFold(list(models), partial(start, models)) for models in folds)
 
@@ -133,7 +133,7 @@ class DTDRFactored(Ranker):
 
     def start(self, prepared: Query, run: Run) -> FactoredStepState:
         """See ``Ranker.start``."""
-        return FactoredStepState(prepared, run.before, self.model_)
+        return FactoredStepState(prepared, self.model_)
 
     def probabilities(self, prepared: Query, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""

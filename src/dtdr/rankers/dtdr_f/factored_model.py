@@ -24,12 +24,20 @@ from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
-from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context, Outcome, RunReader, read_context
+from dtdr.rankers.dtdr_f.observations import (
+    NO_CONTEXT,
+    Context,
+    Outcome,
+    RunReader,
+    is_parallel,
+    read_context,
+)
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
+from dtdr.rankers.dtdr_f.values import NO_VALUES, Values, read_query
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.ranking import Ranking
@@ -59,6 +67,7 @@ class FactoredModel:
         encoder: whose vectors are read in addition to words; or None.
         ranker: what weighs the features of the blocks; None where too little was demonstrated.
         new_tools: ranks tools without demonstrations; None where that was not learned.
+        state_share: weight of the probabilities of the block ``state`` alone, where it has some.
         calibration: of the rankings, with the threshold of familiarity.
     """
 
@@ -68,6 +77,7 @@ class FactoredModel:
     encoder: Encoder | None = None
     ranker: CandidateRanker | None = None
     new_tools: NewToolScorer | None = None
+    state_share: float = 0.0
     calibration: Calibration = NO_CALIBRATION
 
     @classmethod
@@ -126,13 +136,18 @@ class FactoredModel:
                 familiarity=(features.familiar + nearest) / 2,
                 covered=max(features.covered, nearest * nearest),
             )
-        return self.prepare_features(features, read_context(before, self.index))
+        reader = RunReader(before, query)
+        context = read_context(before, self.index, reader.earlier)
+        prepared = self.prepare_features(features, context, read_query(query))
+        return replace(prepared, reader=reader)
 
-    def prepare_features(self, features: QueryFeatures, context: Context) -> Query:
+    def prepare_features(
+        self, features: QueryFeatures, context: Context, asked: Values = NO_VALUES
+    ) -> Query:
         """Everything that depends on the query and what came before it alone."""
         table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
         table[-1] = 1
-        query = Query(features, context, table)
+        query = Query(features, context, asked, table)
         for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
             state = block.start(query, table[rows])
             if state is not None:
@@ -151,6 +166,8 @@ class FactoredModel:
             mixed = candidate_ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
             mixed = self.ranker.probabilities(table, new)
+            if self.state_share and (known := table[LAYOUT.state])[self.training.seen].any():
+                mixed += self.state_share * (known - mixed)
         if self.new_tools is not None and len(new):
             described = table[np.ix_(LAYOUT.text_rows, new)]
             mixed = self.new_tools.mix(mixed, described, new, self.offered[new])
@@ -201,6 +218,7 @@ class FactoredModel:
                 "offered": self.offered.astype(np.uint8),
                 "phrases": featurizer.further,
                 "reference": np.array([training.reference], np.float64),
+                "state_share": np.array([self.state_share], np.float64),
                 "seen": training.seen.astype(np.int32),
             },
             "words": vars(featurizer.words),
@@ -254,6 +272,7 @@ class FactoredModel:
             encoder,
             CandidateRanker(**network) if network else None,
             NewToolScorer(**new_tools) if new_tools else None,
+            float(model["state_share"][0]),
             replace(Calibration.restore(parts["calibration"], token_costs(tools)), added=~offered),
         )
         # What the first query computes of the demonstrations shows now whether they are whole.
@@ -294,11 +313,9 @@ class FactoredStepState:
         features: of every tool, after the calls so far.
     """
 
-    def __init__(
-        self, query: Query, before: Sequence[Message | ToolCall], model: FactoredModel
-    ) -> None:
+    def __init__(self, query: Query, model: FactoredModel) -> None:
         self._model, self._query = model, query
-        self._reader = RunReader(before)
+        self._reader = query.reader.copy()
         self.features = StepFeatures(query)
         self._steps: list[list[tuple[int, Outcome]]] = []
         self._last: ToolCall | None = None

@@ -6,10 +6,12 @@ import os
 import secrets
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack
+from urllib.parse import quote
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
+from dtdr.data.tools import ToolLike, as_tools
 from dtdr.errors import InputError
 from dtdr.net.http_requests import Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
@@ -31,9 +33,6 @@ from dtdr.serve.server import schemas
 
 KEY_VARIABLE = "DTDR_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8756"
-
-SLOW_SECONDS = 120.0
-"""For learning."""
 
 
 class _SessionEndpoints:
@@ -263,18 +262,75 @@ class _ClientEndpoints(Generic[Session]):
         self,
         demonstrations: Iterable[Demonstration | Mapping[str, Any]],
     ) -> schemas.FeedbackResponse:
-        """Update the model, a dtdr-f, with demonstrations; returns when it ranks with them.
+        """Let the model, a dtdr-f, learn from demonstrations.
+
+        The server learns aside: ``status`` says when the model ranks with them.
 
         Args:
             demonstrations: or their JSON objects, where a call may be a tool's name alone.
+
+        Raises:
+            InvalidRequestError: the server refused what was sent.
+            ServerError: the model cannot learn, or the server was not reached.
         """
         records = [
             item.to_dict() if isinstance(item, Demonstration) else item for item in demonstrations
         ]
         # Not repeated: the model would learn twice.
-        options = {"is_repeatable": False, "seconds": SLOW_SECONDS}
         fields = {"demonstrations": records}
-        return await self._ask("feedback", fields, schemas.FeedbackResponse, **options)
+        return await self._ask("feedback", fields, schemas.FeedbackResponse, is_repeatable=False)
+
+    @endpoint
+    async def add_tools(self, tools: Iterable[ToolLike]) -> schemas.ToolChangeResponse:
+        """Add tools that no demonstration uses yet, ranked by their descriptions.
+
+        The server adds them aside: see ``status``.
+
+        Args:
+            tools: or their JSON objects, or definitions as an LLM takes them.
+
+        Raises:
+            InputError: something is not a tool.
+            ServerError: as ``feedback``; 409 for a name that the model knows.
+        """
+        return await self._change_tools({"add": [item.to_dict() for item in as_tools(tools)]})
+
+    @endpoint
+    async def remove_tools(self, names: Iterable[str]) -> schemas.ToolChangeResponse:
+        """Remove tools; a dtdr-f is fitted again without them, aside: see ``status``.
+
+        Raises:
+            ServerError: as ``feedback``; 404 for a name that the model does not know.
+        """
+        return await self._change_tools({"remove": list(names)})
+
+    @endpoint
+    async def status(self) -> schemas.ModelDetail:
+        """The model: its vocabulary, what it is learning, since when, and what waits.
+
+        Raises:
+            ServerError: there is no such model, or the server was not reached.
+        """
+        return await self._connection.ask(
+            f"models/{await self._name()}", None, schemas.ModelDetail, method="GET"
+        )
+
+    async def _change_tools(self, fields: Mapping[str, Any]) -> schemas.ToolChangeResponse:
+        path = f"models/{await self._name()}/tools"
+        kind = schemas.ToolChangeResponse
+        return await self._connection.ask(path, fields, kind, is_repeatable=False)
+
+    async def _name(self) -> str:
+        """The model's name, also where the server has only one."""
+        if self.model is None:
+            served = await self._connection.ask(
+                "models", None, schemas.ModelsResponse, method="GET"
+            )
+            if len(served.models) != 1:
+                names = ", ".join(item.name for item in served.models)
+                raise InputError(f"the server has several models; open Client(model=…): {names}")
+            return served.models[0].name
+        return quote(self.model, safe="")
 
     @endpoint
     async def close(self) -> None:

@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 
 from dtdr import rankers
 from dtdr.api import load
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run, as_run
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.net.servers import Limits
@@ -24,6 +23,7 @@ from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
 from dtdr.rankers.ranking import Ranking
+from dtdr.serve.server.learning import LearningQueue, ModelChange, check_change
 from dtdr.serve.server.logs import logger
 from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
@@ -34,8 +34,8 @@ Stamp = tuple[tuple[int, int, int], ...]
 _COMPUTING = 2
 """Threads of a model that only computes: more share one interpreter, and delay the event loop."""
 
-_CHANGE_SECONDS = 120.0
-"""For loading or updating a model, which takes seconds unless it waits for a server."""
+_LOAD_SECONDS, _LEARN_SECONDS = 120.0, 3_600.0
+"""For loading a model, which takes seconds unless it waits for a server, and for learning."""
 
 
 class ServedModel:
@@ -56,6 +56,8 @@ class ServedModel:
         model = _load(folder)
         threads = min(limits.threads, _COMPUTING) if computes(model) else limits.threads
         self.workers = Workers(threads, limits.ranking_seconds)
+        self._trainer = Workers(1, _LEARN_SECONDS)
+        self.learning = LearningQueue(self._learn)
         self._install(model, 1)
 
     # -- reloading -----------------------------------------------------------------------------
@@ -80,7 +82,7 @@ class ServedModel:
         async with self._lock:
             stamp = _stamp(self.folder)
             try:
-                model = await self.workers.run(_load, self.folder, seconds=_CHANGE_SECONDS)
+                model = await self.workers.run(_load, self.folder, seconds=_LOAD_SECONDS)
             except Exception as error:
                 if not isinstance(error, DtdrError):
                     logger.exception("a folder cannot be loaded")
@@ -99,31 +101,39 @@ class ServedModel:
 
     # -- learning ------------------------------------------------------------------------------
 
-    async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
-        """Update a copy in a thread, and serve it; returns the number of learned demonstrations.
+    def change(self, change: ModelChange) -> None:
+        """Check a change, and let it be made aside, after those that wait.
 
         Raises:
-            HTTPException: the model does not support incremental updates.
-            InputError: it cannot learn from these.
-            ModelError: it took too long.
+            HTTPException: the model cannot change so, or too much waits.
         """
-        if not self.current.model.can_update:
-            raise HTTPException(
-                409,
-                f"model {self.name!r} is a {self.current.model.name}, which does not support "
-                "updates; fit it again with the new demonstrations, or serve a dtdr-f",
-            )
-        async with self._lock:
-            update = self.current.model.update_copy
+        queue = self.learning
+        check_change(self.current.model, self.name, queue.after_current, change)
+        queue.add(change)
+
+    async def _learn(self, change: ModelChange) -> None:
+        """Change a copy in a thread, and serve it.
+
+        Raises:
+            DtdrError: the model cannot change so, or it took too long.
+        """
+        while True:
+            former = self.current
             try:
-                updated, learned = await self.workers.run(
-                    update, demonstrations, seconds=_CHANGE_SECONDS
-                )
+                changed = await self._trainer.run(change.apply, former.model)
             except TimeoutError:
                 raise ModelError(f"model {self.name!r} did not learn in time") from None
-            self.unsaved += learned
-            self._install(updated, self.current.generation + 1)
-        return learned
+            async with self._lock:
+                if self.current is former:  # else it was reloaded meanwhile
+                    learned = changed.training_.demonstrations
+                    self.unsaved += learned - former.model.training_.demonstrations
+                    self._install(changed, former.generation + 1)
+                    return
+
+    def stop(self) -> None:
+        """Give up learning and long rankings."""
+        self.learning.stop()
+        self.workers.stop()
 
     async def save(self) -> int:
         """Write the folder; returns the number of demonstrations that were not in it.

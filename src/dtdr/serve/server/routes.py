@@ -58,10 +58,13 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/explain", actions.explain),
     Endpoint("GET", "/v1/sessions/{session}", actions.show_session),
     Endpoint("DELETE", "/v1/sessions/{session}", actions.delete_session, status=204),
-    Endpoint("POST", "/v1/feedback", model_routes.feedback, role="admin"),
+    Endpoint("POST", "/v1/feedback", model_routes.feedback, status=202, role="admin"),
     Endpoint("GET", "/v1/models", model_routes.list_models),
     Endpoint("GET", "/v1/models/{model}", model_routes.show_model),
     Endpoint("POST", "/v1/models/{model}/reload", model_routes.reload_model, role="admin"),
+    Endpoint(
+        "POST", "/v1/models/{model}/tools", model_routes.change_tools, status=202, role="admin"
+    ),
     Endpoint("POST", "/v1/models/{model}/save", model_routes.save_model, role="admin"),
     Endpoint("GET", "/healthz", show_health, role=None),
     Endpoint("GET", "/readyz", show_readiness, role=None),

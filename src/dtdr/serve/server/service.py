@@ -58,7 +58,7 @@ class Service:
         """Give up long work within seconds, and take no more of it."""
         self.is_stopping = True
         for model in self.models.values():
-            model.workers.stop()
+            model.stop()
 
     def check_step(
         self, query: str, history: Sequence[object] = (), before: Sequence[object] = ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr.predict import create
-from dtdr.text.sparse import Rows
+from dtdr.text.sparse import SparseMatrix
 from tests import small_data
 
 RANKERS = ("dtdr-f", "dtdr-l", "dtdr-c", "dr")
@@ -92,7 +92,7 @@ def test_the_own_matrix_is_that_of_scipy(data):
         data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count)), float
     )
     theirs = csr_array((values, tuple(places)), shape=(rows, columns))
-    ours = Rows((values, tuple(places)), shape=(rows, columns))
+    ours = SparseMatrix((values, tuple(places)), shape=(rows, columns))
     weights = np.arange(columns)[None]
     dense = np.arange(columns * 2, dtype=float).reshape(columns, 2)
     chosen = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=4))

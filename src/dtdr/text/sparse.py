@@ -13,7 +13,7 @@ import numpy.typing as npt
 __all__ = ["coo_array", "csc_array", "csr_array", "hstack", "vstack"]
 
 
-class Rows:
+class SparseMatrix:
     """A CSR matrix with what loaded models do with one: rows, products, sums.
 
     Products add the values of a row in their order, as SciPy does, so both give the same bits.
@@ -26,7 +26,7 @@ class Rows:
     """
 
     def __init__(self, parts: Any, shape: tuple[int, int] | None = None, dtype: Any = None) -> None:
-        if isinstance(parts, Rows):
+        if isinstance(parts, SparseMatrix):
             shape, parts = parts.shape, (parts.data, parts.indices, parts.indptr)
         elif isinstance(parts, np.ndarray):
             shape, parts = parts.shape, (parts[parts != 0], np.nonzero(parts))
@@ -56,21 +56,21 @@ class Rows:
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     @property
-    def T(self) -> Rows:  # noqa: N802  # as of SciPy and NumPy
+    def T(self) -> SparseMatrix:  # noqa: N802  # as of SciPy and NumPy
         """The transpose."""
-        return Rows((self.data, (self.indices, self.owner)), shape=self.shape[::-1])
+        return SparseMatrix((self.data, (self.indices, self.owner)), shape=self.shape[::-1])
 
-    def __getitem__(self, rows: Any) -> Rows:
+    def __getitem__(self, rows: Any) -> SparseMatrix:
         chosen = np.atleast_1d(np.arange(self.shape[0])[rows])
         counts = np.diff(self.indptr)[chosen]
         starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.repeat(self.indptr[chosen] - starts[:-1], counts) + np.arange(starts[-1])
         parts = (self.data[places], self.indices[places], starts)
-        return Rows(parts, shape=(len(chosen), self.shape[1]))
+        return SparseMatrix(parts, shape=(len(chosen), self.shape[1]))
 
     def __matmul__(self, other: Any) -> Any:
-        if isinstance(other, Rows):
-            return Rows(self @ other.toarray())
+        if isinstance(other, SparseMatrix):
+            return SparseMatrix(self @ other.toarray())
         products = (other[self.indices].T * self.data).T
         result = np.zeros((self.shape[0], *other.shape[1:]), products.dtype)
         np.add.at(result, self.owner, products)
@@ -81,17 +81,17 @@ class Rows:
         more = np.full(shape[0] - self.shape[0], self.indptr[-1])
         self.indptr, self.shape = np.concatenate([self.indptr, more]), shape
 
-    def __gt__(self, least: float) -> Rows:
+    def __gt__(self, least: float) -> SparseMatrix:
         kept = self.data > least
-        return Rows((kept[kept], (self.owner[kept], self.indices[kept])), shape=self.shape)
+        return SparseMatrix((kept[kept], (self.owner[kept], self.indices[kept])), shape=self.shape)
 
-    def __mul__(self, factor: float) -> Rows:
-        return Rows((self.data * factor, self.indices, self.indptr), shape=self.shape)
+    def __mul__(self, factor: float) -> SparseMatrix:
+        return SparseMatrix((self.data * factor, self.indices, self.indptr), shape=self.shape)
 
-    def multiply(self, other: npt.NDArray[Any]) -> Rows:
+    def multiply(self, other: npt.NDArray[Any]) -> SparseMatrix:
         """Each value times that of its column, of an array of shape (1, columns)."""
         data = self.data * other[0][self.indices]
-        return Rows((data, self.indices, self.indptr), shape=self.shape)
+        return SparseMatrix((data, self.indices, self.indptr), shape=self.shape)
 
     def sum(self, axis: int) -> npt.NDArray[Any]:
         """Shape (columns,) for the axis 0, (rows,) for 1."""
@@ -121,5 +121,5 @@ else:
     try:
         from scipy.sparse import coo_array, csc_array, csr_array, hstack, vstack
     except ImportError:
-        csr_array = Rows
+        csr_array = SparseMatrix
         coo_array = csc_array = hstack = vstack = _needs_scipy

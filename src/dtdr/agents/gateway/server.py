@@ -109,6 +109,7 @@ class GatewayServer(Server[Any]):
         state = self._state(context)
         await gateway.refresh(state)
         state.notified = tools = gateway.shown_tools(state)
+        gateway.count_list(tools)
         if state.awaited is not None:
             state.awaited.set()
             state.lists_again = True
@@ -133,7 +134,9 @@ class GatewayServer(Server[Any]):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         if refusal := gateway.pins.refusal(*owner):
             return _problem(refusal)
-        call = self._begin(state, gateway.catalog.names.name_of(*owner), params)
+        name = gateway.catalog.names.name_of(*owner)
+        gateway.count_call(state, name)
+        call = self._begin(state, name, params)
         state.running += 1
         try:
             result = await self._forward(context, state, owner)

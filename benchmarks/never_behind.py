@@ -89,7 +89,7 @@ def reciprocal_ranks(
     tools: Sequence[Tool],
 ) -> list[float]:
     """Of the call that the log made next, the mean over the steps of each plan."""
-    model = create(name).fit(train, tools or None)
+    model = create(name).fit(train, tools or None, arguments=False, plans=False)
     means = []
     for item in test:
         calls = item.plan.calls

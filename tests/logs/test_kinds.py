@@ -1,5 +1,7 @@
 """Kinds of faults in which turns, tools or failures were lost without a word."""
 
+# ruff: noqa: E501  # a record is easier to read on one line
+
 import json
 
 import pytest
@@ -402,3 +404,32 @@ def test_the_samples_of_a_zip_file_of_inspect_are_read(tmp_path):
         archive.writestr("header.json", "{}")
         archive.writestr("samples/1_epoch_1.json", json.dumps(sample))
     assert shape(read(path)) == [(QUERY, ["search_rooms", "book_room"])]
+
+
+# --- Messages ---
+
+
+ASKED = {"role": "assistant", "content": "", "tool_calls": [call("c1", "look", "{}")]}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "USER", "content": "go"}, ASKED],
+        [{"role": "MessageRole.USER", "content": "go"}, ASKED],
+        [{"role": "user", "blocks": [{"block_type": "text", "text": "go"}]},
+         {"role": "assistant", "blocks": [{"block_type": "tool_call", "tool_call_id": "c1", "tool_name": "look", "tool_kwargs": {}}]}],
+        [{"parts": [{"text": "go"}]}, {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]}],
+        [{"role": "user", "content": "This is the Gemini CLI. We are setting up the context for our chat."},
+         {"role": "user", "content": "go"}, ASKED],
+        [{"role": "user", "content": "<user_query>\ngo\n</user_query>"}, ASKED],
+        [{"role": "user", "parts": [{"type": "text", "text": "go"}, {"type": "text", "synthetic": True, "text": "Called the Read tool"}]}, ASKED],
+        [{"role": "user", "content": "go"}, {"type": "reasoning", "summary": []}, {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}],
+        [{"role": "user", "content": "go"}, {"role": "assistant", "content": json.dumps([call("c1", "look", "{}")])}],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shape_of", [lambda m: m, lambda m: [m], lambda m: [{"messages": m}]])
+def test_messages_of_any_form_are_read_in_any_container(messages, shape_of, tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(shape_of(messages)), encoding="utf-8")
+    assert shape(read(path)) == [("go", ["look"])]

@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for number in range(given.folds):
             train = [item for item, own in zip(items, fold, strict=True) if own != number]
             test = [item for item, own in zip(items, fold, strict=True) if own == number]
-            model = create(ranker).fit(train)
+            model = create(ranker).fit(train, arguments=False, plans=False)
             for item in test:
                 run, wanted = Run(item.query, item.before, item.plan.calls), [*item.plan.tools, END]
                 rankings = model.rank_batch([run.first(done) for done in range(len(wanted))])

@@ -83,7 +83,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             has_seed = "seed" in create(name).get_params()
             model = create(name, **({"seed": given.seed} if has_seed else {}))
             started = time.perf_counter()
-            model.fit(train, dataset.tools)
+            model.fit(train, dataset.tools, arguments=False, plans=False)
             fit = time.perf_counter() - started
             step = rank_microseconds_median(model, held)
             yield {

@@ -30,7 +30,17 @@ from dtdr.evaluate import datasets
 from dtdr.predict import create
 from dtdr.rankers.folds import assign_folds
 
-RIVALS: tuple[str, ...] = ("random", "markov-1", "markov-2", "dr", "dtdr-c", "dtdr-l", "lr", "bm25")
+RIVALS: tuple[str, ...] = (
+    "random",
+    "markov-1",
+    "markov-2",
+    "dr",
+    "dtdr-c",
+    "dtdr-l",
+    "lr",
+    "bm25",
+    "forest",
+)
 SETS = (
     *("tinyagent", "t_eval", "traject_bench", "tau_airline", "tau_retail", "livemcp"),
     *("tau_airline-silent", "tau_retail-silent", "livemcp-silent"),
@@ -79,7 +89,7 @@ def reciprocal_ranks(
     tools: Sequence[Tool],
 ) -> list[float]:
     """Of the call that the log made next, the mean over the steps of each plan."""
-    model = create(name).fit(train, tools or None)
+    model = create(name).fit(train, tools or None, arguments=False, plans=False)
     means = []
     for item in test:
         calls = item.plan.calls

@@ -130,7 +130,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         known, held = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
         if not given.test:
             known, held = [item for n, item in enumerate(known) if n % 4], known[::4]
-        model = create("dtdr-f").fit(known, dataset.tools)
+        model = create("dtdr-f").fit(known, dataset.tools, arguments=False, plans=False)
         by_rule = [replace(item, query=paraphrase(item.query)) for item in held]
         yield score("as they are", model, dataset, held)
         yield score("by rule", model, dataset, by_rule)

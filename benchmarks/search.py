@@ -150,7 +150,9 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         new = frozenset(random.Random(given.seed).sample(demonstrated, size))
         for kind in ("missed", "new"):
             left = [item for item in known if kind == "missed" or not new & {*item.plan.tools}]
-            model = create("dtdr-f", seed=given.seed).fit(left, dataset.tools)
+            model = create("dtdr-f", seed=given.seed).fit(
+                left, dataset.tools, arguments=False, plans=False
+            )
             found = list(searches(model, held, tools, said, new if kind == "new" else None))
             if not found:
                 continue

@@ -38,7 +38,7 @@ def main() -> None:
         given.retriever, given.icl, given.steps, given.cold_steps = "dr", "hard,none", 2, 1
 
     data = common.sides(given)
-    model = create(given.retriever).fit(data.train, data.tools)
+    model = create(given.retriever).fit(data.train, data.tools, arguments=False, plans=False)
     # Not the first step of a plan, so that there is one before it; each of another plan, so that
     # no step finds its own query cached.
     every = choose_steps(data.test, seed=given.seed)

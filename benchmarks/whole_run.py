@@ -92,7 +92,7 @@ def rank_steps(given: argparse.Namespace, telling: Telling) -> list[RankedStep]:
         known = [item for item in dataset.demonstrations if fold[item.group] != number]
         # A fit leaves failed runs out.
         train = [replace(telling.of(item), outcome="success") for item in known]
-        model = create(given.retriever).fit(train, dataset.tools)
+        model = create(given.retriever).fit(train, dataset.tools, arguments=False, plans=False)
         for whole in dataset.demonstrations:
             if fold[whole.group] != number:
                 continue

@@ -10,6 +10,9 @@ from typing import Any
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import config_checksum
 
+RANKER_ONLY = {"arguments": False, "plans": False}
+"""Keywords of a fit that learns to rank, and nothing else."""
+
 
 def sha256_of(path: Path) -> str:
     """Hex digest of a file."""

@@ -12,6 +12,7 @@ from dtdr.predict import create
 from dtdr.rankers.clustering import ClusterLikelihood, Clusters
 from dtdr.rankers.out_of_distribution import Mahalanobis
 from dtdr.rankers.vectors import REDUCED, rows, unit
+from tests.helpers import RANKER_ONLY
 from tests.test_familiarity import requests
 
 METHODS = ("dtdr-c", "dtdr-l")
@@ -39,7 +40,7 @@ def familiarity(model, query):
 
 @pytest.fixture(scope="module", params=METHODS)
 def fitted(request):
-    return create(request.param).fit(demonstrations(150))
+    return create(request.param).fit(demonstrations(150), **RANKER_ONLY)
 
 
 def test_distance_is_that_of_the_covariance_that_it_stands_for():
@@ -90,7 +91,7 @@ def test_familiarity_is_that_of_the_query_whatever_was_called(fitted):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_papers_recipe_notices_foreign_queries_too(method, tmp_path):
-    model = create(method, recipe="paper").fit(demonstrations(60))
+    model = create(method, recipe="paper").fit(demonstrations(60), **RANKER_ONLY)
     model.save(tmp_path / "model")
     for each in (model, load(tmp_path / "model")):
         ranking = each.rank("qwv lkj zzt")
@@ -129,7 +130,7 @@ def test_vectors_of_any_length_have_a_distance():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
 def test_few_demonstrations_still_rank(method, count):
-    found = create(method).fit(demonstrations(count))
+    found = create(method).fit(demonstrations(count), **RANKER_ONLY)
     assert found.rank(requests(1, 0)[0]).is_familiar
     assert found.rank("").familiarity is not None
 
@@ -140,7 +141,7 @@ def test_one_distinct_query_gives_no_floor(method, count):
     same = [
         Demonstration(str(n), "ring the bell", Plan((ToolCall("1", "ring"),))) for n in range(count)
     ]
-    found = create(method).fit(same)
+    found = create(method).fit(same, **RANKER_ONLY)
     assert found.calibration_.familiarity_threshold is None
     assert found.rank("qwv lkj zzt").is_familiar
     assert np.isfinite(familiarity(found, "ring the bell"))
@@ -157,7 +158,7 @@ def test_one_distinct_query_gives_no_floor(method, count):
     ],
 )
 def test_damaged_arrays_are_refused(method, name, value):
-    fitted = create(method).fit(demonstrations(40))
+    fitted = create(method).fit(demonstrations(40), **RANKER_ONLY)
     arrays = fitted.ranker.arrays()
     assert name in arrays
     with pytest.raises(ModelError, match="fit"):

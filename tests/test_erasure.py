@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 
 from dtdr import load
-from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.recording import Recorder
 from dtdr.cli import run
 from dtdr.data import erasure
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations

@@ -17,7 +17,7 @@ from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.candidate_ranker import softmax
 from tests import small_data
-from tests.helpers import inner
+from tests.helpers import RANKER_ONLY, inner
 from tests.small_data import TOOLS
 
 SET = small_data.dataset(60)
@@ -26,7 +26,7 @@ QUERY = "Mail Ann the summary of q3.pdf"
 
 @pytest.fixture(scope="module")
 def factored():
-    return create("dtdr-f").fit(SET.demonstrations, SET.tools)
+    return create("dtdr-f").fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
 
 
 def log_odds(explanation):
@@ -80,7 +80,7 @@ def test_an_explanation_is_of_the_step_that_was_ranked(factored):
 
 
 def test_an_explanation_is_of_the_model_that_ranked():
-    model = create("dtdr-f").fit(SET.demonstrations, SET.tools)
+    model = create("dtdr-f").fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
     ranking = model.rank(QUERY)
     before = ranking.explain()
     model.update([("Mail Ann the summary of q3.pdf", ["weather"])] * 40)
@@ -89,7 +89,7 @@ def test_an_explanation_is_of_the_model_that_ranked():
 
 
 def test_a_tool_without_demonstrations_is_explained_by_its_description():
-    model = create("dtdr-f").fit(SET.demonstrations, SET.tools)
+    model = create("dtdr-f").fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
     model.add_tools([Tool("translate", "Translate a text into another language")])
     ranking = model.rank("Translate the notes into French")
     explanation = ranking.explain("translate")

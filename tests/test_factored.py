@@ -24,7 +24,7 @@ from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.text.encoders.lexical import LexicalEncoder
-from tests.helpers import inner
+from tests.helpers import RANKER_ONLY, inner
 
 # What can be asked for, the tool that does it, and words that say so.
 SKILLS = {
@@ -76,7 +76,7 @@ TRAIN, TEST = split_by_group(generated(200, 5))
 
 @pytest.fixture(scope="module")
 def fitted():
-    return create("dtdr-f").fit(TRAIN, TOOLS)
+    return create("dtdr-f").fit(TRAIN, TOOLS, **RANKER_ONLY)
 
 
 def features(model, query, calls, name):
@@ -93,7 +93,7 @@ QUERY = "play Rome, then order soup for dinner, then call a taxi to Rome"
 def test_it_ranks_unseen_combinations_of_tools_better_than_dr_and_dtdr_c(fitted):
     own = mean_reciprocal_rank(fitted, TEST)
     for name in ("dr", "dtdr-c"):
-        assert own > mean_reciprocal_rank(create(name).fit(TRAIN, TOOLS), TEST) + 0.1
+        assert own > mean_reciprocal_rank(create(name).fit(TRAIN, TOOLS, **RANKER_ONLY), TEST) + 0.1
 
 
 def test_each_call_makes_the_next_part_of_the_query_the_likeliest(fitted):
@@ -150,7 +150,7 @@ def test_a_new_tool_changes_nothing_that_the_query_says_of_the_others():
         row = features(model, QUERY, [model.index("play_song")], "named_here")
         return {tool.name: row[model.index(tool.name)] for tool in TOOLS}
 
-    wider = create("dtdr-f").fit(TRAIN[:40], TOOLS)
+    wider = create("dtdr-f").fit(TRAIN[:40], TOOLS, **RANKER_ONLY)
     before = named(wider)
     wider.add_tools([Tool("a_taxi_again", "call a taxi, order soup for dinner")])
     assert named(wider) == pytest.approx(before, rel=1e-5)
@@ -250,7 +250,7 @@ def test_queries_without_any_call_can_be_learned_from(text):
     demonstrations = [
         Demonstration(str(number), query, Plan(())) for number, query in enumerate(text)
     ]
-    ranking = create("dtdr-f").fit(demonstrations).rank("anything", ["unknown"])
+    ranking = create("dtdr-f").fit(demonstrations, **RANKER_ONLY).rank("anything", ["unknown"])
     assert ranking.tools == (END,)
     assert ranking.probabilities.tolist() == [1.0]
 
@@ -267,7 +267,7 @@ def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(
         *TOOLS[:5],
         *(Tool(name, SKILLS[name][0].format("it")) for name in asked),
     ]
-    fitted = create("dtdr-f").fit(few, tools)
+    fitted = create("dtdr-f").fit(few, tools, **RANKER_ONLY)
     fitted.save(tmp_path / "model")
     for each in (fitted, load(tmp_path / "model")):
         for name, query in asked.items():
@@ -295,7 +295,7 @@ def test_a_query_without_a_known_word_is_ranked_by_what_comes_first(fitted):
         for _ in range(count)
     ]
     tools = [Tool(name, name.replace("_", " ")) for name in (*counts, "close", "never")]
-    model = create("dtdr-f").fit(log, tools)
+    model = create("dtdr-f").fit(log, tools, **RANKER_ONLY)
     for query in ("", "what can you do?"):
         ranking = model.rank(query)
         first = [counts[tool] for tool in ranking.calls if tool in counts]
@@ -343,7 +343,7 @@ def test_runs_without_a_query_are_ranked_by_the_last_two_calls():
         names = run()
         calls = tuple(ToolCall(str(at), name, step=at) for at, name in enumerate(names))
         items.append(Demonstration(str(number), "run", Plan(calls)))
-    model = create("dtdr-f").fit(items)
+    model = create("dtdr-f").fit(items, **RANKER_ONLY)
     for last, expected in after.items():
         assert model.rank("run", list(last)).best == expected
 
@@ -366,7 +366,7 @@ def test_a_rule_on_all_outputs_of_the_last_step_is_learned_whatever_their_order(
         order = (0, 1) if rng.integers(2) else (1, 0)
         calls = (*outputs(frozen, approvals, order), ToolCall("x", after, step=1))
         items.append(Demonstration(str(number), f"merge request {number}", Plan(calls)))
-    model = create("dtdr-f").fit(items)
+    model = create("dtdr-f").fit(items, **RANKER_ONLY)
     right = 0
     for frozen in (False, True):
         for approvals in range(6):

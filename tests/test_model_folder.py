@@ -25,7 +25,7 @@ from dtdr.predict import create
 from dtdr.rankers import NAMES
 from dtdr.rankers.model_folder import FORMAT_VERSION, describe
 from tests import crafted, small_data
-from tests.helpers import change_config, sha256_of
+from tests.helpers import RANKER_ONLY, change_config, sha256_of
 
 DEMONSTRATIONS = [
     ("open the report and mail it", ["open", "mail"]),
@@ -317,7 +317,9 @@ def models(tmp_path_factory):
     place = tmp_path_factory.mktemp("models")
     data = small_data.dataset(12)
     for name in NAMES:
-        model = create(name, **LLM.get(name, {})).fit(data.demonstrations, data.tools)
+        model = create(name, **LLM.get(name, {})).fit(
+            data.demonstrations, data.tools, **RANKER_ONLY
+        )
         model.save(place / name)
     return place
 

@@ -16,6 +16,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.similarity import QueryToolSimilarity
 from tests import small_data
 from tests.command_line import invoke
+from tests.helpers import RANKER_ONLY
 from tests.lab.own_rankers import Frequent
 from tests.whole_calls import DEMONSTRATIONS
 from tests.whole_calls import TOOLS as WHOLE_TOOLS
@@ -27,7 +28,7 @@ QUERY = "Mail Ann the summary of q3.pdf"
 
 @pytest.fixture(scope="module")
 def model():
-    return create(NAME, again=0.25).fit(SET.demonstrations, SET.tools)
+    return create(NAME, again=0.25).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
 
 
 def test_it_ranks_whatever_way_it_is_asked(model):
@@ -111,7 +112,7 @@ def test_the_lab_and_the_command_line_take_it(tmp_path):
     from dtdr.cli import app
 
     spec = {"retriever": NAME, "parameters": {"again": 0.1}, "seed": 3}
-    made = make_model(spec, 20).fit(SET.demonstrations, SET.tools)
+    made = make_model(spec, 20).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
     assert made.parameters() == {"again": 0.1, "threshold": 0.0}
     data = small_data.write(tmp_path, 24)
     printed = invoke(app, "evaluate", data, "--retriever", NAME, "--json")
@@ -134,6 +135,6 @@ def test_what_it_cannot_do_is_said_in_a_sentence(model, tmp_path):
             super().fit(demonstrations, tools)
             self.words = {"a": 1}
 
-    odd = Model(Odd()).fit(SET.demonstrations, SET.tools)
+    odd = Model(Odd()).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
     with pytest.raises(ModelError, match="'words' is no numpy array"):
         odd.save(tmp_path / "odd")

@@ -15,6 +15,7 @@ from dtdr.predict.model import END_TOOL
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 from tests.scripted_llm import ScriptedLLM
 
 TEXT = Parameter("text", "str")
@@ -34,7 +35,9 @@ def model():
         ToolCall("2", "summarize", {"text": {"$ref": "1"}}),
         ToolCall("3", "send_mail", {"to": "Bo", "text": {"$ref": "2"}}),
     )
-    return create("random").fit([Demonstration("d", "Mail Bo a.pdf", Plan(calls))], TOOLS)
+    return create("random").fit(
+        [Demonstration("d", "Mail Bo a.pdf", Plan(calls))], TOOLS, **RANKER_ONLY
+    )
 
 
 NAMES = ("read_file", "summarize", "send_mail", "end")

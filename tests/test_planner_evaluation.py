@@ -20,6 +20,7 @@ from dtdr.llm.planning import Planner
 from dtdr.predict import create
 from dtdr.rankers.selection import Selection
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 from tests.scripted_llm import ScriptedLLM
 
 DATASET = small_data.dataset()
@@ -30,7 +31,7 @@ STEPS = choose_steps(DATASET.demonstrations[:3])
 
 @pytest.fixture(scope="module")
 def model():
-    return create("random").fit(DATASET.demonstrations, DATASET.tools)
+    return create("random").fit(DATASET.demonstrations, DATASET.tools, **RANKER_ONLY)
 
 
 def planner(model, llm, **options) -> Planner:
@@ -178,7 +179,7 @@ def read_and_write(identifier, note):
 
 def test_whole_plans_succeed_by_names_and_by_strict_arguments(tmp_path):
     demonstrations = [read_and_write(f"p{n}", "Weekly Report") for n in range(4)]
-    model = create("random").fit(demonstrations, NOTE_TOOLS)
+    model = create("random").fit(demonstrations, NOTE_TOOLS, **RANKER_ONLY)
     names = ["read", "write", "end"] * 3 + ["read", "end"]
     arguments = [
         *("note='Weekly Report'", "note=out_1"),
@@ -220,7 +221,7 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
 def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls():
     item = read_and_write("p", "Report")
     calls = item.plan.calls
-    model = create("random").fit([item], NOTE_TOOLS)
+    model = create("random").fit([item], NOTE_TOOLS, **RANKER_ONLY)
     # The first argument is wrong; the second prompt still shows the gold one, as out_1.
     llm = ScriptedLLM(["read", "write", "end"], ["note='Rapport'", "note=out_1"])
     made = planner(model, llm).plan_along("query", calls)

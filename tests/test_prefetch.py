@@ -16,6 +16,7 @@ from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests import whole_calls
+from tests.helpers import RANKER_ONLY
 
 pytestmark = pytest.mark.anyio
 QUERY = 'Create an event "Final Demo" with Rosa and Kim'
@@ -205,7 +206,7 @@ class InOrder(RandomRetriever):
 
 @pytest.fixture(scope="module")
 def model():
-    return Model(InOrder()).fit(whole_calls.DEMONSTRATIONS, arguments=True)
+    return Model(InOrder()).fit(whole_calls.DEMONSTRATIONS, arguments=True, plans=False)
 
 
 GOLD: list[tuple[str, dict[str, Any]]] = [
@@ -251,7 +252,7 @@ def test_an_agent_finds_its_reads_done_and_other_calls_run_in_the_caller_s_threa
 
 
 def test_errors_reach_the_agent_and_the_session_and_a_model_without_arguments_stops_nothing():
-    found = create("random").fit(whole_calls.DEMONSTRATIONS)
+    found = create("random").fit(whole_calls.DEMONSTRATIONS, **RANKER_ONLY)
 
     def execute(tool, arguments):
         if tool == "send_mail":

@@ -16,7 +16,7 @@ from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
 from dtdr.text.encoders.lexical import words as words_of
-from tests.helpers import inner
+from tests.helpers import RANKER_ONLY, inner
 
 PHRASES = {
     "book_room": "Please book a room by the sea",
@@ -51,7 +51,7 @@ def demonstrations(count, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted() -> Any:
-    return create("dtdr-f").fit(list(demonstrations(60)), TOOLS)
+    return create("dtdr-f").fit(list(demonstrations(60)), TOOLS, **RANKER_ONLY)
 
 
 def texts(query, first=()):
@@ -150,7 +150,7 @@ def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_pat
         Demonstration(str(number), f"{request(name)} Feed the gorilla.", plan([name, "feed"]))
         for number, name in enumerate(NAMES)
     ]
-    model = create("dtdr-f").fit(list(demonstrations(60)), TOOLS)
+    model = create("dtdr-f").fit(list(demonstrations(60)), TOOLS, **RANKER_ONLY)
     model.update(new)
     model.rename_tool("feed", "feed_animals")
     model.save(tmp_path / "model")

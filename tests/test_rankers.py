@@ -16,7 +16,7 @@ from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict import create
 from dtdr.rankers import NAMES, ranker_class
 from tests import small_data
-from tests.helpers import change_config, sha256_of
+from tests.helpers import RANKER_ONLY, change_config, sha256_of
 
 SET = small_data.dataset(18)
 STEPS = [
@@ -37,7 +37,7 @@ def given(name):
 
 
 def make(name, demonstrations=SET.demonstrations, tools=SET.tools, **parameters):
-    return create(name, **given(name), **parameters).fit(demonstrations, tools)
+    return create(name, **given(name), **parameters).fit(demonstrations, tools, **RANKER_ONLY)
 
 
 def same(left, right):
@@ -83,7 +83,9 @@ def check(ranking, vocabulary):
 
 
 def test_it_can_be_fitted_again_to_other_demonstrations(name):
-    refitted = make(name).fit([demonstrate("Ring the bell", "ring")], [Tool("ring", "Ring it")])
+    refitted = make(name).fit(
+        [demonstrate("Ring the bell", "ring")], [Tool("ring", "Ring it")], **RANKER_ONLY
+    )
     assert refitted.vocabulary == ("ring", END)
     assert same(
         refitted.rank("Ring"),
@@ -219,23 +221,23 @@ def test_failures_are_learned_from_unless_they_are_left_out(name, model):
     assert (every.training_.failures, every.training_.skipped_failures) == (5, 0)
     assert "explode" in every.vocabulary
     fitted = create(name, **given(name)).fit(
-        [*SET.demonstrations, *failed], SET.tools, failures=False
+        [*SET.demonstrations, *failed], SET.tools, failures=False, **RANKER_ONLY
     )
     assert (fitted.training_.failures, fitted.training_.skipped_failures) == (None, 5)
     assert "explode" not in fitted.vocabulary
     assert all(same(fitted.rank(*step), model.rank(*step)) for step in STEPS)
 
 
-def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, fitted):
+def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, model):
     """Other tools, another encoder, another number of clusters: half of each would show."""
     tools = [Tool("aaa", "Does nothing"), Tool("read_file", "Reads"), Tool("zzz", "Sleeps")]
     demonstrations = [demonstrate(f"Read it {n}", "read_file", "zzz") for n in range(9)]
     steps = STEPS[::9]
     expected = [
-        [ranking_of(model.rank(*step)) for step in steps]
-        for model in (fitted, make(name, demonstrations, tools))
+        [ranking_of(each.rank(*step)) for step in steps]
+        for each in (model, make(name, demonstrations, tools))
     ]
-    shared = copy.copy(fitted)
+    shared = copy.copy(model)
     done = Event()
 
     def rank(number):
@@ -256,8 +258,8 @@ def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, fitt
         ranked = [pool.submit(rank, number) for number in range(7)]
         try:
             for _ in range(1 if name == "dtdr-f" else 3):
-                shared.fit(demonstrations, tools)
-                shared.fit(SET.demonstrations, SET.tools)
+                shared.fit(demonstrations, tools, **RANKER_ONLY)
+                shared.fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
         finally:
             done.set()
     assert [task.result() for task in ranked] == [[]] * 7
@@ -267,9 +269,9 @@ def test_a_fit_that_fails_leaves_the_ranker_as_it_was(model):
     fitted = copy.copy(model)
     before = [fitted.rank(*step) for step in STEPS[:3]]
     with pytest.raises(InputError):
-        fitted.fit([])
+        fitted.fit([], **RANKER_ONLY)
     with pytest.raises(KeyError):
-        fitted.fit(iter_then_fail())
+        fitted.fit(iter_then_fail(), **RANKER_ONLY)
     assert all(same(fitted.rank(*step), one) for step, one in zip(STEPS[:3], before, strict=True))
 
 
@@ -312,7 +314,7 @@ def test_scikit_learn_can_clone_it(name, model):
             assert twin.get_params() == original.get_params()
             with pytest.raises(DtdrError, match="not fitted"):
                 twin.rank(QUERY)
-    twin = sklearn.base.clone(model).fit(SET.demonstrations, SET.tools)
+    twin = sklearn.base.clone(model).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
     assert all(same(twin.rank(*step), model.rank(*step)) for step in STEPS[:5])
 
 

@@ -18,6 +18,7 @@ from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
 from dtdr.serve.learning.guard import mean_reciprocal_rank
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 SET = small_data.dataset(24)
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -26,7 +27,7 @@ AFTER_A_CALL = ("read_file",)
 
 
 def fit(name, **parameters):
-    return create(name, **parameters).fit(SET.demonstrations, SET.tools)
+    return create(name, **parameters).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
 
 
 def in_vocabulary_order(model, ranking):
@@ -117,8 +118,8 @@ def test_tgr_draws_tools_called_together_to_each_other():
     texts = {"alpha": "open a door", "beta": "paint walls", "gamma": "count sheep"}
     tools = [Tool(*pair) for pair in texts.items()]
     demonstrations = [("open a door", ["alpha", "beta"])] * 3
-    graph = create("tgr").fit(demonstrations, tools).rank("open a door")
-    plain = create("qts").fit(demonstrations, tools).rank("open a door")
+    graph = create("tgr").fit(demonstrations, tools, **RANKER_ONLY).rank("open a door")
+    plain = create("qts").fit(demonstrations, tools, **RANKER_ONLY).rank("open a door")
     assert graph.probability("beta") > graph.probability("gamma")
     assert plain.probability("beta") == pytest.approx(plain.probability("gamma"))
 
@@ -272,16 +273,22 @@ def test_dtdr_l_looks_at_the_last_calls_of_a_long_history():
 
 def test_the_papers_dtdr_c_shows_what_followed_and_all_tools_where_nothing_did(tmp_path):
     demonstrations = [(QUERY, plan) for plan in (["a", "b"], ["a", "c"], ["d"])]
-    fitted = create("dtdr-c", recipe="paper", order=1, clusters=1).fit(demonstrations)
+    fitted = create("dtdr-c", recipe="paper", order=1, clusters=1).fit(
+        demonstrations, **RANKER_ONLY
+    )
     fitted.save(tmp_path / "model")
-    for model in (fitted, load(tmp_path / "model"), fitted.clone().fit(demonstrations)):
+    for model in (
+        fitted,
+        load(tmp_path / "model"),
+        fitted.clone().fit(demonstrations, **RANKER_ONLY),
+    ):
         assert set(model.rank(QUERY, ["a"]).select().tools) == {"b", "c"}
         assert model.rank(QUERY, ["unheard of"]).select().tools == ("a", "b", "c", "d", "end")
         assert model.rank(QUERY, ["unheard of"]).select(top_k=2).tools == ("a", "b")
         assert model.get_params()["threshold"] is None
     strict = create("dtdr-c", recipe="paper", order=1, clusters=1, threshold=0.6)
-    assert len(strict.fit(demonstrations).rank(QUERY, ["a"]).select()) == 1
-    default = create("dtdr-c", order=1, clusters=1).fit(demonstrations)
+    assert len(strict.fit(demonstrations, **RANKER_ONLY).rank(QUERY, ["a"]).select()) == 1
+    default = create("dtdr-c", order=1, clusters=1).fit(demonstrations, **RANKER_ONLY)
     assert default.rank(QUERY, ["a"]).threshold is None
 
 
@@ -315,4 +322,8 @@ def test_mean_reciprocal_ranks_on_published_sets(data_dir, dataset, name, low, h
     train, test = (
         [found.demonstrations[index] for index in side] for side in (split.train, split.test)
     )
-    assert low <= mean_reciprocal_rank(create(name).fit(train, found.tools), test) <= high
+    assert (
+        low
+        <= mean_reciprocal_rank(create(name).fit(train, found.tools, **RANKER_ONLY), test)
+        <= high
+    )

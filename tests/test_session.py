@@ -14,6 +14,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.base import UNKNOWN, Ranker
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 SET = small_data.dataset(24)
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -76,12 +77,12 @@ class ReadsCalls(Ranker):
 
 @pytest.fixture(scope="module")
 def names_only():
-    return create("dr").fit(SET.demonstrations, SET.tools)
+    return create("dr").fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
 
 
 @pytest.fixture
 def reader():
-    return Model(ReadsCalls()).fit(SET.demonstrations, SET.tools)
+    return Model(ReadsCalls()).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
 
 
 def test_a_state_is_told_what_a_session_is_told(reader):

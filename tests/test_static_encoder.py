@@ -13,6 +13,7 @@ from dtdr.predict import create
 from dtdr.text import encoders
 from dtdr.text.encoders.static import StaticEncoder
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 tokenizers = pytest.importorskip("tokenizers")
 WORDS = ("[UNK]", "mail", "email", "ann", "weather", "rain")
@@ -61,7 +62,9 @@ def test_weights_and_mapping_of_tokens_are_read(tmp_path):
 
 def test_a_model_with_static_vectors_ranks_as_before_after_a_round_trip(folder, tmp_path):
     data = small_data.dataset(30)
-    model: Any = create("dtdr-f", encoder=f"static:{folder}").fit(data.demonstrations, data.tools)
+    model: Any = create("dtdr-f", encoder=f"static:{folder}").fit(
+        data.demonstrations, data.tools, **RANKER_ONLY
+    )
     model.save(tmp_path / "model")
     restored = load(tmp_path / "model")
     query = "Email Ann the rain"

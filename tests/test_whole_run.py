@@ -12,6 +12,7 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Message
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader
+from tests.helpers import RANKER_ONLY
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")
 ROOMS = {"rooms": [{"room": "14B", "price": 90}], "total": 1}
@@ -65,7 +66,7 @@ CONTEXT = LOG[1].before[:-1]
 
 @pytest.fixture(scope="module")
 def fitted():
-    return create("dtdr-f").fit(LOG)
+    return create("dtdr-f").fit(LOG, **RANKER_ONLY)
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_log_with_an_order_is_predicted_in_it(hotel):
 )
 def test_the_hash_of_what_was_learned_tells_runs_apart(change):
     def digest(log):
-        return create("dr").fit(log).training_.sha256
+        return create("dr").fit(log, **RANKER_ONLY).training_.sha256
 
     assert digest(LOG[:2]) == digest(LOG[:2]) != digest([LOG[0], change(LOG[1])])
 
@@ -159,7 +160,7 @@ def test_no_text_of_a_run_is_saved(tmp_path):
         )
         for item in hotel_log(8)
     ]
-    create("dtdr-f").fit(log).save(tmp_path / "model")
+    create("dtdr-f").fit(log, **RANKER_ONLY).save(tmp_path / "model")
     for path in (tmp_path / "model").iterdir():
         assert secret.lower().encode() not in path.read_bytes().lower()
 
@@ -177,7 +178,7 @@ def rooms_log(runs: int) -> list[Demonstration]:
 
 
 def test_a_tool_is_called_until_nothing_of_a_list_is_left():
-    model = create("dtdr-f").fit(rooms_log(48))
+    model = create("dtdr-f").fit(rooms_log(48), **RANKER_ONLY)
     session = model.session("Show me rooms")
     session.call("search", output={"rooms": ["one-1", "two-2", "three-3"]})
     for room in ("one-1", "two-2", "three-3"):

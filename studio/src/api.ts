@@ -10,7 +10,8 @@ export type Made = Schemas["CallMade"];
 type Posts = { [P in keyof paths]: paths[P] extends { post: infer O } ? O : never };
 type Json<T> = T extends { content: { "application/json": infer B } } ? B : never;
 type BodyOf<O> = O extends { requestBody?: infer R } ? Json<NonNullable<R>> : never;
-type Good<R> = R extends { 200: infer A } ? Json<A> : R extends { 201: infer A } ? Json<A> : never;
+type Good<R> = R extends { 200: infer A } ? Json<A>
+  : R extends { 201: infer A } ? Json<A> : R extends { 202: infer A } ? Json<A> : never;
 type ReplyOf<O> = O extends { responses: infer R } ? Good<R> : never;
 export type Body<P extends keyof Posts> = BodyOf<Posts[P]>;
 export type Reply<P extends keyof Posts> = ReplyOf<Posts[P]>;

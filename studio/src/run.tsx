@@ -366,7 +366,7 @@ function Learn({ of }: { of: Step }) {
     await post("/v1/feedback", body).then(
       (answer) => setSaid(answer.logged
         ? "Logged; dtdr learn will learn it."
-        : `Learned; ${answer.unsaved} demonstrations are not saved to the folder.`),
+        : "The model is learning it; rankings change when it is done."),
       (error: Error) => setSaid(error.message),
     );
   };

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 import dtdr
-from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.recording import Recorder
 from dtdr.conversation.events import LoggedCall
 from dtdr.errors import OutputError
 from dtdr.logs.mcp import MCP
@@ -77,7 +77,7 @@ async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path, caplog):
 
     for _ in range(2):
         recorder.add([], [call("find_user", at=1)])
-    await recorder.close()
+    recorder.close()
     assert caplog.text.count("could not record a run") == 2
 
 
@@ -148,7 +148,7 @@ async def test_calls_are_passed_on_while_a_run_is_recorded_and_late_runs_are_cou
         assert may_end.wait(60)
 
     monkeypatch.setattr(Recorder, "record", wait)
-    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("dtdr.agents.recording.CLOSE_SECONDS", 0.0)
     options = recording(tmp_path / "d.jsonl")
     async with gateway_client(model, [served["known"]], options=options) as (client, _):
         await client.call_tool("open_file", {"id": "1"}, meta={"dtdr/intent": "first"})

@@ -7,6 +7,7 @@ import dtdr
 from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests.gateway.helpers import gateway_client
+from tests.helpers import RANKER_ONLY
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ class Noting(Model):
 
 async def test_a_model_that_reads_calls_is_told_arguments_statuses_and_cut_outputs(model, served):
     demonstrations = [dtdr.Demonstration("1", "x", dtdr.Plan((dtdr.ToolCall("1", "find_user"),)))]
-    noting: Any = Noting(Reading()).fit(demonstrations, model.tools_[:-1])
+    noting: Any = Noting(Reading()).fit(demonstrations, model.tools_[:-1], **RANKER_ONLY)
     noting.told = []
     rows = [{"id": str(number), "name": "x" * 20} for number in range(3_000)]
     specs = [served["a"], served["known"]]

@@ -20,21 +20,11 @@ TOOLS = [{"name": name, **raw_server.TOOL} for name in raw_server.ANSWERS]
 class Piped:
     """``dtdr mcp`` in a process, and what a client writes to it and reads from it."""
 
-    def __init__(self, model, *pages, more=()):
+    def __init__(self, model, *pages, more=(), top=50):
         upstream = [sys.executable, str(SERVER), json.dumps(pages)]
+        own = [sys.executable, "-m", "dtdr", "mcp", *([str(model)] if model else ())]
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "dtdr",
-                "mcp",
-                str(model),
-                "--top-k",
-                "50",
-                *more,
-                "--",
-                *upstream,
-            ],
+            [*own, "--top-k", str(top), *more, "--", *upstream],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

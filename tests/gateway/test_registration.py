@@ -10,6 +10,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests.gateway.conftest import STRANGE, demonstrations
 from tests.gateway.helpers import NAMES, gateway_client, names, stdio, until
+from tests.helpers import RANKER_ONLY
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(served)
             Refusing.asked += 1
             raise InputError("no room")
 
-    model = Model(Refusing()).fit(demonstrations(12))
+    model = Model(Refusing()).fit(demonstrations(12), **RANKER_ONLY)
     specs = [served["known"], stdio("growing", special=True, names=STRANGE)]
     async with gateway_client(model, specs) as (client, gateway):
         assert Refusing.asked == 1

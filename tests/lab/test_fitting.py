@@ -7,6 +7,7 @@ from dtdr.evaluate.lab.data import TrainTest, sample
 from dtdr.evaluate.lab.fitting import fit_model, make_model
 from dtdr.predict import create
 from synthetic_runs import generate, tools
+from tests.helpers import RANKER_ONLY
 
 DEMONSTRATIONS = list(generate(60))
 DATA = TrainTest(DEMONSTRATIONS[:40], DEMONSTRATIONS[40:], tools())
@@ -41,7 +42,7 @@ def test_without_a_history_dtdr_l_ranks_every_history_alike():
     query, calls = DATA.test[0].query, DATA.test[0].plan.tools
     assert list(cut.rank(query, calls)) == list(cut.rank(query, ()))
     whole, _ = fit_model({**spec, "history": 50}, DATA)
-    plain = create("dtdr-l", seed=3).fit(DATA.train, DATA.tools)
+    plain = create("dtdr-l", seed=3).fit(DATA.train, DATA.tools, **RANKER_ONLY)
     assert list(whole.rank(query, calls)) == list(plain.rank(query, calls))
 
 

@@ -11,6 +11,7 @@ from dtdr.llm.prompting.arguments import read_arguments
 from dtdr.predict import create
 from dtdr.rankers.selection import Selection
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 DATASET = small_data.dataset(6)
 QUERY = "Mail Ann the summary of the notes"
@@ -18,7 +19,7 @@ QUERY = "Mail Ann the summary of the notes"
 
 @pytest.fixture(scope="module")
 def model():
-    return create("random").fit(DATASET.demonstrations, DATASET.tools)
+    return create("random").fit(DATASET.demonstrations, DATASET.tools, **RANKER_ONLY)
 
 
 @pytest.fixture(scope="module")

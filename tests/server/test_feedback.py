@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import dtdr
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.demonstrations import Demonstration, Parent
 from dtdr.errors import InputError, OutputError
+from dtdr.predict.model import Model
 from dtdr.serve.feedback import DuplicateError, FileLog
 from dtdr.serve.server import create_app
 from tests import small_data
@@ -55,7 +57,7 @@ def test_feedback_is_appended_as_import_writes_it_and_fit_reads_it(logging, tmp_
     }
     assert Demonstration.from_dict(written).to_dict() == written
     answer = logging.post("/v1/feedback", {"demonstrations": [written]}).json()
-    assert (answer["learned"], answer["logged"], answer["generation"]) == (0, 1, 1)
+    assert (answer["demonstrations"], answer["logged"], answer["generation"]) == (1, True, 1)
     assert logging.metric('dtdr_logged_demonstrations_total{model="mail"}') == 1
     logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
     found = list(read_demonstrations(tmp_path / "feedback.jsonl"))
@@ -92,7 +94,7 @@ SECRET_FEEDBACK = {
 
 def test_secrets_of_feedback_do_not_reach_the_file(logging, tmp_path):
     answer = logging.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == 202, answer.text
     text = (tmp_path / "feedback.jsonl").read_text()
     for secret in (".lee@", "sk-proj", "hunter2", "ab12cd34ef", "ghp_"):
         assert secret not in text
@@ -106,13 +108,13 @@ def test_secrets_of_feedback_do_not_reach_the_file(logging, tmp_path):
     again = logging.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
     assert again.status_code == 409  # by an id that is not written as it was sent
     other = {**SECRET_FEEDBACK, "id": "bob.lee@mail.example.org"}
-    assert logging.post("/v1/feedback", {"demonstrations": [other]}).status_code == 200
+    assert logging.post("/v1/feedback", {"demonstrations": [other]}).status_code == 202
     assert len(list(read_demonstrations(tmp_path / "feedback.jsonl"))) == 2
 
 
 def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
     demonstration = {**DEMONSTRATION, "id": "mine"}
-    assert logging.post("/v1/feedback", {"demonstrations": [demonstration]}).status_code == 200
+    assert logging.post("/v1/feedback", {"demonstrations": [demonstration]}).status_code == 202
     for body in (
         [demonstration],
         [DEMONSTRATION, demonstration],
@@ -126,7 +128,7 @@ def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
     with pytest.raises(DuplicateError, match="sent before"):  # the next process reads the ids
         FileLog(path).append(list(read_demonstrations(path)))
     good = {**DEMONSTRATION, "id": "new"}
-    assert logging.post("/v1/feedback", {"demonstrations": [good]}).status_code == 200
+    assert logging.post("/v1/feedback", {"demonstrations": [good]}).status_code == 202
     assert [item.id for item in read_demonstrations(path)] == ["mine", "new"]
 
 
@@ -137,7 +139,7 @@ def test_several_models_have_a_file_each(fitted, tmp_path):
     settings = serving.settings(models=models, feedback_log=str(tmp_path / "f" / "{model}.jsonl"))
     with serving.serve(settings) as served:
         body = {"model": "home", "demonstrations": [DEMONSTRATION]}
-        assert served.post("/v1/feedback", body).json()["logged"] == 1
+        assert served.post("/v1/feedback", body).json()["logged"]
     assert (tmp_path / "f" / "mail.jsonl").read_bytes() == b""
     assert len((tmp_path / "f" / "home.jsonl").read_bytes().splitlines()) == 1
 
@@ -206,7 +208,7 @@ def test_what_cannot_be_written_is_said_without_a_path(logging, monkeypatch, num
     assert answer.status_code == status
     assert "feedback.jsonl" not in answer.text
     assert logging.get("/readyz").json()["failing"] == 1
-    assert logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).status_code == 200
+    assert logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).status_code == 202
     assert logging.get("/readyz").json()["failing"] == 0
 
 
@@ -216,7 +218,7 @@ def test_a_second_writer_of_a_log_is_refused_until_the_first_ends(fitted, tmp_pa
         with pytest.raises(OutputError, match="another process appends to") as raised:
             create_app(serving.settings(fitted, feedback_log=str(path)))
         assert "\n" not in str(raised.value)
-        assert served.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).status_code == 200
+        assert served.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).status_code == 202
         assert len(FileLog(path).read("", 10)) == 1, "others may read"
     FileLog(path).append([small_data.demonstration(0)])
 
@@ -243,14 +245,97 @@ def test_lines_are_read_once_they_are_kept(tmp_path, monkeypatch):
         assert len(reading.result(30)) == 1, "what was cut off again was never read"
 
 
+def wait_until_learned(served):
+    """The model once nothing waits to be learned."""
+
+    def is_done():
+        described.update(served.get("/v1/models/mail").json())
+        waits = described["waiting"]
+        return described["learning"] is None and not any(waits.values())
+
+    described: dict[str, Any] = {}
+    serving.wait_until(is_done, 120)
+    return described
+
+
 def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
     body = {"demonstrations": [DEMONSTRATION]}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: learning.post("/v1/feedback", body), range(16)))
-    assert {answer.status_code for answer in answers} == {200}
-    model = learning.service.models["mail"]
-    assert model.current.model.training_.demonstrations == 6 + 16
-    assert model.unsaved == 16
+    assert {answer.status_code for answer in answers} == {202}
+    model = wait_until_learned(learning)
+    assert model["demonstrations"] == 6 + 16
+    assert model["unsaved"] == 16
+    assert model["generation"] < 1 + 16, "what waits is learned together"
+
+
+def test_feedback_is_answered_before_it_is_learned_and_the_model_says_what_waits(
+    learning, monkeypatch
+):
+    started, proceed = threading.Event(), threading.Event()
+    update = Model.update
+
+    def slow(self, demonstrations):
+        started.set()
+        assert proceed.wait(60)
+        return update(self, demonstrations)
+
+    monkeypatch.setattr(Model, "update", slow)
+    new = {**DEMONSTRATION, "calls": ["weather", "print_pages"]}
+    answer = learning.post("/v1/feedback", {"demonstrations": [new, DEMONSTRATION]})
+    assert answer.status_code == 202
+    assert answer.json()["demonstrations"] == 2
+    assert answer.json()["new_tools"] == ["print_pages"]
+    assert started.wait(60)
+    learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
+    tools = {"add": [{"name": "scan", "description": "Scan a page"}], "remove": ["weather"]}
+    assert learning.post("/v1/models/mail/tools", tools).status_code == 202
+    shown = learning.get("/v1/models/mail").json()
+    assert shown["learning"] == {"demonstrations": 2, "added_tools": [], "removed_tools": []}
+    assert shown["learning_since"] <= datetime.now(UTC).isoformat()
+    assert shown["waiting"] == {
+        "demonstrations": 1,
+        "added_tools": ["scan"],
+        "removed_tools": ["weather"],
+    }
+    assert learning.metric('dtdr_waiting_changes{model="mail"}') == 5
+    assert learning.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
+    for tools, status in (
+        ({"add": [{"name": "scan"}]}, 409),
+        ({"add": [{"name": "print_pages"}]}, 409),
+        ({"remove": ["weather"]}, 404),
+        ({"add": [{"description": "x"}]}, 422),
+        ({"remove": ["end"]}, 404),
+    ):
+        refused(learning.post("/v1/models/mail/tools", tools), status)
+    # A folder that is loaded meanwhile learns what waits, too.
+    assert learning.post("/v1/models/mail/reload").json()["generation"] == 2
+    proceed.set()
+    shown = wait_until_learned(learning)
+    assert {"scan", "print_pages"} <= {*shown["vocabulary"]}
+    assert "weather" not in shown["vocabulary"]
+    assert (shown["demonstrations"], shown["learning_error"]) == (6 + 3, None)
+
+
+def test_a_change_that_fails_is_shown_and_stops_no_other(learning, monkeypatch):
+    update = Model.update
+
+    def failing(self, demonstrations):
+        if any(item.id == "bad" for item in demonstrations):
+            raise InputError("this cannot be learned")
+        return update(self, demonstrations)
+
+    monkeypatch.setattr(Model, "update", failing)
+    bodies = [{**DEMONSTRATION, "id": name} for name in ("bad", "good")]
+    for body in bodies:
+        learning.post("/v1/feedback", {"demonstrations": [body]})
+    shown = wait_until_learned(learning)
+    assert shown["demonstrations"] == 6 + 1
+    learning.post("/v1/feedback", {"demonstrations": bodies[:1]})
+    assert wait_until_learned(learning)["learning_error"] == "this cannot be learned"
+    monkeypatch.setattr(Model, "update", lambda *_: 1 / 0)
+    learning.post("/v1/feedback", {"demonstrations": bodies[1:]})
+    assert "ZeroDivisionError" in wait_until_learned(learning)["learning_error"]
 
 
 def test_saving_never_overwrites_what_somebody_else_wrote(model):
@@ -270,20 +355,16 @@ def test_a_new_tool_is_learned_on_a_copy_ranked_at_once_and_saved(learner, tmp_p
     }
     step = {"query": demonstration["query"], "history": ["read_file", "summarize"]}
     with serving.serve(serving.settings(folder)) as served:
-        session = served.post("/v1/sessions", {"query": step["query"]}).json()["session"]
         assert served.get("/v1/models/mail").json()["can_learn"]
         former = served.service.models["mail"].current
         bodies = [*[demonstration] * 4, {**demonstration, "outcome": "failure"}]
         answer = served.post("/v1/feedback", {"demonstrations": bodies}).json()
-        assert answer == {"model": "mail", "learned": 4, "logged": 0, "generation": 2, "unsaved": 4}
-        assert served.metric('dtdr_learned_demonstrations_total{model="mail"}') == 4
-        assert served.metric('dtdr_unsaved_demonstrations{model="mail"}') == 4
+        assert (answer["demonstrations"], answer["new_tools"]) == (5, ["print_pages"])
+        assert wait_until_learned(served)["generation"] == 2
+        assert served.metric('dtdr_unsaved_demonstrations{model="mail"}') == 5
         assert "print_pages" not in former.model.vocabulary
         assert "print_pages" in served.get("/v1/models/mail").json()["vocabulary"]
         ranked = served.post("/v1/rank", {**step, "top_k": 100}).json()
-        body = {"tools": step["history"], "rank": {"top_k": 100}}
-        called = served.post(f"/v1/sessions/{session}/call", body).json()
-        assert called["ranking"] == ranked, "open sessions go on with what was learned"
         assert served.post("/v1/models/mail/save").json()["unsaved"] == 0
         assert not served.service.models["mail"].changed, "its own writing is no change"
     again = dtdr.load(folder).rank(step["query"], step["history"])
@@ -297,7 +378,7 @@ def test_feedback_keeps_what_calls_returned_cut_to_a_length(logging, tmp_path):
     found = {"id": "a", "tool": "find_contact", "output": {"mail": "x"}, "status": "ok"}
     before = [{"role": "user", "content": "Who is Ann?"}, {"role": "call", **found}]
     body = {"demonstrations": [{"query": QUERY, "calls": [call], "before": before}]}
-    assert logging.post("/v1/feedback", body).status_code == 200
+    assert logging.post("/v1/feedback", body).status_code == 202
     (item,) = read_demonstrations(tmp_path / "feedback.jsonl")
     (kept,), (earlier,) = item.plan.calls, item.plan.earlier
     assert (kept.status, kept.step) == ("ok", 1)

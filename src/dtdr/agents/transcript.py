@@ -13,7 +13,7 @@ from dtdr.conversation.turns import number_steps, turns_of
 from dtdr.conversation.values import arguments_of
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
-from dtdr.data.outputs import bound_output, status_of
+from dtdr.data.outputs import bound_output, last_words, status_of
 from dtdr.data.run import NO_CALLS, Run, read_item
 
 _ARGUMENTS_LENGTH = 100_000
@@ -107,7 +107,8 @@ class Transcript:
             if not last_only or number == len(self.turns):
                 runs.append(run)
             before += [Message("user", turn.query)] if turn.query else []
-            before += events
+            # The message before a call has its text, too.
+            before += [replace(e, text=None) if isinstance(e, ToolCall) else e for e in events]
         return runs
 
 
@@ -140,7 +141,8 @@ def read_call(call: LoggedCall, identifier: str, step: int | None) -> ToolCall:
     status = status_of(None, failed=call.failed, ended=has_ended)
     arguments = arguments_of(call.arguments)
     output = call.output if has_ended else None
-    return ToolCall(identifier, call.tool, arguments, output, status, step)
+    text = last_words(call.text) or None
+    return ToolCall(identifier, call.tool, arguments, output, status, step, text=text)
 
 
 def _read(event: Event) -> Event:

@@ -71,7 +71,8 @@ def dataset_of(
         title=paths[0].name,
         demonstrations=demonstrations,
         tools=read_tools(tools) if tools else tuple(logged),
-        synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
+        synthetic=bool(demonstrations)
+        and all("synthetic" in item.source.lower() for item in demonstrations),
         source=str(paths[0]),
         licence="",
     )
@@ -135,7 +136,7 @@ def is_fitted_to(model: Model, runs: Sequence[Demonstration]) -> bool:
     if not failures and all(run.outcome == "failure" for run in runs):
         return False
     # The cheapest ranker there is; it hashes its training data as any other does.
-    fitted = create("random").fit(runs, failures=failures)
+    fitted = create("random").fit(runs, failures=failures, arguments=False, plans=False)
     return fitted.training_.sha256 == model.training_.sha256
 
 

@@ -65,6 +65,7 @@ def text_of(content: Any) -> str:
         elif isinstance(part, dict) and part.get("type", "text") in TEXT_PARTS:
             part = part.get("message_content", part)  # of OpenInference
             text = first_of(part, "text", "content")
+            text = first_of(text, "text") if isinstance(text, dict) else text  # of Cursor
             if isinstance(text, str) and text and part.get("thought") is not True:
                 texts.append(text)
     return "\n".join(texts)

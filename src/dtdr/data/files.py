@@ -8,13 +8,12 @@ import errno
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from dtdr.data.partials import delete_partials, lock_new
+from dtdr.data.partials import delete_partials, lock_existing, lock_new
 from dtdr.data.partials import lock_file as lock_file
 from dtdr.errors import OutputError
 
@@ -88,8 +87,8 @@ def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None
 
     Args:
         path: of the folder.
-        confirm: called while every other replacement in the folder above waits; an error that it
-            raises leaves the old folder.
+        confirm: called while every other replacement of the folder waits; an error that it raises
+            leaves the old folder.
 
     Raises:
         OutputError: it cannot be written.
@@ -103,7 +102,7 @@ def replace_folder(path: str | Path, confirm: Callable[[], object] | None = None
             for item in temporary.iterdir():
                 with item.open("rb") as stream:
                     os.fsync(stream.fileno())
-            with _lock_folder(path.parent):
+            with lock_existing(path):
                 if confirm is not None:
                     confirm()
                 former = _swap(temporary, path)
@@ -134,21 +133,6 @@ def _new_partial(target: Path, *, is_folder: bool) -> Iterator[Path]:
             else:
                 temporary.unlink(missing_ok=True)
             raise
-
-
-@contextlib.contextmanager
-def _lock_folder(path: Path) -> Iterator[None]:
-    """Let one process at a time replace what is in a folder, where its file system has locks."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            lock_file(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _swap(temporary: Path, path: Path) -> Path | None:

@@ -106,6 +106,21 @@ def lock_new(make: Callable[[], Path]) -> Iterator[Path]:
                 os.close(handle)
 
 
+@contextlib.contextmanager
+def lock_existing(path: Path) -> Iterator[None]:
+    """Lock a file or folder, the one that has the path when the lock is free; none if missing."""
+    while True:
+        handle = _lock(path)
+        try:
+            if handle is not None and not _is_open(path, handle):
+                continue
+            yield
+            return
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+
 def _lock(path: Path) -> int | None:
     if sys.platform == "win32":
         return None

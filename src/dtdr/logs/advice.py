@@ -12,10 +12,7 @@ MANY = 0.05
 FEW_FAILURES = 1_000
 """Calls of which some should have failed."""
 
-OPTIONS = {
-    "no query in the log": "--set query=TEXT",
-    "no tool was called": "--set empty=true",
-}
+OPTIONS = {"no query in the log": "--set query=TEXT", "no tool was called": "--set empty=true"}
 """Reasons why an import drops runs, and the option of ``dtdr import`` that keeps them."""
 
 

@@ -27,17 +27,13 @@ class Inspect(Envelope):
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The conversation of a sample; one whose scores are all wrong has failed."""
         sample = records[0]
-        values = [score.get("value") for score in as_mapping(sample.get("scores")).values()]
+        scores = as_mapping(sample.get("scores")).values()
+        values = [first_of(score, "value") for score in scores]
         wrong = [isinstance(v, (str, int, float)) and v in self._WRONG for v in values]
         task = str(sample.get("id", ""))
-        name = as_text(sample.get("uuid")) or f"{task}-{sample.get('epoch')}"
+        name = as_text(sample.get("uuid"))  # the id is that of the task
         failed = bool(sample.get("error")) or (bool(wrong) and all(wrong))
-        at = (
-            find_time(sample, *each_object(sample.get("events"))[:1])
-            if False
-            else find_time(sample)
-        )
-        yield Talk(sample["messages"], name, task, failed, at=at)
+        yield Talk(sample["messages"], name, task, failed, at=find_time(sample))
 
 
 class Tau(Envelope):
@@ -60,8 +56,7 @@ class Tau(Envelope):
         """The conversation; calls of the simulated user are left out."""
         record = records[0]
         task = str(record["task_id"])
-        name = as_text(record.get("id")) or f"{task}-{record.get('trial', '')}"
-        messages = as_list(first_of(record, "messages", "traj"))
+        messages, name = as_list(first_of(record, "messages", "traj")), as_text(record.get("id"))
         yield Talk(messages, name, f"task-{task}", run_failed(record), at=find_time(record))
 
 
@@ -115,13 +110,13 @@ class SWEAgent(Envelope):
         record = records[0]
         status = as_text(first_of(record.get("info"), "exit_status"))
         failed = bool(status) and "submitted" not in status.lower()
-        name = as_text(first_of(record, "instance_id", "environment"))
+        name = as_text(first_of(record, "instance_id"))
         history = [
             m for m in each_object(first_of(record, "history", "messages")) if not m.get("is_demo")
         ]
         calls = any(message.get("tool_calls") for message in history)
         messages = history if calls else self._steps(record, history)
-        yield Talk(messages, name if name != "main" else "", "", failed)
+        yield Talk(messages, "", name, failed)
 
     def _steps(self, record: Any, history: list[Any]) -> Iterator[Any]:
         """Steps as calls of the command's first word."""

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from dtdr.conversation.times import find_time
-from dtdr.conversation.values import as_list, as_mapping, as_text, each_object, first_of
+from dtdr.conversation.values import (
+    arguments_of,
+    as_list,
+    as_mapping,
+    as_text,
+    each_object,
+    first_of,
+    walk,
+)
 from dtdr.logs.envelopes import Envelope, Talk, call_message, result_message
 from dtdr.logs.log_format import run_failed
 
@@ -38,9 +46,8 @@ class GoogleADK(Envelope):
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The session, or one of each case."""
         first = records[0]
-        for number, case in enumerate(each_object(first_of(first, "eval_cases", "evalCases")), 1):
-            name = as_text(first_of(case, "eval_id", "evalId")) or str(number)
-            yield Talk(self._case(case), name)
+        for case in each_object(first_of(first, "eval_cases", "evalCases")):
+            yield Talk(self._case(case), "", as_text(first_of(case, "eval_id", "evalId")))
         events = records if "author" in first else as_list(first.get("events"))
         if events:
             name = as_text(first.get("id")) if "author" not in first else ""
@@ -66,11 +73,7 @@ class Smolagents(Envelope):
 
     name: ClassVar[str] = "smolagents"
     title: ClassVar[str] = "smolagents memories (steps)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "steps", "memory"), (list, dict))
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("steps", "memory")
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -138,11 +141,7 @@ class OpenHands(Envelope):
 
     name: ClassVar[str] = "openhands"
     title: ClassVar[str] = "OpenHands trajectories (events)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "history", "trajectory"), list)
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("history", "trajectory")
 
     _KINDS = (
         "MessageEvent",
@@ -200,9 +199,7 @@ class OpenHands(Envelope):
             last = step
         name = as_text(first_of(first, "instance_id"))
         failed = run_failed(first) or as_mapping(first.get("report")).get("resolved") is False
-        yield Talk(
-            messages, name, name, failed, at=find_time(*each_object(events)) if events else 0
-        )
+        yield Talk(messages, "", name, failed, at=find_time(*each_object(events)))
 
     def _old(self, event: Mapping[str, Any]) -> tuple[Any, str]:
         """A message, and the model's answer that it is a part of."""
@@ -224,6 +221,10 @@ class OpenHands(Envelope):
             role = "user" if event.get("source") == "user" else "assistant"
             return {"role": role, "content": text, "timestamp": event.get("timestamp")}, ""
         rest = {k: v for k, v in args.items() if k not in self._INNER}
+        for choice in each_object(walk(about, "model_response", "choices")):
+            for asked in each_object(walk(choice, "message", "tool_calls")):
+                if asked.get("id") == call:
+                    rest = arguments_of(walk(asked, "function", "arguments")) or rest
         tool = as_text(about.get("function_name")) or str(kind)
         answer = as_text(first_of(about.get("model_response"), "id"))
         return call_message([(call or str(event.get("id")), tool, rest)], text), answer

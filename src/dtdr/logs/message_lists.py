@@ -84,6 +84,8 @@ def _looks_said(message: Any) -> bool:
 
 _RESULT = re.compile(r"\[([a-z_]+)(?: for [^\n]*)?\] Result:\s*")
 """What Cline writes before the result of a call, in a message of the user's."""
+_ERRORS = ("The tool execution failed", "[ERROR]", "The user denied this operation")
+"""Beginnings of the results of calls that failed, or were not made."""
 _OPENING = re.compile(r"<([a-z_]+)>")
 
 
@@ -106,7 +108,8 @@ def _open_tags(messages: list[Any]) -> Iterator[Any]:
                 continue
         elif role == "user" and called and _wrote_result(messages, number):
             text = content if isinstance(content, str) else _joined(content)
-            yield result_message(called, text[_begin_of_result(text) :], failed=None)
+            text = text[_begin_of_result(text) :]
+            yield result_message(called, text, failed=True if text.startswith(_ERRORS) else None)
             called = ""
             continue
         yield message

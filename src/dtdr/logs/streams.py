@@ -171,16 +171,18 @@ class _Recoded(io.RawIOBase):
 
 
 def recoded(shard: Shard) -> Shard:
-    """A file as UTF-8, also if it is UTF-16, as files are that Windows PowerShell redirects."""
+    """A file as UTF-8 without a mark, also if it is UTF-16, as Windows PowerShell writes it."""
 
     @contextlib.contextmanager
     def open_file() -> Iterator[IO[bytes]]:
         with shard.open() as stream:
-            begin = stream.peek(2)[:2] if hasattr(stream, "peek") else b""
-            if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            begin = stream.peek(3)[:3] if hasattr(stream, "peek") else b""
+            if begin[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 yield io.BufferedReader(_Recoded(stream, "utf-16"), 1 << 18)
-            else:
-                yield stream
+                return
+            if begin == codecs.BOM_UTF8:
+                stream.read(3)
+            yield stream
 
     return Shard(shard.name, open_file)
 

@@ -28,7 +28,7 @@ from dtdr.predict.new_tools import NewTools, count_calls
 from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
-from dtdr.rankers import model_folder
+from dtdr.rankers import DEFAULT, model_folder, ranker_class
 from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
@@ -46,6 +46,11 @@ class Model(Predictor):
 
     A change works on a copy, whose attributes then replace the model's in one assignment. So other
     threads can rank while one changes the model.
+
+    >>> from dtdr.rankers.markov import FirstOrderMarkov
+    >>> model = Model(FirstOrderMarkov()).fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3)
+    >>> model.rank("Mail Bo", ["open"]).best, model.vocabulary
+    ('mail', ('mail', 'open', 'end'))
 
     Args:
         ranker: scores the tools of the next step; fitted by ``fit``.
@@ -68,6 +73,26 @@ class Model(Predictor):
     def get_params(self) -> dict[str, Any]:
         """The ranker's keywords and their values."""
         return self.ranker.get_params()
+
+    @classmethod
+    def of(cls, tools: Iterable[ToolLike], *, arguments: bool = True) -> Model:
+        """A model of tools without demonstrations, which ranks them by their descriptions.
+
+        It is a dtdr-f model, and ``update`` lets it learn from the first runs.
+
+        >>> model = Model.of([{"name": "send_mail"}, {"name": "lock_door"}])
+        >>> model.rank("Lock the front door, please").best
+        'lock_door'
+
+        Args:
+            tools: ``Tool`` objects, their JSON objects, or definitions for OpenAI, Anthropic or
+                MCP; at least one.
+            arguments: whether to fill arguments from the query and from earlier outputs.
+
+        Raises:
+            InputError: there is no tool, two tools share a name, or something is not a tool.
+        """
+        return cls(ranker_class(DEFAULT)()).fit([], tools, arguments=arguments)
 
     def clone(self) -> Model:
         """A model with the same parameters that is not fitted."""
@@ -108,8 +133,8 @@ class Model(Predictor):
         demonstrations: Demonstrations,
         tools: Iterable[ToolLike] | None = None,
         *,
-        arguments: bool = False,
-        plans: bool = False,
+        arguments: bool = True,
+        plans: bool = True,
         value_runs: int = 3,
         failures: bool = True,
     ) -> Self:
@@ -118,15 +143,16 @@ class Model(Predictor):
         Args:
             demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
                 known format; or an iterable, read once, of ``Demonstration`` objects, their JSON
-                objects, or pairs ``(query, [tool names])``.
+                objects, or pairs ``(query, [tool names])``. It may be empty if there are tools:
+                dtdr-f then ranks them by their descriptions.
             tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
                 objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
                 those of the log, or of the ``tools.json`` in the folder of the file.
-            arguments: whether to also learn the values of arguments, for ``next_calls`` and
+            arguments: whether to learn the values of arguments, for ``next_calls`` and
                 ``fill``; always from runs that failed too.
-            plans: whether to also learn which whole plans are right, for ``plans``; from runs that
-                did not fail, if there are any. This fits a ranker other than dtdr-f three more
-                times.
+            plans: whether to learn which whole plans are right, for ``plans``; from runs that did
+                not fail, if there are any. This fits a ranker other than dtdr-f three more times,
+                so with one that asks an LLM it is always False.
             value_runs: runs that must have a value of an argument for the model to keep it as
                 text; 0 keeps none.
             failures: whether to learn from runs that failed: most of their calls are right.
@@ -144,11 +170,16 @@ class Model(Predictor):
             demonstrations = open_demonstrations([demonstrations])
         started = time.perf_counter()
         everything = list(as_demonstrations(demonstrations))
+        if tools is None and isinstance(demonstrations, DemonstrationFile):
+            tools = demonstrations.tools
+        known = unique_tools(tools or ())
+        if not everything:
+            self._check_tools_are_enough(known)
         with self._change() as draft:
-            usable, record = select_training_data(everything, failures=failures)
-            if tools is None and isinstance(demonstrations, DemonstrationFile):
-                tools = demonstrations.tools
-            draft._set_vocabulary(unique_tools(tools or ()), usable)
+            usable, record = select_training_data(
+                everything, may_be_empty=not everything, failures=failures
+            )
+            draft._set_vocabulary(known, usable)
             draft._set_calls(count_calls(usable))
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)
@@ -163,7 +194,7 @@ class Model(Predictor):
                     everything, draft.tools_[:-1], value_runs=value_runs, seed=draft.seed
                 )
             draft.plans_ = None
-            if plans:
+            if plans and usable and "llm" not in self.ranker.not_saved:
                 folds = list(draft._hold_out(usable) if held_out is None else held_out)
                 folds = _without_failures(folds, usable)
                 draft.plans_ = PlanModel.fit(
@@ -181,6 +212,19 @@ class Model(Predictor):
             time.perf_counter() - started,
         )
         return self
+
+    def _check_tools_are_enough(self, tools: Mapping[str, Tool]) -> None:
+        """Raise an InputError unless this ranker can be fitted to these tools alone."""
+        if not tools:
+            raise InputError(
+                "there are no demonstrations to learn from; give at least one, or tools to rank "
+                "by their descriptions (--tools tools.json)"
+            )
+        if self.ranker.needs_demonstrations:
+            raise InputError(
+                f"ranker {self.name!r} learns from demonstrations, and there are none; give some, "
+                "or choose dtdr-f, which also ranks by descriptions"
+            )
 
     def _set_vocabulary(self, known: dict[str, Tool], usable: Sequence[Demonstration]) -> None:
         if self.ranker.needs_descriptions and not any(tool.description for tool in known.values()):
@@ -212,7 +256,7 @@ class Model(Predictor):
             rest = [item for item, own in zip(demonstrations, fold, strict=True) if own != number]
             if not rest:
                 return
-            other = self.clone().fit(rest, self.tools_[:-1])
+            other = self.clone().fit(rest, self.tools_[:-1], arguments=False, plans=False)
 
             def start(position: int, other: Model = other) -> StepState:
                 item = demonstrations[position]

@@ -17,6 +17,7 @@ _REGISTRY: Registry[Ranker] = Registry(
     "ranker",
     {
         "random": ("dtdr.rankers.random", "RandomRetriever"),
+        "zero-shot": ("dtdr.rankers.zero_shot.ranker", "ZeroShot"),
         "bm25": ("dtdr.rankers.bm25", "BM25Retriever"),
         "qts": ("dtdr.rankers.similarity", "QueryToolSimilarity"),
         "tgr": ("dtdr.rankers.similarity", "ToolGraphRetriever"),
@@ -25,6 +26,7 @@ _REGISTRY: Registry[Ranker] = Registry(
         "markov-1": ("dtdr.rankers.markov", "FirstOrderMarkov"),
         "markov-2": ("dtdr.rankers.markov", "SecondOrderMarkov"),
         "lr": ("dtdr.rankers.linear", "LearnedRetriever"),
+        "forest": ("dtdr.rankers.forest", "ForestRanker"),
         "dtdr-c": ("dtdr.rankers.clustering", "DTDRClustering"),
         "dtdr-l": ("dtdr.rankers.linear", "DTDRLinear"),
         "dtdr-f": ("dtdr.rankers.dtdr_f.factored", "DTDRFactored"),

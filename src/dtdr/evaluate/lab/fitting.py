@@ -67,7 +67,7 @@ def fit_model(
         _last = None  # two of them need not fit into memory
         model = make_model(spec, len(data.train), ask)
         started = time.perf_counter()
-        model.fit(data.train, data.tools or None)
+        model.fit(data.train, data.tools or None, arguments=False, plans=False)
         _last = last = (signature, model, time.perf_counter() - started)
     return last[1], last[2]
 

@@ -10,9 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
@@ -22,14 +20,17 @@ from dtdr.rankers.dtdr_f.observations import (
     Context,
     Outcome,
     RunReader,
+    is_parallel,
     read_context,
 )
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
+from dtdr.rankers.dtdr_f.values import NO_VALUES, Values, read_query
 from dtdr.rankers.folds import divide
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import dense
 from dtdr.text.encoders.base import Encoder
+from dtdr.text.sparse import csr_array
 
 _TEXT = {
     **dict.fromkeys(("words", "stems", "others"), np.uint32),
@@ -40,7 +41,9 @@ _TEXT = {
 """What ``QueryText`` has of each query."""
 _RUN = {
     **dict.fromkeys(("calls", "edges", "before", "said", "output_words", "facts"), np.int32),
-    **dict.fromkeys(("word_counts", "fact_counts"), np.uint16),
+    **dict.fromkeys(("value_keys", "earlier_keys", "asked_keys"), np.int32),
+    **dict.fromkeys(("values", "earlier_values", "asked_values"), np.float32),
+    **dict.fromkeys(("word_counts", "fact_counts", "value_counts", "earlier_counts"), np.uint16),
     **dict.fromkeys(("parallel", "absent", "status", "left"), np.uint8),
     "group": np.uint32,
     "said_weights": np.float16,
@@ -58,11 +61,6 @@ class PlanStep:
     plan: int
     history: tuple[int, ...]
     acceptable: tuple[int, ...]
-
-
-def is_parallel(before: ToolCall | None, call: ToolCall | None) -> bool:
-    """Whether a call is of the same message of the agent as the call before it."""
-    return call is not None and before is not None and None is not call.step == before.step
 
 
 def encode_texts(texts: Sequence[str], encoder: Encoder | None = None) -> dict[str, Ragged]:
@@ -224,8 +222,21 @@ class EncodedDemonstrations:
             calls = tuple(map(tuple, columns["before"][row].reshape(-1, 2).tolist()))
             weights = columns["said_weights"][row].astype(np.float32)
             is_known = calls or len(words)
-            contexts.append(Context(calls, words, weights) if is_known else NO_CONTEXT)
+            values = _split_values(
+                *(
+                    columns[name][row]
+                    for name in ("earlier_keys", "earlier_values", "earlier_counts")
+                )
+            )
+            context = Context(calls, words, weights, values) if is_known else NO_CONTEXT
+            contexts.append(context)
         return contexts
+
+    @cached_property
+    def asked(self) -> list[Values]:
+        """The numbers in each query."""
+        keys, values = self.columns["asked_keys"], self.columns["asked_values"]
+        return [Values(keys[row], values[row]) for row in range(len(self))]
 
     @cached_property
     def outcomes(self) -> list[list[Outcome]]:
@@ -236,8 +247,11 @@ class EncodedDemonstrations:
             for name, counts in (("output_words", "word_counts"), ("facts", "fact_counts"))
         )
         known = zip(columns["status"].values.tolist(), columns["left"].values.tolist(), strict=True)
+        values = _split_values(
+            *(columns[name].values for name in ("value_keys", "values", "value_counts"))
+        )
         every = [
-            Outcome(status, words[at], facts[at], left) if status else NO_OUTCOME
+            Outcome(status, words[at], facts[at], left, values[at]) if status else NO_OUTCOME
             for at, (status, left) in enumerate(known)
         ]
         return [every[start:end] for start, end in pairwise(self.starts.tolist())]
@@ -320,7 +334,8 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         for later, sources in enumerate(item.plan.prerequisites)
         for source in sources
     )
-    context, reader = read_context(item.before, index), RunReader(item.before)
+    reader = RunReader(item.before, item.query)
+    context, asked = read_context(item.before, index, reader.earlier), read_query(item.query)
     outcomes = [reader.read(call) for call in calls]
     return {
         "calls": [index[call.tool] for call in calls],
@@ -337,7 +352,31 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "output_words": np.concatenate([NO_WORDS, *(outcome.words for outcome in outcomes)]),
         "fact_counts": [len(outcome.facts) for outcome in outcomes],
         "facts": np.concatenate([NO_WORDS, *(outcome.facts for outcome in outcomes)]),
+        **_join_values("value_keys", "values", "value_counts", [each.values for each in outcomes]),
+        **_join_values("earlier_keys", "earlier_values", "earlier_counts", context.values),
+        "asked_keys": asked.keys,
+        "asked_values": asked.values,
     }
+
+
+def _join_values(keys: str, values: str, counts: str, many: Sequence[Values]) -> dict[str, Any]:
+    """The columns for the values of several calls, by their names."""
+    every = [NO_VALUES, *many]
+    return {
+        keys: np.concatenate([each.keys for each in every]),
+        values: np.concatenate([each.values for each in every]),
+        counts: [len(each.keys) for each in many],
+    }
+
+
+def _split_values(
+    keys: npt.NDArray[Any], values: npt.NDArray[Any], counts: npt.NDArray[Any]
+) -> tuple[Values, ...]:
+    """The values of each call."""
+    if not len(counts):
+        return ()
+    ends = np.cumsum(counts, dtype=np.int64)[:-1]
+    return tuple(map(Values, np.split(keys, ends), np.split(values, ends)))
 
 
 def _pack_absent(

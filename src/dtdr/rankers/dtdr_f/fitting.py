@@ -22,6 +22,8 @@ from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
+from dtdr.rankers.dtdr_f.run_tools import RunTools
+from dtdr.rankers.dtdr_f.values import NO_VALUES
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
@@ -40,6 +42,8 @@ _REWORDED_EVERY = 8
 """Of how many plans one is ranked with some words of its query unknown too."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 """Of the words that are replaced in such a query."""
+_STATE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+_NO_SHARE = 1e-6
 _SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ahead")
 """Features that compare the text of a tool with the query."""
 
@@ -76,6 +80,8 @@ def fit(
         held.add(model, encoded.subset(part), halves[part])
     # A tool without calls counts as half a call.
     model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
+    names = [tool.name for tool in tools]
+    model = replace(model, run_tools=RunTools.fit(encoded, names, seed))
     vectors = model.training.featurizer.further_vectors
     threshold = fit_threshold(encoded.columns["words"], encoded.groups, vectors, encoder)
     calibration = replace(
@@ -140,7 +146,8 @@ class _HeldOut:
                 text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
             query = fitted.training.featurizer.read(text)
             context = NO_CONTEXT if names_only else encoded.contexts[plan]
-            features = StepFeatures(fitted.prepare_features(query, context))
+            asked = NO_VALUES if names_only else encoded.asked[plan]
+            features = StepFeatures(fitted.prepare_features(query, context, asked))
             parallel, outcomes = encoded.columns["parallel"][plan], encoded.outcomes[plan]
             for step in steps:
                 for place in range(features.calls, len(step.history)):
@@ -192,8 +199,16 @@ class _HeldOut:
             mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
             unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
-            chances = [fits[n].chances(steps.part(unseen[n]), *mix) for n in (0, 1)]
-            calibration = _calibrate(np.concatenate(chances), right[np.concatenate(unseen)])
+            parts = [steps.part(rows) for rows in unseen]
+            chances = np.concatenate([fits[n].chances(parts[n], *mix) for n in (0, 1)])
+            by_state = np.concatenate([_of_state(part) for part in parts])
+            unseen_right = right[np.concatenate(unseen)]
+            share = _choose_share(chances, by_state, unseen_right > 0)
+            chances += np.float32(share) * np.where(
+                by_state.any(axis=1, keepdims=True), by_state - chances, 0
+            )
+            calibration = _calibrate(chances, unseen_right)
+            model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
 
@@ -207,6 +222,28 @@ class _HeldOut:
         names = [LAYOUT.names[row] for row in LAYOUT.text_rows]
         scorer = NewToolScorer.fit(self._examples, np.isin(names, _SIMILAR))
         return scorer.with_share(self._wanted, share)
+
+
+def _of_state(steps: Steps) -> Matrix:
+    """The probabilities of the candidates by the block ``state`` alone; shape (steps, k)."""
+    at = LAYOUT.state
+    shares: Matrix = steps.features[:, :, at] * steps.standard["scale"][at]
+    shares += steps.standard["mean"][at]
+    shares[(shares < _NO_SHARE) | (steps.penalty < 0)] = 0
+    return shares
+
+
+def _choose_share(chances: Matrix, by_state: Matrix, right: npt.NDArray[np.bool_]) -> float:
+    """The weight of ``by_state`` in a mean with ``chances`` that is likeliest; all (steps, k)."""
+    known = by_state.any(axis=1) & right.any(axis=1)
+    if not known.any():
+        return 0.0
+    ranker, state = ((part * right)[known].sum(axis=1) for part in (chances, by_state))
+    means = [
+        float(np.log(np.maximum((1 - share) * ranker + share * state, 1e-6)).mean())
+        for share in _STATE_SHARES
+    ]
+    return _STATE_SHARES[int(np.argmax(means))]
 
 
 def _calibrate(chances: Matrix, right: Matrix) -> Calibration:

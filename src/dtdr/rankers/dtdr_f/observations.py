@@ -19,7 +19,16 @@ import numpy.typing as npt
 from dtdr.data import json_codec
 from dtdr.data.calls import Status, ToolCall, is_reference
 from dtdr.data.demonstrations import Message
-from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, iter_leaves, resolve_pointer, status_of
+from dtdr.data.outputs import (
+    OUTPUT_LENGTH,
+    READ_LENGTH,
+    bound_output,
+    iter_leaves,
+    parse_output,
+    resolve_pointer,
+    status_of,
+)
+from dtdr.rankers.dtdr_f.values import NO_VALUES, ValueReader, Values
 
 Hashes = npt.NDArray[np.int32]
 
@@ -49,6 +58,8 @@ _MOST_LISTS = 8
 MOST_LEFT = 3
 """Highest number of ``Outcome.left``: two values or more."""
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_IDENTIFIER = re.compile(r"\b(?=[\w#-]*\d)[\w#-]{3,100}")
+"""A word of a query with a digit: a name of something that a call may be made for."""
 _KEY = re.compile(r'"([^"\\]{1,40})":')
 # Where crc32 starts: the same word hashes to another number in each of these.
 _OUTPUT, _KEYS, _SHAPE, _AGENT, _USER, _FACTS = range(1, 7)
@@ -70,14 +81,17 @@ class Outcome:
         words: hashes of the words, keys, type and size of the output, sorted.
         facts: hashes of the flags, short texts and numbers of the output, each with its key; of a
             number, one hash for each threshold that it reaches, sorted.
-        left: how many values of a list in an earlier output the tool was not called with yet,
-            where it was called with one of them, plus one and at most ``MOST_LEFT``; else 0.
+        left: how many values of a list in an earlier output, or of the identifiers in the query,
+            the tool was not called with yet, where it was called with one of them, plus one and at
+            most ``MOST_LEFT``; else 0.
+        values: of its arguments and its output.
     """
 
     status: int
     words: Hashes
     facts: Hashes
     left: int = 0
+    values: Values = NO_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +102,13 @@ class Context:
         calls: the tool and the status of each call of earlier turns, oldest first.
         words: hashes of the words of messages, sorted.
         weights: shape (words,): how much each counts.
+        values: of each of the calls.
     """
 
     calls: tuple[tuple[int, int], ...]
     words: Hashes
     weights: npt.NDArray[np.float32]
+    values: tuple[Values, ...] = ()
 
 
 NO_WORDS = np.empty(0, np.int32)
@@ -108,14 +124,29 @@ class RunReader:
 
     Args:
         before: what came before the query, oldest first.
+        query: its identifiers are a list, too.
+
+    Attributes:
+        earlier: the values of the last calls of earlier turns.
+        names: of these calls, the tool and whether it failed.
     """
 
-    def __init__(self, before: Sequence[Message | ToolCall] = ()) -> None:
+    def __init__(self, before: Sequence[Message | ToolCall] = (), query: str = "") -> None:
         self._outputs: dict[str, Any] = {}
         self._lists: dict[str, dict[str, None]] = {}
         self._used: dict[str, set[str]] = {}
-        for call in [item for item in before if isinstance(item, ToolCall)][-_MOST_LISTS:]:
+        self._values_reader = ValueReader(query)
+        self._last: ToolCall | None = None
+        calls = [item for item in before if isinstance(item, ToolCall)]
+        for call in calls[-_MOST_LISTS:]:
             self._follow(call)
+        self.earlier = tuple(
+            self._read_values(call, _read(call.output)[0]) for call in calls[-_MOST_CALLS:]
+        )
+        self.names = [(call.tool, call.status == "error") for call in calls[-_MOST_CALLS:]]
+        asked = dict.fromkeys(_IDENTIFIER.findall(query[:READ_LENGTH]))
+        if len(asked) > 1:
+            self._lists.update(dict.fromkeys(asked, asked))
 
     def read(self, call: ToolCall | None) -> Outcome:
         """The outcome of the next call, read from the first 2,000 characters of its output."""
@@ -123,8 +154,8 @@ class RunReader:
             return NO_OUTCOME
         left = self._follow(call)
         if call.output is None:
-            status = STATUSES.index(call.status)
-            return Outcome(status, NO_WORDS, NO_WORDS, left) if status else NO_OUTCOME
+            status, values = STATUSES.index(call.status), self._read_values(call, None)
+            return Outcome(status, NO_WORDS, NO_WORDS, left, values) if status else NO_OUTCOME
         output, text, keys = _read(call.output)
         words = {_hash(word, _OUTPUT) for word in _words(text, _MOST_WORDS)}
         words.update(_hash(key, _KEYS) for key in keys)
@@ -132,14 +163,22 @@ class RunReader:
         shape = f"{type(output).__name__} {size} {len(text).bit_length()}"
         words.add(_hash(shape, _SHAPE))
         known = np.array(sorted(words), np.int32)
-        return Outcome(_status(call, output), known, _read_facts(output), left)
+        values = self._read_values(call, output)
+        return Outcome(_status(call, output), known, _read_facts(output), left, values)
 
     def copy(self) -> RunReader:
         """The same reader, to go on from in another way."""
         reader = RunReader()
         reader._outputs, reader._lists = self._outputs.copy(), self._lists.copy()
         reader._used = {tool: values.copy() for tool, values in self._used.items()}
+        reader._values_reader, reader._last = self._values_reader.copy(), self._last
         return reader
+
+    def _read_values(self, call: ToolCall, output: Any) -> Values:
+        if isinstance(output, str):
+            output = parse_output(output)
+        last, self._last = self._last, call
+        return self._values_reader.read(call.arguments, output, is_parallel=is_parallel(last, call))
 
     def _follow(self, call: ToolCall) -> int:
         """Remember a call; see ``Outcome.left``: of several lists, the one with most left."""
@@ -233,8 +272,23 @@ def _status(call: ToolCall, bounded: Any) -> int:
     return STATUSES.index(status_of(bounded, failed=False) if guess else call.status)
 
 
-def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int]) -> Context:
-    """What came before a query, oldest first; ``index`` has the positions of the known tools."""
+def is_parallel(before: ToolCall | None, call: ToolCall | None) -> bool:
+    """Whether a call is of the same message of the agent as the call before it."""
+    return call is not None and before is not None and None is not call.step == before.step
+
+
+def read_context(
+    before: Sequence[Message | ToolCall],
+    index: Mapping[str, int],
+    values: tuple[Values, ...],
+) -> Context:
+    """What came before a query.
+
+    Args:
+        before: messages and calls, oldest first.
+        index: positions of the known tools.
+        values: of the last calls, as ``RunReader.earlier`` has them.
+    """
     calls = [item for item in before if isinstance(item, ToolCall)][-_MOST_CALLS:]
     said = [item for item in before if isinstance(item, Message)]
     agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")
@@ -257,6 +311,7 @@ def read_context(before: Sequence[Message | ToolCall], index: Mapping[str, int])
         ),
         np.array(columns, np.int32),
         np.array([weights[column] for column in columns], np.float16).astype(np.float32),
+        values,
     )
 
 

@@ -13,9 +13,12 @@ from starlette.exceptions import HTTPException
 
 from dtdr.data.demonstrations import Demonstration, as_demonstrations
 from dtdr.data.outputs import bound_output, parse_output
+from dtdr.data.tools import unique_tools
 from dtdr.serve.server import schemas
+from dtdr.serve.server.learning import ModelChange
 from dtdr.serve.server.logs import log
-from dtdr.serve.server.models import ServedModel, record_of
+from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.runs import record_of
 from dtdr.serve.server.service import RequestContext, Service
 
 
@@ -48,7 +51,7 @@ async def save_model(context: RequestContext) -> schemas.ModelResponse:
 
 
 def _describe(model: ServedModel) -> schemas.ModelResponse:
-    current = model.current
+    current, queue = model.current, model.learning
     return schemas.ModelResponse(
         name=model.name,
         retriever=current.model.name,
@@ -58,13 +61,33 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
         can_learn=current.model.can_update,
         unsaved=model.unsaved,
         reload_error=model.reload_error,
+        learning=None if queue.current is None else queue.current.describe(),
+        learning_since=None if queue.since is None else queue.since.isoformat(timespec="seconds"),
+        waiting=queue.waiting.describe(),
+        learning_error=queue.error,
+    )
+
+
+async def change_tools(
+    context: RequestContext, body: schemas.ToolChangeRequest
+) -> schemas.ToolChangeResponse:
+    """Add tools to a model, and remove some; returns before the model ranks them. Role: admin."""
+    service, model = context.service, context.service.models.find(context.parameters["model"])
+    added = tuple(unique_tools(body.add).values())
+    _check_tools(service, model, [tool.name for tool in added])
+    model.change(ModelChange(added=added, removed=tuple(dict.fromkeys(body.remove))))
+    context.log(model.name, added=len(added), removed=len(body.remove))
+    return schemas.ToolChangeResponse(
+        model=model.name,
+        waiting=model.learning.waiting.describe(),
+        generation=model.current.generation,
     )
 
 
 async def feedback(
     context: RequestContext, body: schemas.FeedbackRequest
 ) -> schemas.FeedbackResponse:
-    """Learn from demonstrations, or log them for ``dtdr learn``. Role: admin."""
+    """Learn from demonstrations aside, or log them for ``dtdr learn``. Role: admin."""
     service = context.service
     model = service.models.find(body.model)
     limit = service.settings.limits.demonstrations
@@ -75,25 +98,25 @@ async def feedback(
     for item in body.demonstrations:
         service.check_step(item.query, item.calls, item.before)
     demonstrations = await model.current.run(_read, body)
-    _check_tools(service, model, (call for item in demonstrations for call in item.plan.tools))
+    called = dict.fromkeys(name for item in demonstrations for name in item.plan.tools)
+    _check_tools(service, model, called)
     context.log(model.name, demonstrations=len(demonstrations))
     service.count_feedback(context.key, len(demonstrations))
     feedback_log = service.feedback_logs.get(model.name)
-    learned = logged = 0
     if feedback_log is not None:
         with service.showing_failure(f"feedback of {model.name}"):
             await to_thread.run_sync(feedback_log.append, demonstrations, context.owner)
-        logged = len(demonstrations)
-        service.metrics.logged.labels(model.name).inc(logged)
+        service.metrics.logged.labels(model.name).inc(len(demonstrations))
     else:
-        learned = await model.learn(demonstrations)
-        service.metrics.learned.labels(model.name).inc(learned)
+        model.change(ModelChange(tuple(demonstrations)))
+    index = model.current.model.index
     return schemas.FeedbackResponse(
         model=model.name,
-        learned=learned,
-        logged=logged,
+        demonstrations=len(demonstrations),
+        new_tools=[name for name in called if index(name) < 0],
+        logged=feedback_log is not None,
+        waiting=model.learning.waiting.describe(),
         generation=model.current.generation,
-        unsaved=model.unsaved,
     )
 
 
@@ -103,7 +126,10 @@ def _check_tools(service: Service, model: ServedModel, names: Iterable[str]) -> 
     Raises:
         HTTPException: they are too many.
     """
-    count = len({*names, *model.current.model.vocabulary})
+    ahead = model.learning.after_current
+    called = (name for item in ahead.demonstrations for name in item.plan.tools)
+    added = (tool.name for tool in ahead.added)
+    count = len({*names, *called, *added, *model.current.model.vocabulary})
     if count > (limit := service.settings.limits.tools):
         raise HTTPException(422, f"the model would have {count} tools; the limit is {limit}")
 

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import TypeVar
 
 from anyio import to_thread
-from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from dtdr import rankers
 from dtdr.api import load
-from dtdr.data.demonstrations import Demonstration
-from dtdr.data.run import Run, as_run
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.net.servers import Limits
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
+from dtdr.predict.session import Session
 from dtdr.rankers.model_folder import read_config
 from dtdr.rankers.ranking import Ranking
+from dtdr.serve.server.learning import LearningQueue, ModelChange, check_change
 from dtdr.serve.server.logs import logger
+from dtdr.serve.server.runs import RunCache, are_names, names_of
 from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 
@@ -34,8 +36,8 @@ Stamp = tuple[tuple[int, int, int], ...]
 _COMPUTING = 2
 """Threads of a model that only computes: more share one interpreter, and delay the event loop."""
 
-_CHANGE_SECONDS = 120.0
-"""For loading or updating a model, which takes seconds unless it waits for a server."""
+_LOAD_SECONDS, _LEARN_SECONDS = 120.0, 3_600.0
+"""For loading a model, which takes seconds unless it waits for a server, and for learning."""
 
 
 class ServedModel:
@@ -56,6 +58,8 @@ class ServedModel:
         model = _load(folder)
         threads = min(limits.threads, _COMPUTING) if computes(model) else limits.threads
         self.workers = Workers(threads, limits.ranking_seconds)
+        self._trainer = Workers(1, _LEARN_SECONDS)
+        self.learning = LearningQueue(self._learn)
         self._install(model, 1)
 
     # -- reloading -----------------------------------------------------------------------------
@@ -80,7 +84,7 @@ class ServedModel:
         async with self._lock:
             stamp = _stamp(self.folder)
             try:
-                model = await self.workers.run(_load, self.folder, seconds=_CHANGE_SECONDS)
+                model = await self.workers.run(_load, self.folder, seconds=_LOAD_SECONDS)
             except Exception as error:
                 if not isinstance(error, DtdrError):
                     logger.exception("a folder cannot be loaded")
@@ -95,35 +99,44 @@ class ServedModel:
     def _install(self, model: Model, generation: int) -> None:
         # Prepared queries go with the snapshot, so that no older model ranks them.
         prepare = keep_prepared(model)
-        self.current = Snapshot(self.name, model, generation, self.workers, prepare)
+        runs = RunCache(model)
+        self.current = Snapshot(self.name, model, generation, self.workers, runs, prepare)
 
     # -- learning ------------------------------------------------------------------------------
 
-    async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
-        """Update a copy in a thread, and serve it; returns the number of learned demonstrations.
+    def change(self, change: ModelChange) -> None:
+        """Check a change, and let it be made aside, after those that wait.
 
         Raises:
-            HTTPException: the model does not support incremental updates.
-            InputError: it cannot learn from these.
-            ModelError: it took too long.
+            HTTPException: the model cannot change so, or too much waits.
         """
-        if not self.current.model.can_update:
-            raise HTTPException(
-                409,
-                f"model {self.name!r} is a {self.current.model.name}, which does not support "
-                "updates; fit it again with the new demonstrations, or serve a dtdr-f",
-            )
-        async with self._lock:
-            update = self.current.model.update_copy
+        queue = self.learning
+        check_change(self.current.model, self.name, queue.after_current, change)
+        queue.add(change)
+
+    async def _learn(self, change: ModelChange) -> None:
+        """Change a copy in a thread, and serve it.
+
+        Raises:
+            DtdrError: the model cannot change so, or it took too long.
+        """
+        while True:
+            former = self.current
             try:
-                updated, learned = await self.workers.run(
-                    update, demonstrations, seconds=_CHANGE_SECONDS
-                )
+                changed = await self._trainer.run(change.apply, former.model)
             except TimeoutError:
                 raise ModelError(f"model {self.name!r} did not learn in time") from None
-            self.unsaved += learned
-            self._install(updated, self.current.generation + 1)
-        return learned
+            async with self._lock:
+                if self.current is former:  # else it was reloaded meanwhile
+                    learned = changed.training_.demonstrations
+                    self.unsaved += learned - former.model.training_.demonstrations
+                    self._install(changed, former.generation + 1)
+                    return
+
+    def stop(self) -> None:
+        """Give up learning and long rankings."""
+        self.learning.stop()
+        self.workers.stop()
 
     async def save(self) -> int:
         """Write the folder; returns the number of demonstrations that were not in it.
@@ -167,27 +180,46 @@ class ModelRegistry(dict[str, ServedModel]):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass
 class AskedStep:
     """A run up to now, and the model that is asked about it.
 
     Attributes:
-        history: names of the tools called for the query, oldest first.
-        has_details: whether the run has more than the query and these names.
-        read: returns the run, with ids; slow if there are details.
+        calls: for the query, oldest first.
+        before: the conversation before the query.
+        owner: id of the key that asks.
     """
 
     model: ServedModel
     query: str
-    history: Sequence[str]
-    has_details: bool
-    read: Callable[[], Run] = field(repr=False)
+    calls: Sequence[CallMade | str] = field(repr=False)
+    before: Sequence[Object] = field(repr=False)
+    owner: str
+
+    @cached_property
+    def history(self) -> list[str]:
+        """Names of the tools called for the query, oldest first."""
+        return names_of(self.calls)
+
+    @cached_property
+    def has_details(self) -> bool:
+        """Whether the run has more than the query and these names."""
+        return bool(self.before) or not are_names(self.calls)
+
+    def open(self, snapshot: Snapshot) -> AbstractContextManager[Session]:
+        """The session of the run, of a recent request if there is one.
+
+        Raises:
+            InputError: something is not a call or a message, or two calls share an id.
+        """
+        return snapshot.runs.session(self.owner, self.query, self.calls, self.before)
 
     def rank(self, snapshot: Snapshot) -> Ranking:
         """The ranking of the next step."""
-        if self.has_details:
-            return snapshot.model.rank(self.read())
-        return snapshot.rank(self.query, self.history)
+        if not self.has_details:
+            return snapshot.rank(self.query, self.history)
+        with self.open(snapshot) as session:
+            return session.rank()
 
     async def ask(self, answer: Callable[[Snapshot], Result], *, ranks: bool = False) -> Result:
         """Compute an answer, in a thread unless this ranks a short step.
@@ -202,43 +234,10 @@ class AskedStep:
         return await snapshot.run(answer, snapshot)
 
 
-def are_names(calls: Sequence[CallMade | str]) -> bool:
-    """Whether the calls are names of tools."""
-    return all(isinstance(item, str) for item in calls)
-
-
-def names_of(calls: Sequence[CallMade | str]) -> list[str]:
-    """The names of the tools that were called."""
-    return [item if isinstance(item, str) else item.tool for item in calls]
-
-
-def record_of(call: CallMade) -> Object:
-    """A call as the library takes it."""
-    return {name: value for name, value in asdict(call).items() if value is not None}
-
-
 def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
     index = snapshot.model.index
     return list(dict.fromkeys(name for name in history if index(name) < 0))
-
-
-def read_run(query: str, calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> Run:
-    """The run of a request; long outputs are cut.
-
-    Raises:
-        InputError: something is not a call or a message, or two calls share an id.
-    """
-    return add_calls(as_run(query, (), before), calls)
-
-
-def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
-    """A run with further calls; one without an id gets its position, or the next free one.
-
-    Raises:
-        InputError: something is not a call, or two calls share an id.
-    """
-    return run.with_calls(item if isinstance(item, str) else record_of(item) for item in calls)
 
 
 def _load(folder: Path) -> Model:

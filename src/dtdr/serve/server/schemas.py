@@ -240,36 +240,6 @@ class PlansResponse(ModelAnswer, kw_only=True):
     unknown_tools: UnknownTools
 
 
-RankToo = Annotated[SelectionBody | None, says("Return a ranking, too.")]
-
-
-class SessionBounds(RequestBody, kw_only=True):
-    """Whether to return a ranking, too."""
-
-    rank: RankToo = None
-
-
-class CallRequest(RequestBody, kw_only=True):
-    """Tools that the agent called."""
-
-    tools: Annotated[list[CallMade | ToolName], says("Names, or calls.", min_length=1)]
-    rank: RankToo = None
-    idempotency_key: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=64)] | None,
-        says("A random text; a request that repeats it adds nothing."),
-    ] = None
-
-
-class SessionResponse(ResponseBody, kw_only=True):
-    """An open session."""
-
-    session: str
-    model: str
-    history: list[str]
-    expires_in: Annotated[float, says("Seconds; every request restarts them.")]
-    ranking: RankResponse | None = None
-
-
 class FeedbackDemonstration(RequestBody, kw_only=True):
     """A query and the calls that answered it, as in ``demonstrations.jsonl``."""
 
@@ -297,14 +267,40 @@ class FeedbackRequest(RequestBody, kw_only=True):
     model: ModelName = None
 
 
+class PendingChange(ResponseBody, kw_only=True):
+    """What a model is to learn."""
+
+    demonstrations: int = 0
+    added_tools: list[str] = []
+    removed_tools: list[str] = []
+
+
 class FeedbackResponse(ResponseBody, kw_only=True):
-    """How many demonstrations were learned, or logged."""
+    """What will be learned."""
 
     model: str
-    learned: Annotated[int, says("Without failures.")]
-    logged: Annotated[int, says("For dtdr learn.")] = 0
-    generation: int
-    unsaved: Annotated[int, says("Learned, but not in the folder.")]
+    demonstrations: Annotated[int, says("That were accepted.")]
+    new_tools: Annotated[list[str], says("Called, and not known to the model.")]
+    logged: Annotated[bool, says("Whether they are in the log of dtdr learn.")]
+    waiting: Annotated[PendingChange, says("Without the change that is being made.")]
+    generation: Generation
+
+
+class ToolChangeRequest(RequestBody, kw_only=True):
+    """Tools to add to a model, and to remove."""
+
+    add: Annotated[
+        list[Object], says("Each with a name, a description and parameters, or as an LLM takes it.")
+    ] = []
+    remove: Annotated[list[ToolName], says("Names.")] = []
+
+
+class ToolChangeResponse(ResponseBody, kw_only=True):
+    """What will change."""
+
+    model: str
+    waiting: Annotated[PendingChange, says("Without the change that is being made.")]
+    generation: Generation
 
 
 class ModelResponse(ResponseBody, kw_only=True):
@@ -318,6 +314,10 @@ class ModelResponse(ResponseBody, kw_only=True):
     can_learn: bool
     unsaved: Annotated[int, says("Demonstrations that it learned, but are not in its folder.")]
     reload_error: Annotated[str | None, says("Why the folder cannot be loaded now.")] = None
+    learning: Annotated[PendingChange | None, says("The change that is being made.")] = None
+    learning_since: Annotated[str | None, says("When that began (RFC 3339).")] = None
+    waiting: Annotated[PendingChange, says("Changes that come after it.")]
+    learning_error: Annotated[str | None, says("Why the last change could not be made.")] = None
 
 
 class ModelsResponse(ResponseBody, kw_only=True):

@@ -46,14 +46,13 @@ class Metrics:
         self.unfamiliar = count("unfamiliar_queries", "Steps unlike the demonstrations.", "model")
         self.shown_tokens = count("shown_definition_tokens", "Tokens LLMs were shown.", "model")
         self.hidden_tokens = count("hidden_definition_tokens", "Tokens kept from prompts.", "model")
-        self.learned = count("learned_demonstrations", "Learned from feedback.", "model")
+        self.waiting = show("waiting_changes", "Feedback and tools to learn.", "model")
         self.logged = count("logged_demonstrations", "Feedback appended to the log.", "model")
         self.written = show("model_written_timestamp_seconds", "Date of the folder.", "model")
         self.reloads = count("reloads", "Reloads of a model folder.", "model", "outcome")
         self.generation = show("model_generation", "Snapshot that is served.", "model")
         self.unsaved = show("unsaved_demonstrations", "Learned and not yet saved.", "model")
         self.failing = show("failing", "1 where the last look at a task failed.", "task")
-        self.sessions = show("sessions_open", "Open sessions.")
         self.refused_keys = count("refused_keys", "Requests without a valid key.")
         self.refused_connections = count("refused_connections", "Refused, or ended.", "reason")
 
@@ -61,6 +60,7 @@ class Metrics:
         """Show the snapshot that a model serves at the time of a look."""
         self.generation.labels(model.name).set_function(lambda: model.current.generation)
         self.unsaved.labels(model.name).set_function(lambda: model.unsaved)
+        self.waiting.labels(model.name).set_function(lambda: len(model.learning.after_current))
         self.written.labels(model.name).set_function(lambda: model.written)
 
     def count_ranking(self, model: str, *, familiar: bool) -> None:

@@ -185,7 +185,7 @@ def _choose_threshold(
     split = paper_split(data.train, seed, HELD_OUT)
     kept, held_out = split.training(data.train), split.testing(data.train)
     model = make_model(spec, len(kept), ask)
-    model.fit(kept, data.tools or None)
+    model.fit(kept, data.tools or None, arguments=False, plans=False)
     steps = choose_steps(held_out, min(ALPHA_STEPS, spec.get("size") or ALPHA_STEPS), seed=seed)
     rankings = rank_after_calls(model, steps)
     accuracies: dict[float, float] = {}

@@ -16,6 +16,7 @@ from dtdr.rankers.dtdr_f.blocks.next_tool import NextTool
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.blocks.position import Position
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
+from dtdr.rankers.dtdr_f.blocks.state import PROBABILITY, State
 from dtdr.rankers.nn import Indices
 
 BLOCKS: tuple[type[Block], ...] = (
@@ -27,6 +28,7 @@ BLOCKS: tuple[type[Block], ...] = (
     Position,
     Parts,
     LastOutput,
+    State,
     Closeness,
 )
 """The ranker sees their features in this order."""
@@ -42,6 +44,7 @@ class Layout:
         prior: shape (features,): the weights that the ranker starts from.
         shortlist: shape (features + 1,): weights that make the order of candidates.
         counts: the row that does not depend on the query.
+        state: the row of the probabilities by the block ``state`` alone.
     """
 
     def __init__(self) -> None:
@@ -56,6 +59,7 @@ class Layout:
         self.shortlist = np.array([*shortlist, 0], np.float32)
         self.text_rows: Indices = np.array(by_text, np.intp)
         self.counts = self.names.index(COUNTS)
+        self.state = self.names.index(PROBABILITY)
 
 
 LAYOUT = Layout()

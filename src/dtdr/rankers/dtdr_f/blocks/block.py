@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
+from dtdr.rankers.dtdr_f.values import Values
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 
@@ -120,14 +121,18 @@ class Query:
     Attributes:
         features: what its text says.
         context: what came before it.
+        asked: the numbers in it.
         table: shape (features + 1, tools): before any call; the last row is ones.
         states: of each block that changes with calls, before any, and its rows.
+        reader: of calls, before any; copied where one is read.
     """
 
     features: QueryFeatures
     context: Context
+    asked: Values
     table: Matrix
     states: list[tuple[BlockState, slice]] = field(default_factory=list)
+    reader: RunReader = field(default_factory=RunReader)
 
 
 class Block(ABC):

@@ -10,8 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import BinaryIO
 
-import anyio
-
 from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
@@ -90,11 +88,9 @@ class Recorder:
         self._waiting.add(run)
         run.add_done_callback(self._waiting.discard)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Wait for the runs that were added, for ``CLOSE_SECONDS`` at most."""
-        runs = self._waiting.copy()
-        with anyio.CancelScope(shield=True):
-            _, late = await anyio.to_thread.run_sync(wait, runs, CLOSE_SECONDS)
+        _, late = wait(self._waiting.copy(), CLOSE_SECONDS)
         self._worker.shutdown(wait=False, cancel_futures=True)
         if late:
             logger.warning("%d runs were not recorded: there was no time left", len(late))

@@ -1,0 +1,388 @@
+"""A random forest on the state: the latest values of all outputs, the calls, and the words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.errors import ModelError
+from dtdr.rankers.base import Arrays
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.queries import Row
+from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
+from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
+from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.trees import Forest
+from dtdr.rankers.vectors import rows as rows_of
+
+_LEAST_GROUPS = 3
+"""A value, or a word, counts if this many groups of demonstrations contain it: identifiers and free
+text are not learned by heart."""
+_MOST_VALUES, _MOST_WORDS = 900, 600
+"""Columns for values and for words, the most frequent ones."""
+_MOST_TOOLS = 128
+"""Tools whose calls have columns, those called most."""
+_MOST_ROWS = 20_000
+"""Steps that the forest learns from."""
+MISSING = np.float32(-1e8)
+"""A number that was not read is far below all others."""
+_SMOOTHING = np.float32(0.05)
+"""Share of the probability that all tools have."""
+PROBABILITY = "state_probability"
+
+# The owner of a key, above 32 bits: what is asked, then the run, then words, then each tool's slot.
+_ASKED, _RUN, _WORDS, _FIRST_SLOT = 0, 1, 2, 3
+# The kind of a key of the run, above the 20 bits of a slot.
+_LAST, _SECOND, _COUNT, _EARLIER, _STATUS, _NUMBERS = (kind << 20 for kind in range(6))
+_SIZES = ("calls", "earlier_calls", "left", "distinct")
+# The kind of a word.
+_QUERY, _SAID, _OUTPUT = (kind << 20 for kind in range(3))
+
+
+class State(Block):
+    """What comes next, by a random forest on everything that the agent knows.
+
+    The latest call of a tool replaces its earlier values, in this turn and over earlier ones. The
+    features stay 0 while only names are known.
+
+    Args:
+        keys: shape (columns,), sorted: the owner, kind and hash of each column.
+        pairs: shape (2, n): columns whose difference is a further column.
+        forest: learned from rows of these columns; None where names alone were known.
+        training: what they were learned from.
+    """
+
+    name = "state"
+    about = "values that calls returned"
+    names = ("state", PROBABILITY)
+    prior: ClassVar = {"state": 0.5}
+    shortlist: ClassVar = {"state": 0.5}
+
+    def __init__(
+        self,
+        keys: npt.NDArray[np.int64],
+        pairs: Indices,
+        forest: Forest | None,
+        training: TrainingSet,
+    ) -> None:
+        self.keys, self.pairs, self.forest = keys, pairs, forest
+        self.slots, self.seen = training.slots, training.seen
+        owners, low = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
+        size = len(training.seen)
+        bounds = owners.searchsorted(np.arange(_FIRST_SLOT + size + 1)).tolist()
+        spans = [slice(*pair) for pair in pairwise(bounds)]
+        self.asked, self.run, self.words, *self.tools = (_Span(low, span) for span in spans)
+        outputs = self.words.begin + int(self.words.keys.searchsorted(_OUTPUT))
+        self.output_words = slice(outputs, self.words.span.stop)
+        self.width = len(keys)
+        # What has no column is written to one that no tree reads.
+        self.start_row = np.zeros(self.width + len(pairs[0]) + 1, np.float32)
+        numeric = (owners == _ASKED) | (owners >= _FIRST_SLOT)
+        self.start_row[: self.width][numeric & (low < NUMERIC)] = MISSING
+        self.at = {
+            kind: self._columns_of(_RUN, kind, size) for kind in (_LAST, _SECOND, _COUNT, _EARLIER)
+        }
+        self.status_at = self._columns_of(_RUN, _STATUS, 4)
+        self.sizes_at = np.array(self._columns_of(_RUN, _NUMBERS, len(_SIZES)))
+
+    def _columns_of(self, owner: int, kind: int, count: int) -> list[int]:
+        """The column of each slot, or the last one."""
+        wanted = (owner << 32) + kind + np.arange(count)
+        places = self.keys.searchsorted(wanted)
+        known = self.keys.take(places, mode="clip") == wanted if len(self.keys) else places < 0
+        return [int(at) if is_known else -1 for at, is_known in zip(places, known, strict=True)]
+
+    @classmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """Fit the forest to the steps of the plans; nothing is learned from names alone."""
+        data, slots = training.data, training.slots
+        empty = np.empty(0, np.int64)
+        if data.has_names_only:
+            return cls(empty, np.empty((2, 0), np.intp), None, training)
+        no_pairs = np.empty((2, 0), np.intp)
+        block = cls(_choose_keys(training), no_pairs, None, training)
+        rows, wanted, weights = [], [], []
+        for row, acceptable in block._iter_rows(training):
+            for tool in acceptable:
+                rows.append(row)
+                wanted.append(slots[tool])
+                weights.append(1 / len(acceptable))
+        if not rows:
+            return cls(empty, no_pairs, None, training)
+        rng = np.random.default_rng(training.seed)
+        if len(rows) > _MOST_ROWS:
+            kept = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
+            rows, wanted, weights = ([part[at] for at in kept] for part in (rows, wanted, weights))
+        table, classes, counts = np.stack(rows), np.array(wanted), np.array(weights, np.float32)
+        numeric = np.flatnonzero(block.start_row[: block.width] == MISSING)
+        numeric = numeric[(block.keys[numeric] & 0xFFFFFFFF) < IN_QUERY]
+        last = np.array(block.at[_LAST])
+        called = np.where(table[:, last] * (last >= 0) > 0, np.arange(len(last)) + 1, 0).max(axis=1)
+        pairs = choose_pairs(table, numeric, MISSING, called, classes)
+        block = cls(block.keys, pairs, None, training)
+        table = np.concatenate([table[:, :-1], _differences(table, pairs), table[:, -1:]], axis=1)
+        # The last column takes what has none.
+        table[:, -1] = 0
+        block.forest = Forest.fit(
+            table, classes, len(training.seen), weights=counts, seed=training.seed
+        )
+        return block
+
+    def _iter_rows(self, training: TrainingSet) -> Iterator[tuple[Matrix, tuple[int, ...]]]:
+        """The row of each step of a run with outputs, and the acceptable tools."""
+        data = training.data
+        queries = rows_of(training.featurizer.vectors)
+        plan, start, state = -1, None, None
+        for step in data.steps():
+            if step.plan != plan:
+                plan = step.plan
+                start = self.first(queries[plan], data.contexts[plan], data.asked[plan])
+            parallel = data.columns["parallel"][plan]
+            done = len(step.history)
+            # Parallel calls have not returned while another of their step is chosen.
+            pending = done
+            if done < len(parallel) and parallel[done]:
+                pending = int(np.flatnonzero(parallel[:done] == 0)[-1])
+            state = start
+            outcomes = data.outcomes[plan]
+            assert state is not None
+            for at, tool in enumerate(step.history):
+                outcome = outcomes[at] if at < pending else NO_OUTCOME
+                state = state.add(self.slots[tool], outcome, is_parallel=bool(parallel[at]))
+            if state.is_known:
+                row = state.row.copy()
+                row[-1] = 0
+                yield row, step.acceptable
+
+    def first(self, words: Row, context: Context, asked: Values) -> _StateRow:
+        """The state before the first call."""
+        row = self.start_row.copy()
+        self.asked.write(row, asked.keys, asked.values)
+        self.words.write(row, (words[0] + _QUERY).astype(np.int32), words[1])
+        self.words.write(row, (context.words + _SAID).astype(np.int32), context.weights)
+        at = self.at[_EARLIER]
+        for (tool, _), values in zip(context.calls, context.values, strict=True):
+            slot = self.slots[tool]
+            if slot >= 0:
+                row[at[slot]] += 1
+                self.tools[slot].replace(row, self.start_row, values)
+        row[self.sizes_at[1]] = len(context.calls)
+        return _StateRow(self, row, context is not NO_CONTEXT)
+
+    def start(self, query: Query, out: Matrix) -> BlockState | None:
+        """What is known before the first call."""
+        if self.forest is None:
+            return None
+        return self.first(query.features.words, query.context, query.asked)
+
+    def arrays(self) -> Arrays:
+        """The columns and the forest."""
+        forest = {} if self.forest is None else self.forest.arrays()
+        return {
+            "keys": self.keys,
+            "pairs": self.pairs.astype(np.int32),
+            **{f"forest_{name}": array for name, array in forest.items()},
+        }
+
+    @classmethod
+    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
+        """The block whose ``arrays`` these are."""
+        parts = {
+            name.removeprefix("forest_"): array
+            for name, array in arrays.items()
+            if name.startswith("forest_")
+        }
+        keys, pairs = arrays["keys"], arrays["pairs"].astype(np.intp)
+        if pairs.shape[:1] != (2,) or (
+            pairs.size and not 0 <= pairs.min() <= pairs.max() < len(keys)
+        ):
+            raise ModelError("the pairs of values of the model are damaged; fit it again")
+        width = len(keys) + pairs.shape[1] + 1
+        forest = Forest.restore(parts, width, len(training.seen)) if parts else None
+        return cls(keys, pairs, forest, training)
+
+
+class _Span:
+    """The columns of one owner."""
+
+    __slots__ = ("begin", "keys", "span")
+
+    def __init__(self, low: npt.NDArray[np.int32], span: slice) -> None:
+        self.begin, self.span, self.keys = span.start, span, low[span]
+
+    def find(self, keys: npt.NDArray[np.int32]) -> tuple[Any, Any]:
+        """The columns of the known keys, and which are known."""
+        places = self.keys.searchsorted(keys)
+        known = self.keys.take(places, mode="clip") == keys
+        return places[known] + self.begin, known
+
+    def write(self, row: Matrix, keys: npt.NDArray[np.int32], values: Matrix) -> None:
+        """Set the values of the known keys."""
+        if len(self.keys) and len(keys):
+            columns, known = self.find(keys)
+            row[columns] = values[known]
+
+    def replace(self, row: Matrix, start: Matrix, values: Values) -> None:
+        """Forget the earlier values and set these."""
+        row[self.span] = start[self.span]
+        self.write(row, values.keys, values.values)
+
+    def merge(self, row: Matrix, start: Matrix, values: Values) -> None:
+        """Add the values of a parallel call of the same tool: of numbers, the least."""
+        both = start.copy()
+        self.write(both, values.keys, values.values)
+        old, new = row[self.span], both[self.span]
+        least = np.where(
+            (old == MISSING) | (new == MISSING), np.maximum(old, new), np.minimum(old, new)
+        )
+        row[self.span] = np.where(self.keys < 1 << 20, least, np.maximum(old, new))
+
+
+class _StateRow(NamedTuple):
+    """The row of features after some calls.
+
+    Attributes:
+        row: shape (columns + pairs + 1,), never changed once made.
+        is_known: whether more than names is known.
+        step: slots of the calls of the last step.
+        before: slots of the step before it.
+        distinct: slots that were called.
+        calls: how many.
+    """
+
+    block: State
+    row: Matrix
+    is_known: bool
+    step: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
+    distinct: frozenset[int] = frozenset()
+    calls: int = 0
+
+    def add(self, slot: int, outcome: Outcome, *, is_parallel: bool) -> _StateRow:
+        """The state after one more call of the tool in this slot, -1 if it is not known."""
+        block, row = self.block, self.row.copy()
+        step, before = self.step, self.before
+        last_at, second_at = block.at[_LAST], block.at[_SECOND]
+        if not is_parallel:
+            for other in before:
+                row[second_at[other]] = 0
+            for other in step:
+                row[last_at[other]], row[second_at[other]] = 0, 1
+            row[block.status_at] = 0
+            row[block.output_words] = 0
+            step, before = (), step
+        if slot >= 0:
+            row[last_at[slot]] = 1
+            row[block.at[_COUNT][slot]] += 1
+            span = block.tools[slot]
+            if slot in step:
+                span.merge(row, block.start_row, outcome.values)
+            else:
+                span.replace(row, block.start_row, outcome.values)
+            step = (*step, slot)
+        row[block.status_at[outcome.status]] = 1
+        block.words.write(row, outcome.words + np.int32(_OUTPUT), _ones(len(outcome.words)))
+        distinct = self.distinct if slot in self.distinct else self.distinct | {slot}
+        calls = self.calls + 1
+        at = block.sizes_at
+        left = max(outcome.left, float(row[at[2]])) if is_parallel else outcome.left
+        row[at[0]], row[at[2]], row[at[3]] = calls, left, len(distinct)
+        is_known = self.is_known or outcome is not NO_OUTCOME
+        return _StateRow(block, row, is_known, step, before, distinct, calls)
+
+    def call(self, event: CallEvent, rows: Matrix) -> _StateRow:
+        slot = self.block.slots[event.tool]
+        return self.add(slot, event.outcome, is_parallel=event.is_parallel)
+
+    def write(self, rows: Matrix) -> None:
+        block = self.block
+        if not self.is_known or block.forest is None:
+            return
+        row = self.row.copy()
+        row[block.width : -1] = _differences(row[None], block.pairs)[0]
+        row[-1] = 0
+        shares = block.forest.predict(row)
+        rows[1] = 0
+        rows[1, block.seen] = shares
+        np.multiply(rows[1], 1 - _SMOOTHING, out=rows[0])
+        rows[0] += _SMOOTHING / len(rows[0])
+        np.log(rows[0], out=rows[0])
+
+
+def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
+    """Keys of enough groups of demonstrations, sorted."""
+    data, slots = training.data, np.array(training.slots)
+    rows = np.arange(len(data))
+    groups = np.where(data.groups > 0, data.groups.astype(np.int64), -1 - rows)
+
+    def columns(name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        column = data.columns[name]
+        return column.values.astype(np.int64), groups[column.owner]
+
+    calls, owner = data.columns["calls"].values, groups[data.columns["calls"].owner]
+    before = data.columns["before"]
+    earlier = slots[before.values[::2]]
+    earlier_owner = np.repeat(groups, before.sizes // 2)
+    words = training.featurizer.vectors.tocoo()
+    asked, said, outputs = columns("asked_keys"), columns("said"), columns("output_words")
+    values, more = columns("value_keys"), columns("earlier_keys")
+    by_call = np.repeat(slots[calls], data.columns["value_counts"].values)
+    by_earlier = np.repeat(earlier, data.columns["earlier_counts"].values)
+    chosen = [
+        _frequent(asked[0], asked[1], _MOST_VALUES) + (_ASKED << 32),
+        _frequent(
+            np.concatenate([_own(by_call, values[0]), _own(by_earlier, more[0])]),
+            np.concatenate([values[1], more[1]]),
+            _MOST_VALUES,
+        ),
+    ]
+    for kind, part, part_owner in (
+        (_QUERY, words.col.astype(np.int64), groups[words.row]),
+        (_SAID, *said),
+        (_OUTPUT, *outputs),
+    ):
+        chosen.append(_frequent(part, part_owner, _MOST_WORDS // 3) + (_WORDS << 32) + kind)
+    called = _frequent(slots[calls], owner, _MOST_TOOLS)
+    known = _frequent(earlier, earlier_owner, _MOST_TOOLS)
+    for kind, part in ((_LAST, called), (_SECOND, called), (_COUNT, called), (_EARLIER, known)):
+        chosen.append(part[part >= 0] + (_RUN << 32) + kind)
+    for kind, count in ((_STATUS, 4), (_NUMBERS, len(_SIZES))):
+        chosen.append(np.arange(count) + (_RUN << 32) + kind)
+    keys: npt.NDArray[np.int64] = np.unique(np.concatenate(chosen))
+    return keys[keys >= 0]
+
+
+def _own(slots: npt.NDArray[Any], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Keys of the values of tools by their slots; below 0 where a tool has none."""
+    owned = ((slots.astype(np.int64) + _FIRST_SLOT) << 32) + keys
+    return np.where(slots >= 0, owned, -1)
+
+
+def _frequent(
+    keys: npt.NDArray[Any], owner: npt.NDArray[np.int64], most: int
+) -> npt.NDArray[np.int64]:
+    """The keys of most groups, at least ``_LEAST_GROUPS``."""
+    distinct, place = np.unique(keys.astype(np.int64), return_inverse=True)
+    _, group = np.unique(owner, return_inverse=True)
+    pairs = np.unique(place.astype(np.int64) * (int(group.max(initial=0)) + 1) + group)
+    counts = np.bincount(pairs // (int(group.max(initial=0)) + 1), minlength=len(distinct))
+    best = np.argsort(-counts, kind="stable")
+    best = best[(counts[best] >= _LEAST_GROUPS) & (distinct[best] >= 0)][:most]
+    frequent: npt.NDArray[np.int64] = distinct[best]
+    return frequent
+
+
+def _ones(count: int) -> Matrix:
+    return np.ones(count, np.float32)
+
+
+def _differences(table: Matrix, pairs: Indices) -> Matrix:
+    """The differences of pairs of columns, missing where one is; shape (rows, pairs)."""
+    one, other = table[:, pairs[0]], table[:, pairs[1]]
+    is_missing = (one == MISSING) | (other == MISSING)
+    return np.where(is_missing, MISSING, one - other).astype(np.float32)

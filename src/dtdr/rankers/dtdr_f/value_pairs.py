@@ -1,0 +1,114 @@
+"""Pairs of numbers whose difference says which tool comes next, such as an amount and a limit."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.rankers.nn import Indices, Matrix
+
+_MOST_PAIRS, _MOST_COLUMNS, _MOST_ROWS, _MOST_CLASSES = 48, 40, 2_500, 160
+"""Pairs that are kept, columns and rows that they are chosen from, pairs of the last and the
+next tool that count."""
+_SPLITS = np.linspace(0.1, 0.9, 7)
+"""Quantiles at which a difference is split, and 0."""
+_LEAST_ROWS, _LEAST_VALUES = 8, 4
+_LEAST_GAIN = 3.0
+"""Nats of the log likelihood that a split of a difference must add to that of each number."""
+_FACTOR = 20.0
+"""Numbers whose medians differ by more are not compared."""
+
+
+def choose_pairs(
+    table: Matrix,
+    columns: Indices,
+    missing: np.float32,
+    last: npt.NDArray[np.intp],
+    wanted: npt.NDArray[np.intp],
+) -> Indices:
+    """Pairs of columns whose difference, split in two, separates next tools; shape (2, n).
+
+    A pair counts by what the split adds to the likelihood that some tool is next, given the last
+    one, above the best split of either number.
+
+    Args:
+        table: shape (steps, columns).
+        columns: those with numbers.
+        missing: the value where a number is not known.
+        last: shape (steps,): the tool that was called last.
+        wanted: shape (steps,): the next tool.
+    """
+    some = np.arange(0, len(table), max(1, -(-len(table) // _MOST_ROWS)))
+    table, last, wanted = table[some], last[some], wanted[some]
+    numbers = table[:, columns]
+    coverage = (numbers != missing).sum(axis=0)
+    varied = [
+        at
+        for at in np.argsort(-coverage, kind="stable")
+        if coverage[at] >= _LEAST_ROWS and len(np.unique(numbers[:, at])) > _LEAST_VALUES
+    ][:_MOST_COLUMNS]
+    if len(varied) < 2:
+        return np.empty((2, 0), np.intp)
+    numbers, columns = numbers[:, varied], columns[varied]
+    known = numbers != missing
+    kinds = _Kinds(last, wanted)
+    alone = [kinds.gains(numbers[:, at], known[:, at]) for at in range(len(varied))]
+    medians = np.array([np.median(np.abs(numbers[known[:, at], at])) for at in range(len(varied))])
+    gains, pairs = [], []
+    for one, other in combinations(range(len(varied)), 2):
+        shared = known[:, one] & known[:, other]
+        low, high = sorted((medians[one], medians[other]))
+        if shared.sum() < _LEAST_ROWS or high > _FACTOR * max(low, 1e-9):
+            continue
+        both = kinds.gains(numbers[:, one] - numbers[:, other], shared)
+        gain = float((both - np.maximum(alone[one], alone[other])).max())
+        if gain > _LEAST_GAIN:
+            gains.append(gain)
+            pairs.append((columns[one], columns[other]))
+    best = np.argsort(-np.array(gains), kind="stable")[:_MOST_PAIRS]
+    return np.array([pairs[at] for at in best], np.intp).reshape(-1, 2).T
+
+
+class _Kinds:
+    """Which of the most frequent pairs of a last and a next tool each step is.
+
+    Args:
+        last: shape (steps,): the tool that was called last.
+        wanted: shape (steps,): the next tool.
+    """
+
+    def __init__(self, last: npt.NDArray[np.intp], wanted: npt.NDArray[np.intp]) -> None:
+        count = int(wanted.max()) + 1
+        both = last.astype(np.int64) * count + wanted
+        kinds, counts = np.unique(both, return_counts=True)
+        kinds = kinds[np.argsort(-counts, kind="stable")[:_MOST_CLASSES]]
+        before, after = kinds // count, kinds % count
+        self._hot = (both[:, None] == kinds).astype(np.float32)
+        self._last = (before[:, None] == before).astype(np.float32)
+        self._next = (after[:, None] == np.unique(after)).astype(np.float32)
+
+    def gains(self, values: Matrix, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """The most that a split of known values adds to the log likelihood of each next tool."""
+        values, hot = values[known], self._hot[known]
+        splits = np.unique([*np.quantile(values, _SPLITS), 0.0]).astype(np.float32)
+        above = (values[:, None] > splits).astype(np.float32).T @ hot
+        whole = hot.sum(axis=0)
+        gains = self._likelihoods(above) + self._likelihoods(whole - above)
+        best: npt.NDArray[np.float64] = (gains - self._likelihoods(whole[None])).max(axis=0)
+        return best
+
+    def _likelihoods(self, counts: Matrix) -> npt.NDArray[np.float64]:
+        """Log likelihoods of whether each tool is next, by its share given the last tool."""
+        inside = counts.astype(np.float64)
+        totals = inside @ self._last
+        likely: npt.NDArray[np.float64] = (
+            _x_log_x(inside) + _x_log_x(totals - inside) - _x_log_x(totals)
+        ) @ self._next
+        return likely
+
+
+def _x_log_x(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    product: npt.NDArray[np.float64] = values * np.log(np.maximum(values, 1))
+    return product

@@ -1,0 +1,238 @@
+"""The values that calls return: numbers, dates, flags, counts, and which of them are equal.
+
+No text is kept: a value is a hash of its path, and of a flag's text, with a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date
+from itertools import islice
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import is_reference
+from dtdr.data.outputs import READ_LENGTH
+
+Keys = npt.NDArray[np.int32]
+
+# The kind of a value, above the 20 bits of its hash.
+NUMBER, GREATEST, LENGTH, IN_QUERY, FLAG, EQUAL = (kind << 20 for kind in range(6))
+"""A number, or the least of a list; the greatest of a list; the length of a list; whether a text or
+a number is in the query; how many items of a list have a text; whether a value is equal to one that
+another call returned at another path."""
+NUMERIC = FLAG
+"""Kinds below this have no value where they were not read; the others are 0 then."""
+
+_BITS = 0xFFFFF
+_MOST_VALUES, _MOST_ITEMS, _MOST_PARTS = 128, 64, 512
+"""Values of a call, items of a list, and parts of an output that are read, the first ones."""
+_LONGEST_FLAG, _SHORTEST_EQUAL, _LONGEST_EQUAL = 24, 3, 60
+"""Characters of a text that may be one of few, and of texts that are compared."""
+_LARGEST = 1e7
+"""Numbers from here on are names: accounts, phones, times in seconds."""
+_LEAST_EQUAL = 10
+"""Smaller numbers are equal by chance."""
+_QUERY_NUMBERS = 4
+"""Numbers of a query that are read, the first ones."""
+_EPOCH = date(2000, 1, 1).toordinal()
+_NUMBER_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d|(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w-])")
+_LINE = re.compile(
+    r"^[\s>*+-]{0,8}[\"'*]{0,2}([A-Za-z][\w ./-]{0,39}?)[\"'*]{0,2}\s*[:=]\s*(\S.*)$", re.M
+)
+_COUNTED = re.compile(r"(?<![\w.,])(\d{1,6}) ([a-z]{3,20})")
+_AFFIXES = "$€£% "
+_OUTPUT, _ARGUMENTS, _QUERY, _ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
+
+
+class Values(NamedTuple):
+    """What a call returned, or a query says.
+
+    Attributes:
+        keys: shape (n,), sorted: kind and hash of each value.
+        values: shape (n,): numbers with four digits, days since 2000, counts, or 1.
+    """
+
+    keys: Keys
+    values: npt.NDArray[np.float32]
+
+
+NO_VALUES = Values(np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+class ValueReader:
+    """Reads the values of the calls of one run in their order.
+
+    Args:
+        query: values may be in it.
+    """
+
+    def __init__(self, query: str = "") -> None:
+        self._query = query[:READ_LENGTH].casefold()
+        self._numbers = {value for value in _numbers_in(self._query) if value >= _LEAST_EQUAL}
+        self._known: dict[Any, int] = {}
+        """The path of each value of earlier steps, the last one."""
+        self._latest: dict[Any, int] = {}
+        """The same of the last step, the first one in the order of paths."""
+
+    def read(self, arguments: Any, output: Any, *, is_parallel: bool = False) -> Values:
+        """The values of the next call.
+
+        Args:
+            arguments: by name; None if unknown.
+            output: a JSON value, or a text that is not JSON; None if unknown.
+            is_parallel: whether the call is of the same step as the one before, whose values its
+                own are not compared with: parallel calls have no order.
+        """
+        if not is_parallel:
+            self._known.update(self._latest)
+            self._latest = {}
+        values: dict[int, float] = {}
+        if isinstance(output, str):
+            output = _parse_lines(output)
+        for path, whole in ((_OUTPUT, output), (_ARGUMENTS, arguments)):
+            if whole is not None:
+                self._walk(path, whole, values)
+        return _pack(values)
+
+    def copy(self) -> ValueReader:
+        """The same reader, to go on from in another way."""
+        other = ValueReader()
+        other._query, other._numbers = self._query, self._numbers
+        other._known, other._latest = self._known.copy(), self._latest.copy()
+        return other
+
+    def _walk(self, path: int, whole: Any, values: dict[int, float]) -> None:
+        pending: list[tuple[int, Any, bool]] = [(path, whole, False)]
+        parts = 0
+        while pending and len(values) < _MOST_VALUES and parts < _MOST_PARTS:
+            path, value, is_listed = pending.pop()
+            parts += 1
+            if isinstance(value, dict):
+                if is_reference(value):
+                    continue
+                members = list(islice(value.items(), _MOST_ITEMS))
+                pending += [
+                    (crc32(str(name).encode("utf-8", "replace"), path), part, is_listed)
+                    for name, part in reversed(members)
+                ]
+            elif isinstance(value, (list, tuple)):
+                item = path ^ _ITEM
+                pending += [(item, part, True) for part in reversed(value[:_MOST_ITEMS])]
+                if not is_listed:
+                    values[LENGTH | path & _BITS] = float(len(value))
+            elif isinstance(value, str):
+                self._read_text(path, value, is_listed, values)
+            elif value is None or isinstance(value, bool):
+                _count_flag(values, path, str(value))
+            elif isinstance(value, (int, float)):
+                self._read_number(path, value, is_listed, values)
+                if _LEAST_EQUAL <= value < _LARGEST:
+                    self._compare(path, value, value in self._numbers, values)
+
+    def _read_text(self, path: int, text: str, is_listed: bool, values: dict[int, float]) -> None:
+        length = len(text)
+        if length <= _LONGEST_FLAG:
+            number = to_number(text)
+            if number is not None:
+                self._read_number(path, number, is_listed, values)
+            else:
+                _count_flag(values, path, text)
+        if _SHORTEST_EQUAL <= length <= _LONGEST_EQUAL:
+            text = text.casefold()
+            self._compare(path, text, text in self._query, values)
+
+    def _read_number(
+        self, path: int, value: float, is_listed: bool, values: dict[int, float]
+    ) -> None:
+        if not -_LARGEST < value < _LARGEST:  # not a number is neither
+            return
+        value = float(f"{value:.4g}") if abs(value) < _EPOCH else float(value)
+        key = path & _BITS
+        values[NUMBER | key] = min(value, values.get(NUMBER | key, value))
+        if is_listed:
+            values[GREATEST | key] = max(value, values.get(GREATEST | key, value))
+
+    def _compare(self, path: int, value: Any, is_asked: bool, values: dict[int, float]) -> None:
+        key = IN_QUERY | path & _BITS
+        values[key] = max(float(is_asked), values.get(key, 0.0))
+        other = self._known.get(value)
+        if other is not None and other != path:
+            values[EQUAL | (other * 31 + path) & _BITS] = 1.0
+        self._latest[value] = min(path, self._latest.get(value, path))
+
+
+def read_query(query: str) -> Values:
+    """The first numbers and dates of a query, and how many there are."""
+    numbers = [*islice(_numbers_in(query[:READ_LENGTH]), _QUERY_NUMBERS)]
+    if not numbers:
+        return NO_VALUES
+    values = {NUMBER | (_QUERY + at) & _BITS: value for at, value in enumerate(numbers)}
+    values[GREATEST | _QUERY & _BITS] = max(numbers)
+    values[LENGTH | _QUERY & _BITS] = float(len(numbers))
+    return _pack(values)
+
+
+def to_number(text: str) -> float | None:
+    """A number, a date as days since 2000, or a time of day in hours; None for all else."""
+    if not text[-1:].isdigit() and text[-1:] not in ("%", "€", "Z"):
+        return None
+    if text[4:5] == "-" and text[7:8] == "-":
+        with suppress(ValueError):
+            days = float(date.fromisoformat(text[:10]).toordinal() - _EPOCH)
+            hours = to_number(text[11:16]) if len(text) >= 16 else None
+            return days + (hours or 0.0) / 24
+        return None
+    if text[2:3] == ":" and text[:2].isdigit() and text[3:5].isdigit():
+        return int(text[:2]) + int(text[3:5]) / 60
+    bare = text.strip(_AFFIXES)
+    if not (bare[:1].isdigit() or bare[:1] in "+-.") or bare[:1] == "":
+        return None
+    if bare.isdigit() and len(bare) > 1 and bare[0] == "0":
+        return None  # a name, such as a postcode
+    with suppress(ValueError):
+        value = float(bare.replace(",", ""))
+        return value if abs(value) < _LARGEST else None
+    return None
+
+
+def _numbers_in(text: str) -> Iterable[float]:
+    for match in _NUMBER_IN_TEXT.findall(text):
+        number = to_number(match)
+        if number is not None:
+            yield float(f"{number:.4g}") if "-" not in match else number
+
+
+def _parse_lines(text: str) -> Any:
+    """Lines such as ``key: value`` of a text, and what it counts: ``3 results``."""
+    lines: dict[str, Any] = {}
+    for name, value in islice(_LINE.findall(text), _MOST_ITEMS):
+        value = value.strip().strip("\"',*")
+        before = lines.get(name)
+        if before is None:
+            lines[name] = value
+        elif isinstance(before, list):
+            before.append(value)
+        else:
+            lines[name] = [before, value]
+    for number, word in islice(_COUNTED.findall(text), 16):
+        lines.setdefault(f"{word}#", int(number))
+    if not lines and text:
+        return text
+    return lines
+
+
+def _count_flag(values: dict[int, float], path: int, text: str) -> None:
+    key = FLAG | crc32(text.encode("utf-8", "replace"), path) & _BITS
+    values[key] = values.get(key, 0.0) + 1
+
+
+def _pack(values: dict[int, float]) -> Values:
+    keys = np.fromiter(values, np.int32, len(values))
+    order = keys.argsort()
+    return Values(keys[order], np.fromiter(values.values(), np.float32, len(values))[order])

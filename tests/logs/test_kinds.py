@@ -1,0 +1,435 @@
+"""Kinds of faults in which turns, tools or failures were lost without a word."""
+
+# ruff: noqa: E501  # a record is easier to read on one line
+
+import json
+
+import pytest
+from examples.hotel.log_formats import write_lines
+
+from dtdr.conversation.values import arguments_of, decode_value
+from dtdr.logs import CutOptions, open_demonstrations
+from tests.logs.public_forms import call
+
+
+def read(path, fmt=None, **options):
+    return list(open_demonstrations([path], fmt, CutOptions(**options)))
+
+
+def shape(found):
+    return [(item.query, list(item.plan.tools)) for item in found]
+
+
+# --- Claude Code ---
+
+
+def claude(number, kind, content, session="s1", **more):
+    message = {"role": kind, "content": content}
+    if kind == "assistant":
+        message["id"] = f"m{number}"
+    line = {"type": kind, "uuid": f"u{number}", "sessionId": session, "message": message, **more}
+    return {**line, "timestamp": f"2026-06-01T08:00:{number:02}Z"}
+
+
+def use(number, tool="Bash", **entered):
+    block = {"type": "tool_use", "id": f"t{number}", "name": tool, "input": entered}
+    return claude(number, "assistant", [{"type": "text", "text": "I look."}, block])
+
+
+def result(number, of, content="done", **more):
+    block = {"type": "tool_result", "tool_use_id": f"t{of}", "content": content}
+    return claude(number, "user", [block], **more)
+
+
+def tagged(name, arguments=""):
+    return (
+        f"<command-name>/{name}</command-name>\n<command-message>{name}</command-message>\n"
+        f"<command-args>{arguments}</command-args>"
+    )
+
+
+def test_a_command_that_an_agent_answered_is_what_was_typed_and_others_are_none(tmp_path):
+    lines = [
+        claude(1, "user", tagged("model")),
+        claude(2, "user", "<local-command-stdout>Set model</local-command-stdout>"),
+        claude(3, "user", tagged("review")),
+        claude(4, "user", [{"type": "text", "text": "You are a reviewer."}], isMeta=True),
+        use(5),
+        result(6, 5),
+        claude(7, "user", tagged("clear")),
+        claude(8, "user", tagged("fix", "the first bug")),
+        use(9, "Edit"),
+        claude(10, "user", tagged("mcp")),
+    ]
+    found = read(write_lines(tmp_path / "log.jsonl", lines))
+    assert shape(found) == [("/review", ["Bash"]), ("/fix the first bug", ["Edit"])]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<task-notification>\n<status>completed</status>\n</task-notification>\nRead the output.",
+        "<local-command-stderr>no</local-command-stderr> see the log",
+        "<bash-input>ls</bash-input>",
+        "<system-reminder>be brief</system-reminder>",
+        "[Request interrupted by user]",
+        "This session is being continued from a previous conversation that ran out of context. So",
+    ],
+)
+def test_what_a_program_writes_begins_no_turn_and_joins_no_query(text, tmp_path):
+    lines = [claude(1, "user", "go"), use(2), result(3, 2), claude(4, "user", text), use(5, "Read")]
+    lines += [claude(6, "user", text), claude(7, "user", "stop"), use(8, "Kill")]
+    found = read(write_lines(tmp_path / "log.jsonl", lines))
+    assert shape(found) == [("go", ["Bash", "Read"]), ("stop", ["Kill"])]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_copied_history_counts_once_and_both_sessions_go_on(order, tmp_path):
+    begin = [claude(1, "user", "list"), use(2), result(3, 2)]
+    first = [*begin, claude(4, "user", "sort"), use(5, "Sort"), result(6, 5)]
+    copied = [{**line, "sessionId": "s2"} for line in begin]
+    second = [*copied, claude(7, "user", "pay", session="s2"), {**use(8, "Pay"), "sessionId": "s2"}]
+    paths = [write_lines(tmp_path / f"{n}.jsonl", lines) for n, lines in enumerate([first, second])]
+    found = list(open_demonstrations(paths[::order], None, CutOptions()))
+    assert sorted(shape(found)) == [("list", ["Bash"]), ("pay", ["Pay"]), ("sort", ["Sort"])]
+    assert len({item.group for item in found}) == 1
+    assert {item.query: len(item.before) for item in found if item.query != "list"} == {
+        "pay": 3,
+        "sort": 3,
+    }
+
+
+def test_results_in_lines_of_the_program_and_queued_messages_are_read(tmp_path):
+    queued = {"type": "queued_command", "prompt": "and mail it", "commandMode": "prompt"}
+    lines = [
+        claude(1, "user", "go"),
+        use(2),
+        result(3, 2, "RM-40417", isMeta=True),
+        {"type": "attachment", "uuid": "u4", "sessionId": "s1", "attachment": queued},
+        use(5, "Mail"),
+    ]
+    found = read(write_lines(tmp_path / "log.jsonl", lines))
+    assert shape(found) == [("go", ["Bash"]), ("and mail it", ["Mail"])]
+    assert found[0].plan.calls[0].output == "RM-40417"
+
+
+def test_the_text_of_a_step_is_its_end_without_secrets_on_the_first_call(tmp_path):
+    long = "word " * 200 + "the password is tr0ub4dor&3"
+    blocks = [{"type": "text", "text": long}]
+    blocks += [{"type": "tool_use", "id": f"t{n}", "name": "f", "input": {}} for n in (1, 2)]
+    path = write_lines(
+        tmp_path / "log.jsonl", [claude(1, "user", "go"), claude(2, "assistant", blocks)]
+    )
+    from dtdr.logs import Redactor
+
+    (item,) = open_demonstrations([path], None, CutOptions(), redactor=Redactor())
+    first, second = item.plan.calls
+    assert len(first.text) <= 500
+    assert first.text.startswith("word")
+    assert first.text.endswith("[password]") or "tr0ub4dor" not in first.text
+    assert second.text is None
+
+
+# --- Codex ---
+
+
+def codex(*payloads, meta=({"id": "x1"},)):
+    lines = [("session_meta", payload) for payload in meta]
+    lines += [("event_msg" if "event" in p else "response_item", p) for p in payloads]
+    return [
+        {"timestamp": f"2026-03-01T12:00:{n:02}Z", "type": kind, "payload": payload}
+        for n, (kind, payload) in enumerate(lines)
+    ]
+
+
+ASK = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}
+SHELL = {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": "{}"}
+
+
+def output(value):
+    return {"type": "function_call_output", "call_id": "c1", "output": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "kept"),
+    [
+        ("Exit code: 1\nWall time: 0.1 seconds\nOutput:\nno rule", "error", "no rule"),
+        ("Exit code: 0\nWall time: 0.1 seconds\nOutput:\nmade", "ok", "made"),
+        ("Wall time: 0.1 seconds\nProcess exited with code 7\nOutput:\nx", "error", "x"),
+        ("Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nx", "ok", "x"),
+        (json.dumps({"output": "no", "metadata": {"exit_code": 2}}), "error", "no"),
+        (json.dumps({"output": "yes", "metadata": {"exit_code": 0}}), "ok", "yes"),
+        ("tool call error: no such ticket", "error", "tool call error: no such ticket"),
+        ("failed in sandbox X: denied", "error", "failed in sandbox X: denied"),
+        ("exec command rejected by user", "error", "exec command rejected by user"),
+        ("aborted by user after 3.0s", "error", "aborted by user after 3.0s"),
+        ("The test prints: Exit code: 1", "ok", "The test prints: Exit code: 1"),
+        ({"content": "no", "success": False}, "error", "no"),
+        ('{"content": [{"type": "text", "text": "no"}], "isError": true}', "error", "no"),
+        ([{"type": "input_text", "text": "Wall time: 1 s\nOutput:\nx"}], "ok", "x"),
+    ],
+)  # fmt: skip
+def test_codex_marks_failures_in_ways_of_its_own(value, status, kept, tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", codex(ASK, SHELL, output(value)))
+    (item,) = read(path)
+    (call_,) = item.plan.calls
+    assert (call_.status, call_.output) == (status, kept)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"type": "exec_command_end", "call_id": "c1", "exit_code": 1},
+        {"type": "exec_command_end", "call_id": "c1", "exit_code": 0, "status": "declined"},
+        {"type": "mcp_tool_call_end", "call_id": "c1", "result": {"Err": "no"}},
+        {"type": "mcp_tool_call_end", "call_id": "c1", "result": {"Ok": {"isError": True}}},
+        {"type": "patch_apply_end", "call_id": "c1", "success": False},
+    ],
+)
+def test_an_event_of_a_calls_end_says_that_it_failed(end, tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", codex(ASK, SHELL, {**end, "event": 1}, output("x")))
+    (item,) = read(path)
+    assert item.plan.calls[0].status == "error"
+
+
+def test_the_first_meta_is_the_files_own_and_the_last_the_group(tmp_path):
+    metas = [{"id": "c", "forked_from_id": "b"}, {"id": "b"}, {"id": "a"}]
+    (item,) = read(write_lines(tmp_path / "log.jsonl", codex(ASK, SHELL, meta=metas)))
+    assert (item.id, item.group) == ("c-1", "a")
+
+
+def test_old_lines_of_codex_may_repeat_themselves(tmp_path):
+    again = {**SHELL, "call_id": "c2"}
+    meta = {"id": "x1", "timestamp": "2025-09-10T18:58:38Z", "instructions": None}
+    path = write_lines(tmp_path / "log.jsonl", [meta, ASK, SHELL, ASK, again])
+    assert shape(read(path)) == [("go", ["shell"]), ("go", ["shell"])]
+
+
+def test_the_request_behind_the_state_of_an_editor_is_the_query(tmp_path):
+    text = (
+        "# Context from my IDE setup:\n\n## Open tabs:\n- a.py\n\n## My request for Codex:\nfix it"
+    )
+    ask = {**ASK, "content": [{"type": "input_text", "text": text}]}
+    assert read(write_lines(tmp_path / "log.jsonl", codex(ask, SHELL)))[0].query == "fix it"
+
+
+# --- Spans ---
+
+
+def langfuse(*observations, asked="go"):
+    return [{"trace": {"id": "t", "input": json.dumps(json.dumps({"prompt": asked}))},
+             "observations": list(observations)}]  # fmt: skip
+
+
+def observation(number, kind, name, entered, left, **attributes):
+    time = f"2026-03-01T12:00:0{number}"
+    return {"id": f"o{number}", "traceId": "t", "type": kind, "name": name, "input": entered,
+            "output": left, "startTime": f"{time}Z", "endTime": f"{time}.5Z", "level": "DEFAULT",
+            "metadata": json.dumps({"attributes": attributes})}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("execute_tool look", {}),
+        ("running tool: look", {"gen_ai.tool.name": "look"}),
+        ("execute_tool look", {"gen_ai.operation.name": "execute_tool"}),
+        ("x", {"openinference.span.kind": "TOOL", "tool.name": "look"}),
+        ("x", {"ai.operationId": "ai.toolCall", "ai.toolCall.name": "look"}),
+        ("x", {"traceloop.span.kind": "tool", "traceloop.entity.name": "look"}),
+        ("look", {"langsmith.span.kind": "tool"}),
+        ("tool.look", {"ag2.span.type": "tool"}),
+    ],
+)
+@pytest.mark.parametrize(
+    "entered",
+    [
+        {"city": "Oslo"},
+        {"input": {"city": "Oslo"}},
+        "{'city': 'Oslo'}",
+        json.dumps(json.dumps({"city": "Oslo"})),
+        {"args": [], "kwargs": {"city": "Oslo"}},
+        {"input": "{'city': 'Oslo'}"},
+    ],
+)
+def test_a_span_is_the_tool_that_its_attributes_name(name, attributes, entered, tmp_path):
+    kind = "TOOL" if not attributes else "SPAN"
+    records = langfuse(observation(1, kind, name, entered, '"done"', **attributes))
+    (item,) = read(write_lines(tmp_path / "log.jsonl", records))
+    (made,) = item.plan.calls
+    assert (item.query, made.tool, made.output) == ("go", "look", "done")
+    assert made.arguments == {"city": "Oslo"}
+
+
+def test_text_with_a_speaker_before_each_paragraph_is_several_messages(tmp_path):
+    text = "system: Be brief.\nuser: go\nassistant: None"
+    reply = {"choices": [{"message": {"tool_calls": [call("c1", "look", "{}")]}}]}
+    records = langfuse(observation(1, "GENERATION", "chat", text, reply), asked="")
+    assert shape(read(write_lines(tmp_path / "log.jsonl", records))) == [("go", ["look"])]
+
+
+def test_an_agent_that_only_wraps_another_is_none(tmp_path):
+    asked = [{"role": "user", "content": "go"}]
+    spans = [
+        observation(0, "AGENT", "outer", None, None),
+        {**observation(1, "AGENT", "inner", None, None), "parentObservationId": "o0"},
+        {**observation(2, "GENERATION", "chat", asked, "x"), "parentObservationId": "o1"},
+        {**observation(3, "TOOL", "look", {}, "x"), "parentObservationId": "o1"},
+    ]
+    assert shape(read(write_lines(tmp_path / "log.jsonl", langfuse(*spans)))) == [("go", ["look"])]
+
+
+def test_spans_without_ids_are_different_spans(tmp_path):
+    run = {"trace_id": "t", "run_type": "tool", "start_time": "2026-03-01T12:00:00Z", "inputs": {}}
+    chain = {**run, "run_type": "chain", "name": "x", "inputs": {"input": "go"}}
+    tools = [{**run, "name": f"look_{n}", "outputs": {"output": "x"}} for n in range(3)]
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [chain, *tools]))
+    assert set(item.plan.tools) == {"look_0", "look_1", "look_2"}
+
+
+# --- Arguments and outputs ---
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ("null", {}),
+        ("", {}),
+        (None, {}),
+        ("None", {}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ("{'a': True}", {"a": True}),
+        ('""', {}),
+        ("{broken", {"input": "{broken"}),
+        ("[1, 2]", {"input": [1, 2]}),
+        ("ls -l", {"input": "ls -l"}),
+    ],
+)
+def test_arguments_in_any_notation_are_an_object(written, arguments):
+    assert arguments_of(written) == arguments
+
+
+def test_a_text_in_a_text_is_decoded_and_others_stay():
+    assert decode_value(json.dumps(json.dumps(json.dumps({"a": 1})))) == {"a": 1}
+    assert decode_value("plain") == "plain"
+    assert decode_value("{'a': open('x')}") == "{'a': open('x')}"
+
+
+def chat(arguments, content="done"):
+    calls = [call("c1", "look", arguments)]
+    return {
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c1", "content": content},
+        ]
+    }
+
+
+def test_calls_that_a_stream_glued_together_are_as_many_calls(tmp_path):
+    record = chat('{"city": "Oslo"}{"city": "Rome"}\n{"city": "Bern"}')
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [record]))
+    assert [made.arguments["city"] for made in item.plan.calls] == ["Oslo", "Rome", "Bern"]
+    assert {made.step for made in item.plan.calls} == {1}
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [chat('{"text": "a}{b"}')]))
+    assert item.plan.calls[0].arguments == {"text": "a}{b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        ('[{"type": "text", "text": "{\\"id\\": \\"RM-40417\\"}"}]', {"id": "RM-40417"}),
+        ('{"type": "text", "text": "RM-40417"}', "RM-40417"),
+        ('{"content": [{"type": "text", "text": "RM-40417"}]}', "RM-40417"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        ('[{"type": "table", "rows": []}]', [{"type": "table", "rows": []}]),
+        ('{"text": "a", "id": 7}', {"text": "a", "id": 7}),
+    ],
+)
+def test_blocks_of_text_around_an_output_are_opened(content, kept, tmp_path):
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [chat("{}", content)]))
+    assert item.plan.calls[0].output == kept
+
+
+def test_a_long_text_in_a_block_is_cut_inside_the_text(tmp_path):
+    content = json.dumps([{"type": "text", "text": "word " * 1000}])
+    path = write_lines(tmp_path / "log.jsonl", [chat("{}", content)])
+    (item,) = read(path, output_length=100)
+    assert item.plan.calls[0].output.startswith("word word")
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ({"reward_info": {"reward": 0.0}}, "failure"),
+        ({"reward_info": {"reward": 1.0}}, "success"),
+        ({"result": {"success": False}}, "failure"),
+        ({"results": {"success": False}}, "failure"),
+        ({"evaluation": {"outcome": "failed"}}, "failure"),
+    ],
+)
+def test_a_result_says_that_a_run_failed(said, outcome, tmp_path):
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [{**chat("{}"), **said}]))
+    assert item.outcome == outcome
+
+
+# --- Encodings and containers ---
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_files_of_other_encodings_are_read(encoding, indent, tmp_path):
+    text = json.dumps({**chat("{}"), "note": "Grüße, 你好"}, indent=indent, ensure_ascii=False)
+    mark = "\ufeff" if encoding in ("utf-16-le", "utf-16-be") else ""
+    path = tmp_path / "log.jsonl"
+    path.write_bytes((mark + text + "\n").encode(encoding))
+    assert shape(read(path)) == [("go", ["look"])]
+
+
+def test_values_over_several_lines_follow_each_other(tmp_path):
+    records = [chat("{}"), chat('{"a": 1}')]
+    path = tmp_path / "log.json"
+    path.write_text("\n".join(json.dumps(record, indent=2) for record in records))
+    assert [item.plan.calls[0].arguments for item in read(path)] == [{}, {"a": 1}]
+
+
+def test_the_samples_of_a_zip_file_of_inspect_are_read(tmp_path):
+    import zipfile
+
+    from tests.logs.public_forms import QUERY, inspect
+
+    sample = json.loads(inspect())["samples"][0]
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", "{}")
+        archive.writestr("samples/1_epoch_1.json", json.dumps(sample))
+    assert shape(read(path)) == [(QUERY, ["search_rooms", "book_room"])]
+
+
+# --- Messages ---
+
+
+ASKED = {"role": "assistant", "content": "", "tool_calls": [call("c1", "look", "{}")]}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "USER", "content": "go"}, ASKED],
+        [{"role": "MessageRole.USER", "content": "go"}, ASKED],
+        [{"role": "user", "blocks": [{"block_type": "text", "text": "go"}]},
+         {"role": "assistant", "blocks": [{"block_type": "tool_call", "tool_call_id": "c1", "tool_name": "look", "tool_kwargs": {}}]}],
+        [{"parts": [{"text": "go"}]}, {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]}],
+        [{"role": "user", "content": "This is the Gemini CLI. We are setting up the context for our chat."},
+         {"role": "user", "content": "go"}, ASKED],
+        [{"role": "user", "content": "<user_query>\ngo\n</user_query>"}, ASKED],
+        [{"role": "user", "parts": [{"type": "text", "text": "go"}, {"type": "text", "synthetic": True, "text": "Called the Read tool"}]}, ASKED],
+        [{"role": "user", "content": "go"}, {"type": "reasoning", "summary": []}, {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}],
+        [{"role": "user", "content": "go"}, {"role": "assistant", "content": json.dumps([call("c1", "look", "{}")])}],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shape_of", [lambda m: m, lambda m: [m], lambda m: [{"messages": m}]])
+def test_messages_of_any_form_are_read_in_any_container(messages, shape_of, tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(shape_of(messages)), encoding="utf-8")
+    assert shape(read(path)) == [("go", ["look"])]

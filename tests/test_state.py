@@ -1,0 +1,190 @@
+"""The state of a run: its values, the forest on them, and the rules that it learns."""
+
+import json
+
+import numpy as np
+import pytest
+
+import dtdr
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.errors import ModelError
+from dtdr.predict import create
+from dtdr.rankers.dtdr_f.observations import RunReader
+from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
+from dtdr.rankers.dtdr_f.values import IN_QUERY, LENGTH, NUMBER, ValueReader, read_query, to_number
+from dtdr.rankers.trees import Forest
+
+RNG = np.random.default_rng(0)
+
+
+def claim(number, rng):
+    """A claim whose amount decides, two calls later, whether the agent asks for approval."""
+    amount = round(float(np.exp(rng.normal(9.2, 1.0))), 2)
+    limit = round(float(amount * np.exp(rng.normal(0.4, 0.6))), 2)
+    claim = {"id": f"C-{number}", "amount": amount}
+    calls = [
+        ToolCall("1", "get_claim", {"id": f"C-{number}"}, claim, "ok", 1),
+        ToolCall("2", "get_policy", {}, {"limit": limit, "state": "active"}, "ok", 2),
+        ToolCall("3", "get_notes", {}, {"hits": int(rng.integers(4))}, "ok", 3),
+    ]
+    if amount > 10_000:
+        calls.append(ToolCall("4", "request_approval", {}, {"done": True}, "ok", 4))
+    calls.append(ToolCall("5", "cap" if amount > limit else "pay", {}, {"done": True}, "ok", 5))
+    return Demonstration(str(number), f"Settle claim C-{number}", Plan(tuple(calls)))
+
+
+CLAIMS = [claim(number, RNG) for number in range(120)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return create("dtdr-f").fit(CLAIMS)
+
+
+def test_rules_on_numbers_of_earlier_calls_are_learned(model):
+    """Amounts against a constant and against another value, each two or three calls before."""
+    right = []
+    for item in (claim(1_000 + number, RNG) for number in range(40)):
+        for done in range(3, len(item.plan)):
+            run = Run(item.query, calls=item.plan.calls[:done])
+            right.append(model.rank(run).tools[0] == item.plan.tools[done])
+    assert np.mean(right) >= 0.8
+
+
+def test_a_saved_model_ranks_by_the_state_to_the_last_bit(model, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = dtdr.load(tmp_path / "model")
+    for item in CLAIMS[:5]:
+        run = Run(item.query, calls=item.plan.calls[:3])
+        assert (loaded.rank(run).probabilities == model.rank(run).probabilities).all()
+
+
+def test_the_forest_predicts_as_scikit_learn_does():
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    rows = RNG.normal(size=(300, 6)).astype(np.float32)
+    wanted = (rows[:, 0] > 0).astype(int) + 2 * (rows[:, 3] > rows[:, 1])
+    forest = Forest.fit(rows, wanted, 5, weights=None, seed=3)
+    restored = Forest.restore(forest.arrays(), 6, 5)
+    for width, classes in ((2, 5), (6, 4)):
+        with pytest.raises(ModelError, match="fit it again"):
+            Forest.restore(forest.arrays(), width, classes)
+    other = ensemble.RandomForestClassifier(60, max_features=0.3, max_depth=24, random_state=3)
+    expected = np.zeros((300, 5))
+    expected[:, :4] = other.fit(rows, wanted).predict_proba(rows)
+    for row, shares in zip(rows, expected, strict=True):
+        assert np.allclose(forest.predict(row), shares, atol=2e-3)
+        assert (restored.predict(row) == forest.predict(row)).all()
+
+
+def test_numbers_dates_and_times_are_read_and_names_are_not():
+    assert to_number("1,234.5") == 1234.5
+    assert to_number("$30") == 30
+    assert to_number("2000-01-31") == 30
+    assert to_number("2000-01-02T12:00:00Z") == 1.5
+    assert to_number("14:30") == 14.5
+    for text in ("", "-", "R7", "007", "2000-99-99", "12345678901", "1-2", "abc", "٣x", "1e999"):
+        assert to_number(text) is None
+    assert read_query("Move 2 of 30 nights to 2000-01-05").values.max() == 30
+
+
+def test_a_value_is_compared_with_the_query_and_with_earlier_steps():
+    reader = ValueReader("The customer Ann Weber expects 250 euros")
+    first = reader.read({}, {"name": "Ann Weber", "kind": "water"})
+    second = reader.read({}, {"covers": ["fire", "water"], "limit": 250, "who": "Bo Lindt"})
+    in_query = {kind for kind in (first.keys >> 20).tolist() if kind == IN_QUERY >> 20}
+    assert in_query
+    asked = second.values[(second.keys >> 20) == IN_QUERY >> 20]
+    assert sorted(asked.tolist()) == [0, 0, 1]
+    other = ValueReader("").read({}, {"covers": ["fire", "storm"], "limit": 250, "who": "Bo Lindt"})
+    assert len(second.keys) > len(other.keys)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "x" * 1_000_000,
+        json.loads("[" * 100 + "]" * 100),
+        {"a": float("nan"), "b": float("inf"), "c": 10**400, "d": -0.0},
+        {"a/b": {"~1": 1}, "": {"": ""}, "\ud800": "\udfff"},
+        [{"id": number} for number in range(10_000)],
+        {str(number): number for number in range(10_000)},
+        {"$ref": "1"},
+        "key: value\n" * 10_000,
+        "1" * 10_000 + ": 5",
+        b"bytes".decode(),
+        "2024-13-45",
+        [[], {}, None, True, 0],
+    ],
+)
+def test_any_output_is_read_within_bounds(output):
+    values = ValueReader("q").read({"x": output}, output)
+    assert len(values.keys) <= 256
+    assert (np.diff(values.keys) > 0).all()
+    assert np.isfinite(values.values).all()
+    call = ToolCall("1", "get", {"x": 1}, output if output != {"$ref": "1"} else None)
+    RunReader([], "q").read(call)
+
+
+def test_a_path_may_be_a_number_in_one_run_and_a_text_in_another():
+    items = [
+        Demonstration(
+            str(n),
+            "Go on",
+            Plan(
+                (
+                    ToolCall("1", "get", {}, {"x": n if n % 2 else f"word {n % 3}"}, "ok", 1),
+                    ToolCall("2", "even" if n % 2 else "odd", {}, None, "unknown", 2),
+                )
+            ),
+        )
+        for n in range(30)
+    ]
+    model = create("dtdr-f").fit(items)
+    for output, tool in (({"x": 7}, "even"), ({"x": "word 1"}, "odd")):
+        run = Run("Go on", calls=[ToolCall("1", "get", {}, output, "ok", 1)])
+        assert model.rank(run).tools[0] == tool
+
+
+def test_lists_have_lengths_and_numbers_their_least_and_greatest():
+    values = ValueReader("").read(None, {"items": [{"n": 3}, {"n": 9}, {"n": 5}]})
+    kinds = dict(zip((values.keys >> 20).tolist(), values.values.tolist(), strict=True))
+    assert kinds == {NUMBER >> 20: 3, 1: 9, LENGTH >> 20: 3}
+
+
+def test_a_difference_that_decides_is_chosen():
+    rng = np.random.default_rng(1)
+    table = rng.normal(100, 20, (400, 4)).astype(np.float32)
+    wanted = (table[:, 1] > table[:, 2] + 5).astype(int)
+    pairs = choose_pairs(table, np.arange(4), np.float32(-1e8), np.zeros(400, int), wanted)
+    assert pairs[:, 0].tolist() == [1, 2]
+    few = table[:5], np.arange(4), np.float32(-1e8), np.zeros(5, int), wanted[:5]
+    assert choose_pairs(*few).shape == (2, 0)
+
+
+def test_a_tool_that_a_run_called_is_a_candidate_of_this_run_alone():
+    items = [
+        Demonstration(
+            str(n),
+            "Look at every file",
+            Plan(tuple(ToolCall(str(at), f"tool_{n % 7}", {}, step=at) for at in range(5))),
+        )
+        for n in range(40)
+    ]
+    model = create("dtdr-f").fit(items)
+    ranking = model.rank("Look at every file", ["other__read", "other__read"])
+    assert ranking.tools[0] == "other__read"
+    assert ranking.probabilities.sum() == pytest.approx(1)
+    assert ranking.confidence <= 1
+    assert not ranking.is_none_of_these
+    session = model.session("Look at every file")
+    session.call("other__read").call("other__read")
+    assert (session.rank().probabilities == ranking.probabilities).all()
+    assert "is not in the model" in ranking.explain("other__read").note
+    assert "other__read" not in model.rank("Look at every file").tools
+    assert "other__read" not in ranking.restrict(["tool_1"]).tools
+    before = [ToolCall("1", "other__read"), ToolCall("2", "other__list")]
+    assert "other__list" in model.rank("Look at every file", before=before).tools
+    assert ranking.select(token_budget=100).calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import filterfalse
@@ -26,7 +26,7 @@ from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
-from dtdr.rankers import model_folder
+from dtdr.rankers import DEFAULT, model_folder, ranker_class
 from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
@@ -44,6 +44,11 @@ class Model(Predictor):
 
     A change works on a copy, whose attributes then replace the model's in one assignment. So other
     threads can rank while one changes the model.
+
+    >>> from dtdr.rankers.markov import FirstOrderMarkov
+    >>> model = Model(FirstOrderMarkov()).fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3)
+    >>> model.rank("Mail Bo", ["open"]).best, model.vocabulary
+    ('mail', ('mail', 'open', 'end'))
 
     Args:
         ranker: scores the tools of the next step; fitted by ``fit``.
@@ -66,6 +71,26 @@ class Model(Predictor):
     def get_params(self) -> dict[str, Any]:
         """The ranker's keywords and their values."""
         return self.ranker.get_params()
+
+    @classmethod
+    def of(cls, tools: Iterable[ToolLike], *, arguments: bool = True) -> Model:
+        """A model of tools without demonstrations, which ranks them by their descriptions.
+
+        It is a dtdr-f model, and ``update`` lets it learn from the first runs.
+
+        >>> model = Model.of([{"name": "send_mail"}, {"name": "lock_door"}])
+        >>> model.rank("Lock the front door, please").best
+        'lock_door'
+
+        Args:
+            tools: ``Tool`` objects, their JSON objects, or definitions for OpenAI, Anthropic or
+                MCP; at least one.
+            arguments: whether to fill arguments from the query and from earlier outputs.
+
+        Raises:
+            InputError: there is no tool, two tools share a name, or something is not a tool.
+        """
+        return cls(ranker_class(DEFAULT)()).fit([], tools, arguments=arguments)
 
     def clone(self) -> Model:
         """A model with the same parameters that is not fitted."""
@@ -116,7 +141,8 @@ class Model(Predictor):
         Args:
             demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
                 known format; or an iterable, read once, of ``Demonstration`` objects, their JSON
-                objects, or pairs ``(query, [tool names])``.
+                objects, or pairs ``(query, [tool names])``. It may be empty if there are tools:
+                dtdr-f then ranks them by their descriptions.
             tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
                 objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
                 those of the log, or of the ``tools.json`` in the folder of the file.
@@ -142,11 +168,16 @@ class Model(Predictor):
             demonstrations = open_demonstrations([demonstrations])
         started = time.perf_counter()
         everything = list(as_demonstrations(demonstrations))
+        if tools is None and isinstance(demonstrations, DemonstrationFile):
+            tools = demonstrations.tools
+        known = unique_tools(tools or ())
+        if not everything:
+            self._check_tools_are_enough(known)
         with self._change() as draft:
-            usable, record = select_training_data(everything, failures=failures)
-            if tools is None and isinstance(demonstrations, DemonstrationFile):
-                tools = demonstrations.tools
-            draft._set_vocabulary(unique_tools(tools or ()), usable)
+            usable, record = select_training_data(
+                everything, may_be_empty=not everything, failures=failures
+            )
+            draft._set_vocabulary(known, usable)
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)
             # Taken in any case, so that the ranker does not keep its models of folds.
@@ -160,7 +191,7 @@ class Model(Predictor):
                     everything, draft.tools_[:-1], value_runs=value_runs, seed=draft.seed
                 )
             draft.plans_ = None
-            if plans and "llm" not in self.ranker.not_saved:
+            if plans and usable and "llm" not in self.ranker.not_saved:
                 folds = list(draft._hold_out(usable) if held_out is None else held_out)
                 folds = _without_failures(folds, usable)
                 draft.plans_ = PlanModel.fit(
@@ -178,6 +209,19 @@ class Model(Predictor):
             time.perf_counter() - started,
         )
         return self
+
+    def _check_tools_are_enough(self, tools: Mapping[str, Tool]) -> None:
+        """Raise an InputError unless this ranker can be fitted to these tools alone."""
+        if not tools:
+            raise InputError(
+                "there are no demonstrations to learn from; give at least one, or tools to rank "
+                "by their descriptions (--tools tools.json)"
+            )
+        if self.ranker.needs_demonstrations:
+            raise InputError(
+                f"ranker {self.name!r} learns from demonstrations, and there are none; give some, "
+                "or choose dtdr-f, which also ranks by descriptions"
+            )
 
     def _set_vocabulary(self, known: dict[str, Tool], usable: Sequence[Demonstration]) -> None:
         if self.ranker.needs_descriptions and not any(tool.description for tool in known.values()):

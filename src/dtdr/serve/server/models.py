@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import TypeVar
 
 from anyio import to_thread
-from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from dtdr import rankers
 from dtdr.api import load
-from dtdr.data.run import Run, as_run
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.net.servers import Limits
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
+from dtdr.predict.session import Session
 from dtdr.rankers.model_folder import read_config
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.learning import LearningQueue, ModelChange, check_change
 from dtdr.serve.server.logs import logger
+from dtdr.serve.server.runs import RunCache, are_names, names_of
 from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 
@@ -97,7 +99,8 @@ class ServedModel:
     def _install(self, model: Model, generation: int) -> None:
         # Prepared queries go with the snapshot, so that no older model ranks them.
         prepare = keep_prepared(model)
-        self.current = Snapshot(self.name, model, generation, self.workers, prepare)
+        runs = RunCache(model)
+        self.current = Snapshot(self.name, model, generation, self.workers, runs, prepare)
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -177,27 +180,46 @@ class ModelRegistry(dict[str, ServedModel]):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass
 class AskedStep:
     """A run up to now, and the model that is asked about it.
 
     Attributes:
-        history: names of the tools called for the query, oldest first.
-        has_details: whether the run has more than the query and these names.
-        read: returns the run, with ids; slow if there are details.
+        calls: for the query, oldest first.
+        before: the conversation before the query.
+        owner: id of the key that asks.
     """
 
     model: ServedModel
     query: str
-    history: Sequence[str]
-    has_details: bool
-    read: Callable[[], Run] = field(repr=False)
+    calls: Sequence[CallMade | str] = field(repr=False)
+    before: Sequence[Object] = field(repr=False)
+    owner: str
+
+    @cached_property
+    def history(self) -> list[str]:
+        """Names of the tools called for the query, oldest first."""
+        return names_of(self.calls)
+
+    @cached_property
+    def has_details(self) -> bool:
+        """Whether the run has more than the query and these names."""
+        return bool(self.before) or not are_names(self.calls)
+
+    def open(self, snapshot: Snapshot) -> AbstractContextManager[Session]:
+        """The session of the run, of a recent request if there is one.
+
+        Raises:
+            InputError: something is not a call or a message, or two calls share an id.
+        """
+        return snapshot.runs.session(self.owner, self.query, self.calls, self.before)
 
     def rank(self, snapshot: Snapshot) -> Ranking:
         """The ranking of the next step."""
-        if self.has_details:
-            return snapshot.model.rank(self.read())
-        return snapshot.rank(self.query, self.history)
+        if not self.has_details:
+            return snapshot.rank(self.query, self.history)
+        with self.open(snapshot) as session:
+            return session.rank()
 
     async def ask(self, answer: Callable[[Snapshot], Result], *, ranks: bool = False) -> Result:
         """Compute an answer, in a thread unless this ranks a short step.
@@ -212,43 +234,10 @@ class AskedStep:
         return await snapshot.run(answer, snapshot)
 
 
-def are_names(calls: Sequence[CallMade | str]) -> bool:
-    """Whether the calls are names of tools."""
-    return all(isinstance(item, str) for item in calls)
-
-
-def names_of(calls: Sequence[CallMade | str]) -> list[str]:
-    """The names of the tools that were called."""
-    return [item if isinstance(item, str) else item.tool for item in calls]
-
-
-def record_of(call: CallMade) -> Object:
-    """A call as the library takes it."""
-    return {name: value for name, value in asdict(call).items() if value is not None}
-
-
 def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
     index = snapshot.model.index
     return list(dict.fromkeys(name for name in history if index(name) < 0))
-
-
-def read_run(query: str, calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> Run:
-    """The run of a request; long outputs are cut.
-
-    Raises:
-        InputError: something is not a call or a message, or two calls share an id.
-    """
-    return add_calls(as_run(query, (), before), calls)
-
-
-def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
-    """A run with further calls; one without an id gets its position, or the next free one.
-
-    Raises:
-        InputError: something is not a call, or two calls share an id.
-    """
-    return run.with_calls(item if isinstance(item, str) else record_of(item) for item in calls)
 
 
 def _load(folder: Path) -> Model:

@@ -25,9 +25,8 @@ class Settings:
         host: address to listen on; all but loopback needs ``keys``.
         port: 0 takes a free one.
         keys: file of API keys from ``dtdr keys create``; None: requests need no key.
-        limits: of requests, connections and sessions.
+        limits: of requests and connections.
         watch_seconds: between looks at the model folders; 0 does not look.
-        session_store: address of the Redis or Valkey with the sessions; None: this process.
         feedback_log: of ``dtdr learn``: a file, with ``{model}`` in its name for several models,
             or an address of Redis; None: models learn in memory.
         redact: whether secrets and personal data are removed from logged feedback.
@@ -41,7 +40,6 @@ class Settings:
     port: int = DEFAULT_PORT
     keys: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    session_store: str | None = None
     watch_seconds: float = 2.0
     feedback_log: str | None = None
     redact: bool = True

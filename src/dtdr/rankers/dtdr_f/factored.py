@@ -14,7 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
+from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, IncrementalRanker, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
 from dtdr.rankers.dtdr_f.blocks.block import Query, StepFeatures
@@ -28,7 +28,7 @@ from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
 
 
-class DTDRFactored(Ranker):
+class DTDRFactored(IncrementalRanker):
     """DTDR-F: blocks of features that know the demonstrations, and a ranker that weighs them.
 
     Each block (``dtdr.rankers.dtdr_f.blocks``) computes features of every tool, from the query, the
@@ -73,13 +73,13 @@ class DTDRFactored(Ranker):
         self._install(model)
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
-        """See ``Ranker.add_phrases``."""
+        """See ``IncrementalRanker.add_phrases``."""
         model = self.model_
         featurizer = replace(model.training.featurizer, further=phrases)
         self._install(replace(model, training=replace(model.training, featurizer=featurizer)))
 
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
-        """See ``Ranker.held_out``."""
+        """See ``IncrementalRanker.held_out``."""
         folds, self._folds = self._folds, []
 
         def start(models: fitting.FittedFold, position: int) -> FactoredStepState:
@@ -96,7 +96,7 @@ class DTDRFactored(Ranker):
     # -- updates -------------------------------------------------------------------------------
 
     def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """See ``Ranker.update``.
+        """See ``IncrementalRanker.update``.
 
         The model is fitted again, to the demonstrations that it keeps as arrays and to these, so
         that it ranks as if it had been fitted to all of them. That takes as long as a fit; a
@@ -107,7 +107,7 @@ class DTDRFactored(Ranker):
         self._learn_again(model.training.tools.tools, model.training.data.concatenate(new))
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """See ``Ranker.change_tools``; the model is fitted again where tools are gone."""
+        """See ``IncrementalRanker.change_tools``; fits again where tools are gone."""
         index = {tool.name: position for position, tool in enumerate(tools)}
         position = [index.get(name, REMOVED) for name in names]
         if REMOVED in position:
@@ -132,7 +132,7 @@ class DTDRFactored(Ranker):
         return [self.model_.prepare(run.query, run.before) for run in runs]
 
     def start(self, prepared: Query, run: Run) -> FactoredStepState:
-        """See ``Ranker.start``."""
+        """See ``IncrementalRanker.start``."""
         return FactoredStepState(prepared, self.model_)
 
     def probabilities(self, prepared: Query, run: Run) -> Floats:
@@ -143,7 +143,7 @@ class DTDRFactored(Ranker):
         return self.model_.probabilities(state.features)
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
+        """See ``IncrementalRanker.explain``: the effect of each block, and similar runs."""
         assert isinstance(state, FactoredStepState)
         names = self.model_.index
         for tool in (explanation.tool, explanation.rival):

@@ -45,7 +45,8 @@ def test_a_folder_with_many_formats_is_imported_and_says_what_it_skipped(tmp_pat
     }
     assert skipped == {
         "its first record has the keys name, version": ["package.json"],
-        "it has no records": ["empty.jsonl", "notes.txt"],
+        "it is empty": ["empty.jsonl"],
+        "it has no line of JSON": ["notes.txt"],
     }
     assert "skipped 1 file" in shown.err
     assert "package.json" in shown.err

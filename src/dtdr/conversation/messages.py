@@ -83,7 +83,7 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
             return
     is_langchain = "role" not in message and (kind == "constructor" or kind in _TYPES)
     message = _unwrap(message)
-    name = first_of(message, "role", "from", "type" if kind in _TYPES else "author") or ""
+    name = first_of(message, "role", "from", "sender", "type" if kind in _TYPES else "author") or ""
     role = _role(name, message)
     if message.get("requestor") == "user":
         return  # tau2: the simulated user calls tools, too

@@ -44,6 +44,10 @@ def fit(
 ) -> Model:
     """Fit a model to demonstrations.
 
+    >>> model = fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3, ranker="markov-1")
+    >>> model.rank("Mail Bo", ["open"]).best
+    'mail'
+
     Args:
         demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any known
             format; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
@@ -99,6 +103,10 @@ def load(
     **given: Any,
 ) -> Model:
     """Load a fitted model from the folder that ``save`` wrote.
+
+    >>> fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3, ranker="dr").save("model")
+    >>> load("model").vocabulary
+    ('mail', 'open', 'end')
 
     Args:
         folder: the model folder.

@@ -7,35 +7,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from dtdr.conversation.values import FORMS
 from dtdr.data.outputs import parse_output
 
-INJECTED_TAGS = (
-    "system-reminder",  # Claude Code
-    "local-command-caveat",
-    "local-command-stdout",
-    "local-command-stderr",
-    "task-notification",
-    "bash-input",
-    "bash-stdout",
-    "bash-stderr",
-    "ide_opened_file",
-    "ide_selection",
-    "teammate-message",
-    "user-prompt-submit-hook",
-    "environment_context",  # Codex
-    "user_instructions",
-    "INSTRUCTIONS",
-    "turn_aborted",
-    "subagent_notification",
-    "permissions instructions",
-    "environment_details",  # Cline, Roo Code
-    "environment_info",  # Copilot
-    "workspace_info",
-    "reminderInstructions",
-    "additional_data",  # Cursor
-    "open_and_recently_viewed_files",
-    "user_info",
-)
+INJECTED_TAGS: tuple[str, ...] = sum(map(tuple, FORMS["injected"].values()), ())
 """Blocks ``<tag>…</tag>`` that coding agents write into the user's messages."""
 
 NOTIFICATIONS = ("task-notification", "local-command-stdout", "local-command-stderr")

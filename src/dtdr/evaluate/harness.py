@@ -67,7 +67,7 @@ def run(
     sides = [_sides(dataset, split) for split in splits]
     is_one = len(splits) == 1
     has_plans = plan_scores is not None
-    known = {tool.name for tool in dataset.tools} | tools_called(dataset.demonstrations)
+    known = {tool.name for tool in dataset.tools} | _tools_of_runs(dataset.demonstrations)
     tools: tuple[str, ...] = (*sorted(known - {END}), END)
     builder: RunLogBuilder | None = None
     seconds, times = 0.0, []
@@ -76,7 +76,7 @@ def run(
         model.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
         seconds += time.perf_counter() - started
         if is_one:
-            tools = model.vocabulary
+            tools = _ranked_tools(model, test)
         builder = builder or RunLogBuilder(tools)
         _log_steps(model, test, builder, tools_called(train))
         times.append(rank_microseconds_median(model, test))
@@ -135,7 +135,7 @@ def score_model(
         "train": model.training_.demonstrations if train is None else len(training),
         "test": len(test),
     }
-    builder = RunLogBuilder(model.vocabulary)
+    builder = RunLogBuilder(_ranked_tools(model, test))
     _log_steps(model, test, builder, learned, report, history)
     median = rank_microseconds_median(model, test)
     return builder.build(_header(model, dataset, about, 0.0, median))
@@ -144,6 +144,19 @@ def score_model(
 def tools_called(demonstrations: Iterable[Demonstration]) -> set[str]:
     """Names of the tools that demonstrations call."""
     return {tool for item in demonstrations for tool in item.plan.tools}
+
+
+def _tools_of_runs(demonstrations: Sequence[Demonstration]) -> set[str]:
+    """Names of the tools that demonstrations call, in earlier turns too."""
+    before = (item for run in demonstrations for item in run.before)
+    earlier = {item.tool for item in before if isinstance(item, ToolCall)}
+    return tools_called(demonstrations) | earlier
+
+
+def _ranked_tools(model: Model, test: Sequence[Demonstration]) -> tuple[str, ...]:
+    """The vocabulary, and the tools of these runs that it lacks, which their rankings may have."""
+    vocabulary = model.vocabulary
+    return (*vocabulary[:-1], *sorted(_tools_of_runs(test).difference(vocabulary)), END)
 
 
 def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[Demonstration]]:

@@ -17,11 +17,7 @@ class GeminiCLI(Envelope):
 
     name: ClassVar[str] = "gemini-cli"
     title: ClassVar[str] = "Gemini CLI sessions"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "messages"), list)
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
 
     _STREAM = ("init", "message", "tool_use", "tool_result", "result")
 
@@ -75,11 +71,7 @@ class QwenCode(Envelope):
 
     name: ClassVar[str] = "qwen-code"
     title: ClassVar[str] = "Qwen Code sessions"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return False
+    whole_keys: ClassVar[tuple[str, ...] | None] = ()
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -118,11 +110,7 @@ class OpenCode(Envelope):
 
     name: ClassVar[str] = "opencode"
     title: ClassVar[str] = "opencode sessions (export, storage folder or run --format json)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "messages"), list)
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -180,11 +168,7 @@ class CopilotCLI(Envelope):
 
     name: ClassVar[str] = "copilot-cli"
     title: ClassVar[str] = "Copilot CLI sessions (events.jsonl)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return False
+    whole_keys: ClassVar[tuple[str, ...] | None] = ()
 
     _READ = ("user.message", "assistant.message", "tool.execution_start", "tool.execution_complete")
 

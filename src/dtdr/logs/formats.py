@@ -26,44 +26,19 @@ from dtdr.logs.openai_responses import OpenAIResponses
 from dtdr.logs.otel import OpenInference, OpenTelemetry
 from dtdr.logs.streams import LogReader, is_pipe
 
+# fmt: off
 # A new format is a class and a line here. Formats are detected in this order, so those that
 # recognize few records come first.
 FORMATS: dict[str, type[LogFormat]] = {
     fmt.name: fmt
     for fmt in (
-        Canonical,
-        ATIF,
-        Tau,
-        ToolBench,
-        SWEAgent,
-        Inspect,
-        OpenHands,
-        OpenCode,
-        Smolagents,
-        AutoGen,
-        GoogleADK,
-        GeminiCLI,
-        QwenCode,
-        CopilotCLI,
-        Codex,
-        Cursor,
-        ClaudeCode,
-        MCP,
-        OpenAIAgents,
-        Weave,
-        LangSmith,
-        OpenInference,
-        Langfuse,
-        OpenTelemetry,
-        LangGraph,
-        Gemini,
-        Bedrock,
-        Anthropic,
-        OpenAIResponses,
-        OpenAIChat,
-        MessageList,
+        Canonical, ATIF, Tau, ToolBench, SWEAgent, Inspect, OpenHands, OpenCode, Smolagents,
+        AutoGen, GoogleADK, GeminiCLI, QwenCode, CopilotCLI, Codex, Cursor, ClaudeCode, MCP,
+        OpenAIAgents, Weave, LangSmith, OpenInference, Langfuse, OpenTelemetry, LangGraph, Gemini,
+        Bedrock, Anthropic, OpenAIResponses, OpenAIChat, MessageList,
     )
 }
+# fmt: on
 
 ALIASES = {
     **dict.fromkeys(("cline", "roo-code", "pydantic-ai", "langchain", "sharegpt"), "messages"),

@@ -73,11 +73,7 @@ class Smolagents(Envelope):
 
     name: ClassVar[str] = "smolagents"
     title: ClassVar[str] = "smolagents memories (steps)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "steps", "memory"), (list, dict))
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("steps", "memory")
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -145,11 +141,7 @@ class OpenHands(Envelope):
 
     name: ClassVar[str] = "openhands"
     title: ClassVar[str] = "OpenHands trajectories (events)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "history", "trajectory"), list)
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("history", "trajectory")
 
     _KINDS = (
         "MessageEvent",

@@ -45,6 +45,11 @@ class Model(Predictor):
     A change works on a copy, whose attributes then replace the model's in one assignment. So other
     threads can rank while one changes the model.
 
+    >>> from dtdr.rankers.markov import FirstOrderMarkov
+    >>> model = Model(FirstOrderMarkov()).fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3)
+    >>> model.rank("Mail Bo", ["open"]).best, model.vocabulary
+    ('mail', ('mail', 'open', 'end'))
+
     Args:
         ranker: scores the tools of the next step; fitted by ``fit``.
         arguments: which value each argument takes; None if that is not learned.

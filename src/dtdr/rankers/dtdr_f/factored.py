@@ -145,6 +145,11 @@ class DTDRFactored(Ranker):
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
         assert isinstance(state, FactoredStepState)
+        names = self.model_.index
+        for tool in (explanation.tool, explanation.rival):
+            if tool not in names:
+                note = f"{tool} is not in the model: its probability follows from this run's calls."
+                return replace(explanation, note=f"{explanation.note} {note}".strip())
         return add_reasons(explanation, self.model_, state.features, run.query)
 
     def recall(self, limit: int) -> Iterator[tuple[Sequence[str], Sequence[str]]]:

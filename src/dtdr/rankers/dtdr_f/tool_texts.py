@@ -83,8 +83,13 @@ def documents_of(tools: Sequence[Tool]) -> list[str]:
     return documents
 
 
+def server_of(name: str) -> str:
+    """The prefix of a tool's name, such as that of an MCP server; empty if it has none."""
+    return match[0] if (match := _PREFIX.match(name)) else ""
+
+
 def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:
-    prefixes = [match[0] if (match := _PREFIX.match(name)) else "" for name in names]
+    prefixes = list(map(server_of, names))
     counts = Counter(prefixes)
     numbers = {prefix: at for at, prefix in enumerate(counts) if prefix and counts[prefix] > 1}
     # Tools without one, and the end of plan, have numbers that no other tool has.

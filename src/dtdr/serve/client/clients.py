@@ -361,6 +361,9 @@ class _ClientEndpoints(Generic[Session]):
 class Client(_ClientEndpoints[RemoteSession], Blocking):
     """Asks a ``dtdr serve`` server. Thread-safe; a context manager that closes connections.
 
+    >>> with Client("http://127.0.0.1:8756") as client:                  # doctest: +SKIP
+    ...     client.rank("Mail Ann the summary of q3.pdf", ["open_file"]).best
+
     Args:
         url: the server's address.
         key: an API key; ``$DTDR_API_KEY`` by default.
@@ -383,6 +386,9 @@ class AsyncClient(_ClientEndpoints[AsyncRemoteSession], Awaited):
     """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
 
     Its calls are those of ``Client``, awaited. Arguments and errors are the same.
+
+    >>> async with AsyncClient("http://127.0.0.1:8756") as client:       # doctest: +SKIP
+    ...     (await client.rank("Mail Ann the summary of q3.pdf", ["open_file"])).best
     """
 
     _session = AsyncRemoteSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from dtdr.net import VERSION
+from dtdr._version import VERSION
 from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
 from dtdr.serve.server.endpoints import Endpoint, encode
 from dtdr.serve.server.service import RequestContext

@@ -260,10 +260,11 @@ def hint_text(selection: ToolSelection) -> str:
     Empty if no tool is preferred. Its tag is one of ``INJECTED_TAGS``, so that who reads the
     conversation, or a log of it, does not take the hint for what the user wrote.
     """
-    if not selection.preferred:
+    preferred = [name for name in selection.preferred if selection.reasons[name] != "new"]
+    if not preferred:
         return ""
     return (
         "<system-reminder>In similar runs these tools came next; prefer them unless the request "
-        f"clearly needs another: {', '.join(map(quote_json, selection.preferred))}"
+        f"clearly needs another: {', '.join(map(quote_json, preferred))}"
         "</system-reminder>"
     )

@@ -40,7 +40,6 @@ def serve(
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
     key_file: Annotated[Path | None, typer.Option("--keys")] = None,
-    sessions: Annotated[str | None, typer.Option(envvar="DTDR_SESSIONS")] = None,
     watch: float = 2.0,
     feedback_log: Annotated[str | None, typer.Option(envvar="DTDR_FEEDBACK_LOG")] = None,
     redact: bool = True,
@@ -63,7 +62,6 @@ def serve(
         host (ADDRESS): Address to listen on. Only loopback addresses work without --keys.
         port (N): Port; 0 picks a free one.
         key_file (FILE): Require a key from this file; dtdr keys create adds one.
-        sessions (URL): Keep sessions in this Redis or Valkey, so that several servers share them.
         watch (S): Reload a changed model folder within S seconds; 0 never reloads.
         feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn. The server
             replaces {model} with the model's name.
@@ -92,7 +90,6 @@ def serve(
         port=port,
         keys=key_file,
         limits=options.read_settings(limit, Limits, "--limit"),
-        session_store=sessions,
         watch_seconds=watch,
         feedback_log=feedback_log,
         redact=redact,
@@ -139,7 +136,7 @@ def create(
     Example: dtdr keys create keys.json --role admin --note "nightly refit"
 
     Args:
-        role: rank may rank and use sessions; admin may also update, save and reload models.
+        role: rank may rank; admin may also update, save and reload models.
         about (TEXT): A note, such as who uses the key.
     """
     from dtdr.serve.server.keys import create_key

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 
 from dtdr import load
-from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.recording import Recorder
 from dtdr.cli import run
 from dtdr.data import erasure
 from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
@@ -179,6 +179,7 @@ def writer_of(path, kind="file"):
     """A process that writes a file, and ends at a line of input; it is killed at the end of it."""
     command = [sys.executable, "-c", KILLED, str(path), kind]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     assert process.stdout.readline() == "writing\n"
     return process
 

@@ -162,3 +162,29 @@ def test_a_difference_that_decides_is_chosen():
     assert pairs[:, 0].tolist() == [1, 2]
     few = table[:5], np.arange(4), np.float32(-1e8), np.zeros(5, int), wanted[:5]
     assert choose_pairs(*few).shape == (2, 0)
+
+
+def test_a_tool_that_a_run_called_is_a_candidate_of_this_run_alone():
+    items = [
+        Demonstration(
+            str(n),
+            "Look at every file",
+            Plan(tuple(ToolCall(str(at), f"tool_{n % 7}", {}, step=at) for at in range(5))),
+        )
+        for n in range(40)
+    ]
+    model = create("dtdr-f").fit(items)
+    ranking = model.rank("Look at every file", ["other__read", "other__read"])
+    assert ranking.tools[0] == "other__read"
+    assert ranking.probabilities.sum() == pytest.approx(1)
+    assert ranking.confidence <= 1
+    assert not ranking.is_none_of_these
+    session = model.session("Look at every file")
+    session.call("other__read").call("other__read")
+    assert (session.rank().probabilities == ranking.probabilities).all()
+    assert "is not in the model" in ranking.explain("other__read").note
+    assert "other__read" not in model.rank("Look at every file").tools
+    assert "other__read" not in ranking.restrict(["tool_1"]).tools
+    before = [ToolCall("1", "other__read"), ToolCall("2", "other__list")]
+    assert "other__list" in model.rank("Look at every file", before=before).tools
+    assert ranking.select(token_budget=100).calls

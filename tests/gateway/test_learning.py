@@ -4,11 +4,12 @@ import threading
 import pytest
 
 import dtdr
-from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.recording import Recorder
+from dtdr.agents.run_folder import RunFolder
 from dtdr.conversation.events import LoggedCall
 from dtdr.errors import OutputError
 from dtdr.logs.mcp import MCP
-from tests.gateway.helpers import gateway_client, until
+from tests.gateway.helpers import gateway_client, names, stdio, until
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path, caplog):
 
     for _ in range(2):
         recorder.add([], [call("find_user", at=1)])
-    await recorder.close()
+    recorder.close()
     assert caplog.text.count("could not record a run") == 2
 
 
@@ -143,12 +144,12 @@ async def test_calls_are_passed_on_while_a_run_is_recorded_and_late_runs_are_cou
 ):
     may_end, has_begun = threading.Event(), threading.Event()
 
-    def wait(self, texts, calls):
+    def wait(self, *run):
         has_begun.set()
         assert may_end.wait(60)
 
     monkeypatch.setattr(Recorder, "record", wait)
-    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("dtdr.agents.recording.CLOSE_SECONDS", 0.0)
     options = recording(tmp_path / "d.jsonl")
     async with gateway_client(model, [served["known"]], options=options) as (client, _):
         await client.call_tool("open_file", {"id": "1"}, meta={"dtdr/intent": "first"})
@@ -174,3 +175,24 @@ def test_half_a_line_spoils_no_other(tmp_path):
         "find_user",
         "open_file",
     ]
+
+
+async def test_a_gateway_without_a_model_goes_on_with_what_its_runs_taught(tmp_path):
+    """With a ranker that learns at once; ``test_without_model.py`` has the default one."""
+    runs = RunFolder(tmp_path / "runs", ranker="markov-1")
+    tools = {"zeta": "Opens a socket.", "kappa": "Paints a fence.", "omega": "Feeds a fish."}
+    more = {f"tool_{number}": f"Turns wheel {number}." for number in range(6)}
+    specs = [stdio("s", names={**more, **tools})]
+    async with gateway_client(None, specs, options={"recorder": runs}) as (client, gateway):
+        assert "omega" in await names(client) or len(await names(client)) == 2
+        for number in range(4):
+            for tool in ("zeta", "omega", "kappa"):
+                meta = {"dtdr/intent": f"Do the work of day {number}"}
+                await client.call_tool(tool, {"id": str(number)}, meta=meta)
+        await until(lambda: any(item.outcome == "published" for item in runs.history()))
+        await until(lambda: gateway.ranker.knows("zeta") and runs.load_newer() is None)
+        meta = {"dtdr/intent": "Do the work of day 9"}
+        await client.call_tool("zeta", {"id": "9"}, meta=meta)
+        await until(lambda: "omega" in gateway.clients.at("stdio").shown)
+    assert runs.count_runs() == 5
+    assert runs.read_usage()["calls"] == 13

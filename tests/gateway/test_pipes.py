@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,26 +21,17 @@ TOOLS = [{"name": name, **raw_server.TOOL} for name in raw_server.ANSWERS]
 class Piped:
     """``dtdr mcp`` in a process, and what a client writes to it and reads from it."""
 
-    def __init__(self, model, *pages, more=()):
+    def __init__(self, model, *pages, more=(), top=50):
         upstream = [sys.executable, str(SERVER), json.dumps(pages)]
+        own = [sys.executable, "-m", "dtdr", "mcp", *([str(model)] if model else ())]
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "dtdr",
-                "mcp",
-                str(model),
-                "--top-k",
-                "50",
-                *more,
-                "--",
-                *upstream,
-            ],
+            [*own, "--top-k", str(top), *more, "--", *upstream],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.answers, self.log = queue.Queue(), []
+        self.answers: queue.Queue[Any] = queue.Queue()
+        self.log: list[str] = []
         self._follow(self.process.stdout, lambda line: self.answers.put(json.loads(line)))
         self._follow(self.process.stderr, lambda line: self.log.append(line.decode()))
         about = {"protocolVersion": "2025-06-18", "capabilities": {"sampling": {}},
@@ -55,6 +47,7 @@ class Piped:
         threading.Thread(target=follow, daemon=True).start()
 
     def write(self, line):
+        assert self.process.stdin is not None
         self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
@@ -78,9 +71,12 @@ class Piped:
     def most_memory(self):
         """The most megabytes that the process has had."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1e3
+        match = re.search(r"VmHWM:\s+(\d+)", status)
+        assert match is not None
+        return int(match[1]) / 1e3
 
     def close(self):
+        assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(30) == 0
 

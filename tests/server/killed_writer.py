@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import IO
 
-from dtdr.agents.gateway.learning import Recorder
+from dtdr.agents.recording import Recorder
 from dtdr.conversation.events import LoggedCall
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration

@@ -16,10 +16,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.core
 
+from dtdr._version import VERSION
 from dtdr.cli.output import WIDTH, PrintableFormatter, note
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
-from dtdr.net import VERSION
 
 _COMMANDS = {
     "demo": ("demo", "demo"),
@@ -184,11 +184,23 @@ def _invoke(arguments: Sequence[str]) -> int:
         command.main(list(arguments), prog_name="dtdr", standalone_mode=False)
         return 0
     try:
-        with command.make_context("dtdr", list(arguments)) as context:
+        with command.make_context("dtdr", _keep_separator(arguments)) as context:
             command.invoke(context)
     except typer.Exit as error:
         return int(error.exit_code)
     return 0
+
+
+def _keep_separator(arguments: Sequence[str]) -> list[str]:
+    """The command line with the first ``--`` of ``dtdr mcp`` twice.
+
+    The parser takes the first one away, and a server would be read as the model.
+    """
+    words = list(arguments)
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command == "mcp" and "--" in words:
+        words.insert(words.index("--"), "--")
+    return words
 
 
 def _usage(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +14,12 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.output import note
 from dtdr.data.files import explain_os_errors
-from dtdr.errors import InputError
+from dtdr.errors import InputError, OutputError
 
 if TYPE_CHECKING:
-    from dtdr.agents.gateway import Gateway
+    from dtdr.agents.gateway import Gateway, UpstreamSpec
+    from dtdr.agents.run_folder import RunFolder
+    from dtdr.predict.model import Model
 
 KEY_VARIABLE = "DTDR_MCP_KEY"
 
@@ -25,7 +28,7 @@ TOP = 15
 
 
 def mcp(
-    model: Path,
+    model: Path | None = None,
     rest: list[str] | None = None,
     *,
     config: Path | None = None,
@@ -40,12 +43,18 @@ def mcp(
     outputs: bool = True,
     prefetch: bool = False,
     pin: Path | None = None,
+    name: str | None = None,
+    keep: bool = True,
+    status: bool = False,
     setup: str | None = None,
     write: bool = False,
 ) -> None:
     """Run an MCP gateway that lists only the most likely tools.
 
-    Example: dtdr mcp model -- npx -y @modelcontextprotocol/server-filesystem .
+    Without MODEL, it ranks the tools by their names and descriptions, keeps the runs in
+    ~/.local/share/dtdr/NAME, and learns from them while it works.
+
+    Example: dtdr mcp -- npx -y @modelcontextprotocol/server-filesystem .
 
     Args:
         model (MODEL): A model folder that dtdr fit wrote.
@@ -68,11 +77,20 @@ def mcp(
         prefetch: While the LLM thinks, make predicted calls of the tools that the config lists
             under "prefetch".
         pin (FILE): Record tool definitions in FILE, and refuse a tool whose definition changed.
+        name (NAME): Without MODEL: the folder of the runs.  [default: names of the servers]
+        keep: Without MODEL: keep the runs and learn from them.
+        status: Say in five lines what was learned, what is listed and what that saved, and exit.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
         write: With --setup, write the files instead of printing them. Codex reads them from
             ~/.codex, the other clients from the current folder.
     """
+    # The first "--" stands for no model.
+    rest = rest or []
+    if model == Path("--"):
+        model = None
+    elif model is not None and rest[:1] == ["--"]:
+        rest = rest[1:]
     if setup is not None:
         _set_up(setup, write=write)
         return
@@ -83,7 +101,10 @@ def mcp(
     from dtdr.agents.prefetch import MIN_PROBABILITY
     from dtdr.api import load
 
-    specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest or ())]
+    specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest)]
+    if status:
+        _print_status(name, specs)
+        return
     policy = ToolPolicy(
         top_k=top_k,
         coverage=coverage,
@@ -92,18 +113,55 @@ def mcp(
         fallback=coverage is not None,
         sticky=sticky,  # type: ignore[arg-type]  # checked by ToolPolicy
     )
+    fitted = None if model is None else load(model)
+    recorder = Recorder(learn, redact=redact, outputs=outputs) if learn else None
+    if fitted is None and recorder is None and keep:
+        recorder, fitted = _open_runs(name, specs, redact=redact, outputs=outputs)
     gateway = Gateway(
-        load(model),
+        fitted,
         specs,
         policy,
         whole_run=whole_run,
-        recorder=Recorder(learn, redact=redact, outputs=outputs) if learn else None,
+        recorder=recorder,
         prefetch=MIN_PROBABILITY if prefetch else None,
         pins=Pins(pin),
     )
     # Servers print other lines, too; the SDK would write a traceback for each.
     logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
     _serve(gateway, http)
+
+
+def _folder(name: str | None, specs: Sequence[UpstreamSpec]) -> Path:
+    from dtdr.agents.run_folder import default_folder
+
+    return default_folder(name or "+".join(sorted(spec.name for spec in specs)))
+
+
+def _open_runs(
+    name: str | None, specs: Sequence[UpstreamSpec], *, redact: bool, outputs: bool
+) -> tuple[RunFolder | None, Model | None]:
+    """The folder of the runs, and the model that was learned from them."""
+    from dtdr.agents.run_folder import RunFolder
+
+    try:
+        runs = RunFolder(_folder(name, specs), redact=redact, outputs=outputs)
+    except OutputError as error:
+        note(f"{error}; the gateway goes on without learning")
+        return None, None
+    return runs, runs.load()
+
+
+def _print_status(name: str | None, specs: Sequence[UpstreamSpec]) -> None:
+    """Five lines of one folder, or of each."""
+    from dtdr.agents.run_folder import RunFolder, data_home
+
+    folders = [_folder(name, specs)] if name or specs else sorted(data_home().glob("*"))
+    folders = [folder for folder in folders if (folder / "demonstrations.jsonl").exists()]
+    if not folders:
+        where = _folder(name, specs) if name or specs else data_home()
+        raise InputError(f"there are no runs in {where}; start: dtdr mcp -- SERVER")
+    for folder in folders:
+        typer.echo(f"{folder.name}\n{RunFolder(folder).status()}")
 
 
 def _set_up(client: str, *, write: bool) -> None:

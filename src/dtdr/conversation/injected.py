@@ -7,42 +7,22 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from dtdr.conversation.values import FORMS
 from dtdr.data.outputs import parse_output
 
-INJECTED_TAGS = (
-    "system-reminder",  # Claude Code
-    "local-command-caveat",
-    "local-command-stdout",
-    "local-command-stderr",
-    "task-notification",
-    "bash-input",
-    "bash-stdout",
-    "bash-stderr",
-    "ide_opened_file",
-    "ide_selection",
-    "teammate-message",
-    "user-prompt-submit-hook",
-    "environment_context",  # Codex
-    "user_instructions",
-    "INSTRUCTIONS",
-    "turn_aborted",
-    "subagent_notification",
-    "permissions instructions",
-    "environment_details",  # Cline, Roo Code
-    "environment_info",  # Copilot
-    "workspace_info",
-    "reminderInstructions",
-    "additional_data",  # Cursor
-    "open_and_recently_viewed_files",
-    "user_info",
-)
+INJECTED_TAGS: tuple[str, ...] = sum(map(tuple, FORMS["injected"].values()), ())
 """Blocks ``<tag>…</tag>`` that coding agents write into the user's messages."""
 
 NOTIFICATIONS = ("task-notification", "local-command-stdout", "local-command-stderr")
 """Tags with which a message of a program begins; what the program writes behind is its own, too."""
 
-_SUMMARY = "This session is being continued from a previous conversation that ran out of context"
-"""Beginning of what Claude Code writes into a new conversation after it compacted the old."""
+_BY_PROGRAM = (
+    "This session is being continued from a previous conversation that ran out of context",
+    "This is the Gemini CLI. We are setting up the context",
+    "This is the Qwen Code. We are setting up the context",
+    "This is Qwen Code. We are setting up the context",
+)
+"""Beginnings of messages that Claude Code writes after a compaction, and others at the start."""
 
 _TYPED = ("task", "user_query", "user_message", "user_request", "userRequest", "feedback")
 """Tags around what the user typed, of Cline, Roo Code, Cursor and Copilot."""
@@ -82,7 +62,7 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
         return text
     if "[Request interrupted" in text:
         text = _INTERRUPTED.sub("", text).strip()
-    if text.startswith(_SUMMARY):
+    if text.startswith(_BY_PROGRAM):
         return ""
     if _IDE_REQUEST in text:
         text = text.rpartition(_IDE_REQUEST)[2].strip()

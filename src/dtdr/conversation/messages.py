@@ -26,50 +26,22 @@ from dtdr.conversation.parts import (
     request_of,
 )
 from dtdr.conversation.times import find_time
-from dtdr.conversation.values import as_list, as_mapping, as_text, decode_json, first_of, is_glued
+from dtdr.conversation.values import (
+    FORMS,
+    as_list,
+    as_mapping,
+    as_text,
+    decode_json,
+    first_of,
+    is_glued,
+)
 
-_ROLES = {
-    **dict.fromkeys(("human", "HumanMessage", "HumanMessageChunk", "UserMessage", "USER"), "user"),
-    **dict.fromkeys(("ai", "model", "chatbot", "bot", "gpt", "gemini", "agent"), "assistant"),
-    **dict.fromkeys(("AIMessage", "AIMessageChunk", "AssistantMessage", "CHATBOT"), "assistant"),
-    **dict.fromkeys(("developer", "SystemMessage", "SYSTEM"), "system"),
-    **dict.fromkeys(("function", "ToolMessage", "FunctionMessage", "observation"), "tool"),
-    **dict.fromkeys(("tool_response", "toolResult", "ipython", "TOOL"), "tool"),
-    **dict.fromkeys(("FunctionExecutionResultMessage", "ToolCallExecutionEvent"), "tool"),
-    **dict.fromkeys(("function_call", "tool_call"), "call"),
-    "ToolCallRequestEvent": "assistant",
-    **{role: role for role in ("user", "assistant", "system", "tool")},
-}
-"""Roles by the names that APIs, frameworks and data sets use."""
-
-_TYPES = frozenset(_ROLES) - {"function_call", "tool_call"}
+_ROLES: dict[str, str] = {name: role for role, names in FORMS["roles"].items() for name in names}
+_TYPES = frozenset(_ROLES) - set(FORMS["roles"]["call"])
 """Values of ``type`` that name a role."""
-
-_SPOKEN = ("TextMessage", "MultiModalMessage", "StopMessage", "HandoffMessage", "ThoughtEvent")
-"""Messages of AutoGen, which name their ``source``."""
-_SILENT = frozenset(
-    """reasoning item_reference compaction compaction_summary ghost_snapshot thinking
-    ToolCallSummaryMessage UserInputRequestedEvent""".split()  # noqa: SIM905  # as prose
+_SPOKEN, _SILENT, _PLAIN = (
+    frozenset(FORMS["messages"][key]) for key in ("spoken", "silent", "plain")
 )
-"""Items that are neither messages nor calls."""
-
-_CHAT_KEYS = frozenset(
-    [
-        "role",
-        "content",
-        "tool_calls",
-        "refusal",
-        "annotations",
-        "audio",
-        "reasoning_content",
-        "name",
-        "id",
-        "timestamp",
-    ]
-)
-"""Keys of a plain reply of chat completions."""
-
-_ITEM_ARGUMENTS = ("arguments", "input", "action", "operation", "queries", "code", "query")
 _REQUESTED = ("function_call", "custom_tool_call", "mcp_call")
 _TAGGED_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _ACTION = re.compile(r"^Action:[ \t]*(\S[^\n]*)\nAction Input:[ \t]*(.*)", re.MULTILINE | re.DOTALL)
@@ -111,12 +83,15 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
             return
     is_langchain = "role" not in message and (kind == "constructor" or kind in _TYPES)
     message = _unwrap(message)
-    name = first_of(message, "role", "from", "type" if kind in _TYPES else "author") or ""
-    role = _ROLES.get(name, "") if isinstance(name, str) else ""
+    name = first_of(message, "role", "from", "sender", "type" if kind in _TYPES else "author") or ""
+    role = _role(name, message)
+    if not role and name and isinstance(message.get("additional_kwargs"), dict):
+        # Langfuse writes the names of tools as the roles of LangChain's messages.
+        role, message = "tool", {"name": name, **message}
     if message.get("requestor") == "user":
         return  # tau2: the simulated user calls tools, too
     # UI messages of the AI SDK before version 5 have their text twice.
-    content = message.get("parts") or first_of(message, "content", "contents", "value")
+    content = message.get("parts") or first_of(message, "content", "contents", "value", "blocks")
     if role == "tool" and not _has_results(content):
         yield _tool_message(message, content, can_mark=is_langchain)
     elif role:
@@ -128,9 +103,16 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
         unknown[f"message {said}"] += 1
 
 
+def _role(name: Any, message: Mapping[str, Any]) -> str:
+    """The role of a message by any name, such as ``MessageRole.USER``; empty if unknown."""
+    if not isinstance(name, str) or not name:
+        return "user" if isinstance(message.get("parts"), list) else ""  # as Gemini reads it
+    return _ROLES.get(name) or _ROLES.get(name.rpartition(".")[2].lower(), "")
+
+
 def _read_reply(message: Mapping[str, Any], content: Any) -> list[Item] | None:
     """The contents of a plain reply of chat completions, fast; None if it is not plain."""
-    if message.get("role") != "assistant" or not message.keys() <= _CHAT_KEYS:
+    if message.get("role") != "assistant" or not message.keys() <= _PLAIN:
         return None
     items: list[Item] = []
     if type(content) is str:
@@ -250,7 +232,9 @@ def _response_item(record: Mapping[str, Any], kind: str) -> Iterator[Item]:
         return
     named = record.get("name")
     tool = named if isinstance(named, str) and named else kind.removesuffix("_call")
-    arguments = next((record[key] for key in _ITEM_ARGUMENTS if record.get(key)), None)
+    arguments = next(
+        (record[key] for key in FORMS["keys"]["item_arguments"] if record.get(key)), None
+    )
     if kind not in _REQUESTED and arguments is not None and not isinstance(arguments, dict):
         arguments = {"input": arguments}
     yield from request_of({"id": identifier, "name": tool, "arguments": arguments})

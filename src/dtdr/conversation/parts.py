@@ -8,40 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtdr.conversation.items import TEXT_PARTS, ToolCallRequest, ToolResult, output_of, read_mark
-from dtdr.conversation.values import as_mapping, as_text, first_of, split_arguments
+from dtdr.conversation.values import FORMS, as_mapping, as_text, first_of, split_arguments
 
-_CALLS = frozenset(
-    """tool_use server_tool_use mcp_tool_use tool_call tool-call function_call toolCall
-    custom_tool_call builtin-tool-call""".split()  # noqa: SIM905  # as prose
-)
-_UNMARKED = ("tool_call_response", "function_call_output", "function_result", "function_response")
-"""Results of OpenTelemetry, which marks the span instead, and of OpenAI, which marks nothing."""
-_RESULTS = frozenset(
-    ("tool_result", "tool-result", "tool-error", "toolResult", "tool_response", *_UNMARKED)
-)
-_INLINE = ("dynamic-tool", "tool-invocation", "tool")
-"""Parts that have a call and its result in one; so do those of the type ``tool-NAME``."""
-_KEYED_CALLS = ("functionCall", "function_call", "toolUse")
-_KEYED_RESULTS = ("functionResponse", "function_response", "toolResult")
-_SEPARATORS = ("step-start", "step_start")
-_SILENT = frozenset(
-    """thinking redacted_thinking reasoning reasoning_content step-finish step_finish snapshot patch
-    image image_url input_image input_file input_audio audio file file_url document video media uri
-    blob source-url source-document refusal compaction tool_reference search_result fallback data
-    container_upload binary""".split()  # noqa: SIM905
-)
-"""Kinds of parts that say nothing of calls."""
-_SILENT_KEYS = frozenset(
-    """inlineData inline_data fileData file_data image document video audio reasoningContent
-    cachePoint guardContent citationsContent thought thoughtSignature image_url
-    videoMetadata video_metadata""".split()  # noqa: SIM905
-)
-_IDS = ("call_id", "toolCallId", "tool_call_id", "toolUseId", "callID", "tool_id", "id")
+_PARTS, _KEYS = FORMS["parts"], FORMS["keys"]
+_CALLS, _UNMARKED, _SILENT = (frozenset(_PARTS[key]) for key in ("calls", "unmarked", "silent"))
+_RESULTS = _UNMARKED.union(_PARTS["results"])
+_IDS, _NAMES, _ARGUMENTS = (tuple(_KEYS[key]) for key in ("ids", "names", "arguments"))
 _RESULT_IDS = ("tool_use_id", "source_call_id", *_IDS)
-_NAMES = ("name", "toolName", "tool_name", "function_name", "tool")
-_ARGUMENTS = ("input", "arguments", "args", "parameters", "rawInput")
-_RETURNED = ("content", "response", "result", "output", "errorText", "error")
-_FAILED_STATES = ("output-error", "error", "failed", "cancelled", "output-denied")
 
 
 @dataclass(slots=True)
@@ -62,9 +35,13 @@ def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] |
         unknown: counts the kinds of parts that are not read.
     """
     last = segments[-1]
+    if isinstance(inner := first_of(part, "message_content"), dict):  # of OpenInference
+        part = {key.removeprefix("message_content."): value for key, value in inner.items()}
     kind = part.get("type") if isinstance(part, dict) else "text"
     if not isinstance(kind, str):
         kind = None
+    if isinstance(part, dict) and part.get("synthetic") is True:  # of opencode
+        return
     if kind in TEXT_PARTS or (kind is None and isinstance(part.get("text"), str)):
         if last.results:
             segments.append(last := MessageSegment())
@@ -75,12 +52,14 @@ def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] |
         _begin_calls(segments).requests += request_of(part)
     elif kind in _RESULTS or kind.endswith("_tool_result"):
         last.results.append(result_of(part))
-    elif kind in _INLINE or kind.startswith("tool-"):
+    elif kind in _PARTS["inline"] or kind.startswith("tool-"):
         read_inline(as_mapping(part.get("toolInvocation", part)), last)
-    elif kind in _SEPARATORS:
+    elif kind in _PARTS["separators"]:
         if last.texts or last.requests:
             segments.append(MessageSegment())
-    elif kind not in _SILENT and not kind.startswith("data-") and unknown is not None:
+    elif kind in _SILENT or kind.startswith("data-") or "reasoning" in kind.lower():
+        pass
+    elif unknown is not None:
         unknown[f"part of the type {kind!r}"] += 1
 
 
@@ -93,9 +72,9 @@ def _begin_calls(segments: list[MessageSegment]) -> MessageSegment:
 
 def _read_keyed(part: Mapping[str, Any], segments: list[MessageSegment], unknown: Any) -> None:
     """Read a part that is named by its key, as those of Gemini and Bedrock."""
-    if isinstance(call := first_of(part, *_KEYED_CALLS), dict):
+    if isinstance(call := first_of(part, *_PARTS["keyed_calls"]), dict):
         _begin_calls(segments).requests += request_of(call)
-    elif isinstance(result := first_of(part, *_KEYED_RESULTS), dict):
+    elif isinstance(result := first_of(part, *_PARTS["keyed_results"]), dict):
         segments[-1].results.append(_keyed_result(result))
     elif is_bare_call(part):
         _begin_calls(segments).requests += request_of(part)
@@ -106,7 +85,7 @@ def _read_keyed(part: Mapping[str, Any], segments: list[MessageSegment], unknown
     elif isinstance(done := first_of(part, "codeExecutionResult", "code_execution_result"), dict):
         has_failed = str(done.get("outcome", "")).endswith(("FAILED", "EXCEEDED"))
         segments[-1].results.append(ToolResult("", done.get("output"), failed=has_failed))
-    elif part and part.keys().isdisjoint(_SILENT_KEYS) and unknown is not None:
+    elif part and part.keys().isdisjoint(_PARTS["silent_keys"]) and unknown is not None:
         unknown[f"part with the keys {', '.join(sorted(map(str, part))[:4])}"] += 1
 
 
@@ -116,13 +95,13 @@ def is_bare_call(part: Mapping[str, Any]) -> bool:
     if isinstance(inner, dict):
         return "arguments" in inner
     named = isinstance(first_of(part, *_NAMES[:-1]), str)
-    return named and any(key in part for key in _ARGUMENTS[:3])
+    return named and any(key in part for key in _ARGUMENTS[:4])
 
 
 def is_bare_result(part: Mapping[str, Any]) -> bool:
     """Whether an object without a type is a result: the id of a call, and content."""
     named = isinstance(first_of(part, *_RESULT_IDS[:-1]), str)
-    return named and any(key in part for key in _RETURNED)
+    return named and any(key in part for key in _KEYS["returned"])
 
 
 def request_of(call: Mapping[str, Any]) -> list[ToolCallRequest]:
@@ -143,7 +122,7 @@ def request_of(call: Mapping[str, Any]) -> list[ToolCallRequest]:
 
 def result_of(part: Mapping[str, Any]) -> ToolResult:
     """The result in a part."""
-    content = first_of(part, *_RETURNED)
+    content = first_of(part, *_KEYS["returned"])
     failed = read_mark(part, content, can_mark=part.get("type") not in _UNMARKED)
     # Anthropic's tools and the AI SDK mark what is inside: "error-text", "…_result_error".
     kind = as_text(content.get("type")) if isinstance(content, dict) else ""
@@ -181,12 +160,12 @@ def read_inline(part: Mapping[str, Any], segment: MessageSegment) -> None:
         request.tool = request.tool or kind.removeprefix("tool-")
     segment.requests += requests
     left = first_of(whole.get("metadata"), "exit")  # opencode's shell
-    failed = status in _FAILED_STATES or bool(whole.get("errorText")) or left not in (None, 0)
+    failed = status in _KEYS["failed"] or bool(whole.get("errorText")) or left not in (None, 0)
     output = first_of(whole, "output", "result", "errorText", "error")
     if not requests or (output is None and not failed):
         return
-    if isinstance(output, list) and output and first_of(output[0], *_KEYED_RESULTS):
-        inner = _keyed_result(first_of(output[0], *_KEYED_RESULTS))
+    if isinstance(output, list) and output and first_of(output[0], *_PARTS["keyed_results"]):
+        inner = _keyed_result(first_of(output[0], *_PARTS["keyed_results"]))
         output, failed = inner.output, failed or inner.failed is True
     else:
         failed = failed or read_mark({}, output, can_mark=True) is True

@@ -6,7 +6,9 @@ import ast
 import contextlib
 import hashlib
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dtdr.data import json_codec
@@ -16,6 +18,22 @@ MAX_LITERAL = 1_000_000
 
 _NOTHING = ("", "null", "None", "undefined")
 _GLUED = re.compile(r"\}\s*\{")
+
+
+def load_tables(path: Path) -> dict[str, Any]:
+    """The tables of words in a TOML file; a text is a list of words."""
+
+    def split(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: split(item) for key, item in value.items()}
+        return value.split() if isinstance(value, str) else value
+
+    tables: dict[str, Any] = split(tomllib.loads(path.read_text(encoding="utf-8")))
+    return tables
+
+
+FORMS = load_tables(Path(__file__).with_name("forms.toml"))
+"""Words by which messages and their parts are known."""
 
 
 def first_of(record: object, *keys: str) -> Any:

@@ -20,6 +20,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log import RunHeader, RunLog, RunLogBuilder
 from dtdr.predict.model import Model
+from dtdr.rankers.base import IncrementalRanker
 from dtdr.rankers.model_folder import versions
 from dtdr.rankers.ranking import Ranking
 
@@ -67,7 +68,7 @@ def run(
     sides = [_sides(dataset, split) for split in splits]
     is_one = len(splits) == 1
     has_plans = plan_scores is not None
-    known = {tool.name for tool in dataset.tools} | tools_called(dataset.demonstrations)
+    known = {tool.name for tool in dataset.tools} | _tools_of_runs(dataset.demonstrations)
     tools: tuple[str, ...] = (*sorted(known - {END}), END)
     builder: RunLogBuilder | None = None
     seconds, times = 0.0, []
@@ -76,7 +77,7 @@ def run(
         model.fit(train, dataset.tools or None, arguments=has_plans, plans=has_plans)
         seconds += time.perf_counter() - started
         if is_one:
-            tools = model.vocabulary
+            tools = _ranked_tools(model, test)
         builder = builder or RunLogBuilder(tools)
         _log_steps(model, test, builder, tools_called(train))
         times.append(rank_microseconds_median(model, test))
@@ -127,15 +128,15 @@ def score_model(
     training = list(as_demonstrations(train or ()))
     if train is not None:
         learned = tools_called(training)
-    elif (plans := model.ranker.demonstrated_plans()) is not None:
-        learned = {tool for plan in plans for tool in plan.tools}
+    elif isinstance(model.ranker, IncrementalRanker):
+        learned = {tool for plan in model.ranker.demonstrated_plans() for tool in plan.tools}
     about = {
         "name": "all",
         "sha256": split_sha256(training, test),
         "train": model.training_.demonstrations if train is None else len(training),
         "test": len(test),
     }
-    builder = RunLogBuilder(model.vocabulary)
+    builder = RunLogBuilder(_ranked_tools(model, test))
     _log_steps(model, test, builder, learned, report, history)
     median = rank_microseconds_median(model, test)
     return builder.build(_header(model, dataset, about, 0.0, median))
@@ -144,6 +145,19 @@ def score_model(
 def tools_called(demonstrations: Iterable[Demonstration]) -> set[str]:
     """Names of the tools that demonstrations call."""
     return {tool for item in demonstrations for tool in item.plan.tools}
+
+
+def _tools_of_runs(demonstrations: Sequence[Demonstration]) -> set[str]:
+    """Names of the tools that demonstrations call, in earlier turns too."""
+    before = (item for run in demonstrations for item in run.before)
+    earlier = {item.tool for item in before if isinstance(item, ToolCall)}
+    return tools_called(demonstrations) | earlier
+
+
+def _ranked_tools(model: Model, test: Sequence[Demonstration]) -> tuple[str, ...]:
+    """The vocabulary, and the tools of these runs that it lacks, which their rankings may have."""
+    vocabulary = model.vocabulary
+    return (*vocabulary[:-1], *sorted(_tools_of_runs(test).difference(vocabulary)), END)
 
 
 def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[Demonstration]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dtdr.conversation.assembly import assemble, positioned
@@ -18,6 +19,7 @@ from dtdr.conversation.values import (
     decode_json,
     each_object,
     first_of,
+    load_tables,
     walk,
 )
 from dtdr.data import json_codec
@@ -37,28 +39,7 @@ _HEADER = re.compile(
 )
 """Lines that Codex writes before a command's output for its LLM."""
 _EXIT = re.compile(r"(?:Exit code: |Process exited with code )(-?\d+)")
-_ERRORS = (
-    "tool call error",
-    "failed in sandbox",
-    "execution error",
-    "exec_command failed",
-    "failed to parse function arguments",
-    "unsupported call",
-    "unsupported custom tool call",
-    "apply_patch verification failed",
-    "patch rejected",
-    "exec command rejected",
-    "command rejected",
-    "command timed out",
-    "sandbox error",
-    "sandbox denied",
-    "aborted",
-    "user rejected",
-    "rejected by user",
-    "user cancelled",
-    "Mcp error",
-    "write_stdin failed",
-)
+_ERRORS = tuple(load_tables(Path(__file__).with_name("conventions.toml"))["codex_errors"])
 """Beginnings of what Codex reports of a call that failed, or was refused."""
 
 
@@ -105,7 +86,8 @@ class Codex(LogFormat):
             if inner != "tool_search_call":
                 self.window.append(str(place[0]), raw, place)
         elif kind in _LINES or "record_type" in record or str(kind).startswith("turn."):
-            self.ignored[f"line of the type {inner if kind == 'event_msg' else kind!r}"] += 1
+            named = inner if kind == "event_msg" else kind or record.get("record_type")
+            self.ignored[f"line of the type {named!r}"] += 1
         else:
             raise InputError("not a line of a Codex session: it has no 'payload'")
 
@@ -186,12 +168,9 @@ def _result(item: dict[str, Any], has_failed: bool) -> dict[str, Any]:
         has_failed = has_failed or (code is not None and int(code[1]) != 0)
         if header and isinstance(output, str):
             output = _HEADER.sub("", output, count=1)
-        has_failed = has_failed or text.lstrip()[:80].lower().startswith(_LOWER_ERRORS)
+        has_failed = has_failed or text.lstrip()[:80].lower().startswith(_ERRORS)
     mark = {"is_error": True} if has_failed else {}
     return {**item, "output": output, **mark}
-
-
-_LOWER_ERRORS = tuple(error.lower() for error in _ERRORS)
 
 
 def _exec_messages(lines: list[Any]) -> Iterator[dict[str, Any]]:

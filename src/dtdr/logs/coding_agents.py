@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -17,13 +18,7 @@ class GeminiCLI(Envelope):
 
     name: ClassVar[str] = "gemini-cli"
     title: ClassVar[str] = "Gemini CLI sessions"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "messages"), list)
-
-    _STREAM = ("init", "message", "tool_use", "tool_result", "result")
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -52,7 +47,9 @@ class GeminiCLI(Envelope):
             elif "type" in record and "$set" not in record:
                 messages[str(record.get("id") or number)] = record
         stream = any(r.get("type") in ("tool_use", "init") for r in records)
-        read = map(_of_stream, messages.values()) if stream else messages.values()
+        said = [m for m in messages.values() if stream or m.get("type") in ("user", "gemini")]
+        self.ignored += Counter({"note of the program": len(messages) - len(said)})
+        read = map(_of_stream, said) if stream else said
         # A session that goes on may be written to another file.
         yield Talk(read, "", identifier, at=find_time(head), replays=bool(identifier))
 
@@ -75,11 +72,7 @@ class QwenCode(Envelope):
 
     name: ClassVar[str] = "qwen-code"
     title: ClassVar[str] = "Qwen Code sessions"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return False
+    whole_keys: ClassVar[tuple[str, ...] | None] = ()
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -118,11 +111,7 @@ class OpenCode(Envelope):
 
     name: ClassVar[str] = "opencode"
     title: ClassVar[str] = "opencode sessions (export, storage folder or run --format json)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "messages"), list)
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -167,12 +156,17 @@ class OpenCode(Envelope):
                 parts[as_text(part.get("id")) or str(len(parts))] = part
             elif "role" in record:
                 messages[as_text(record.get("id"))] = {"info": record, "parts": []}
-        for _, part in sorted(parts.items()):
+        for part in parts.values():
             whole = messages.setdefault(
                 as_text(part["messageID"]), {"info": {"role": "assistant"}, "parts": []}
             )
             whole["parts"].append(part)
-        return [messages[name] for name in sorted(messages)]
+
+        def created(name: str) -> tuple[float, str]:
+            time = first_of(messages[name]["info"].get("time"), "created")
+            return time if isinstance(time, (int, float)) else 0, name
+
+        return [messages[name] for name in sorted(messages, key=created)]
 
 
 class CopilotCLI(Envelope):
@@ -180,11 +174,7 @@ class CopilotCLI(Envelope):
 
     name: ClassVar[str] = "copilot-cli"
     title: ClassVar[str] = "Copilot CLI sessions (events.jsonl)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return False
+    whole_keys: ClassVar[tuple[str, ...] | None] = ()
 
     _READ = ("user.message", "assistant.message", "tool.execution_start", "tool.execution_complete")
 

@@ -8,8 +8,10 @@ table for each thing says under which names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from dtdr.conversation.events import UserMessage
 from dtdr.conversation.exchanges import asked_messages, offered_tools, replied_messages
 from dtdr.conversation.items import ToolResult, output_of, read_mark
 from dtdr.conversation.messages import items_of
@@ -19,105 +21,20 @@ from dtdr.conversation.values import (
     decode_value,
     each_object,
     first_of,
+    load_tables,
     unflatten,
 )
 from dtdr.data.outputs import is_empty
 from dtdr.logs.log_format import ToolTable
 from dtdr.logs.spans import Span
 
-PREFIXES = (
-    "gen_ai.",
-    "llm.",
-    "ai.",
-    "traceloop.",
-    "openinference.",
-    "mlflow.",
-    "langsmith.",
-    "gcp.vertex.agent.",
-    "pydantic_ai.",
-    "tool.",
-    "input.value",
-    "langfuse.",
-    "ag2.",
-)
-"""Attributes that say something of an agent."""
-
-_KINDS = (
-    "openinference.span.kind",
-    "gen_ai.operation.name",
-    "ai.operationId",
-    "traceloop.span.kind",
-    "mlflow.spanType",
-    "langsmith.span.kind",
-    "ag2.span.type",
-    "llm.request.type",
-    "langfuse.observation.type",
-)
-_KIND_OF = {
-    **dict.fromkeys(("llm", "chat", "text_completion", "generate_content", "completion"), "llm"),
-    **dict.fromkeys(("chat_model", "generation", "responses", "ai.generateText.doGenerate"), "llm"),
-    **dict.fromkeys(("ai.streamText.doStream", "ai.generateObject.doGenerate"), "llm"),
-    **dict.fromkeys(("tool", "execute_tool", "ai.toolCall"), "tool"),
-    **dict.fromkeys(("agent", "invoke_agent"), "agent"),
+_TABLES = load_tables(Path(__file__).with_name("conventions.toml"))
+PREFIXES = tuple(_TABLES["prefixes"])
+_KIND_OF: dict[str, str] = {
+    name: kind for kind, names in _TABLES["kind_of"].items() for name in names
 }
-_MODELS = ("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages")
-_TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
+_MODELS = tuple(_TABLES["models"])
 _NAME_PREFIXES = ("execute_tool ", "running tool: ", "running tool ", "tool: ", "tool.")
-_CALL_IDS = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id", "tool_call_id")
-_ARGUMENTS = (
-    "gen_ai.tool.call.arguments",
-    "gen_ai.tool.arguments",
-    "tool_call.function.arguments",
-    "ai.toolCall.args",
-    "ai.toolCall.input",
-    "tool_arguments",
-    "gcp.vertex.agent.tool_call_args",
-    "mlflow.spanInputs",
-    "traceloop.entity.input",
-    "input.value",
-    "tool.parameters",
-)
-_OUTPUTS = (
-    "gen_ai.tool.call.result",
-    "gen_ai.tool.message",
-    "ai.toolCall.result",
-    "ai.toolCall.output",
-    "tool_response",
-    "gcp.vertex.agent.tool_response",
-    "mlflow.spanOutputs",
-    "traceloop.entity.output",
-    "output.value",
-)
-_ASKED = (
-    "gen_ai.input.messages",
-    "ai.prompt.messages",
-    "ai.prompt",
-    "gcp.vertex.agent.llm_request",
-    "mlflow.spanInputs",
-    "traceloop.entity.input",
-    "input.value",
-)
-_REPLIED = (
-    "gen_ai.output.messages",
-    "gcp.vertex.agent.llm_response",
-    "mlflow.spanOutputs",
-    "output.value",
-)
-_HISTORIES = ("pydantic_ai.all_messages", "all_messages_events", "events")
-_AGENTS = ("gen_ai.agent.name", "agent.name", "ag2.agent.name", "agent_name")
-_GROUPS = (
-    "gen_ai.conversation.id",
-    "session.id",
-    "langfuse.session.id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "ai.telemetry.metadata.sessionId",
-    "gcp.vertex.agent.session_id",
-    "langsmith.metadata.thread_id",
-    "langsmith.metadata.session_id",
-)
-_DEFINITIONS = ("gen_ai.tool.definitions", "ai.prompt.tools", "gen_ai.request.tools")
-_WRAPPERS = ("input", "kwargs", "inputs", "args", "arguments", "input_str")
 
 
 def flatten(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -134,7 +51,7 @@ def flatten(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def kind_of(attributes: Mapping[str, Any]) -> str:
     """``llm``, ``tool`` or ``agent`` by a span's flat attributes; else empty."""
-    for key in _KINDS:
+    for key in _TABLES["kinds"]:
         said = attributes.get(key)
         if isinstance(said, str):
             said = said.strip('"')  # MLflow writes JSON
@@ -156,7 +73,9 @@ def read_attributes(span: Span, attributes: Mapping[str, Any], tools: ToolTable)
         tools: collects the definitions.
     """
     span.kind = kind_of(attributes) or span.kind
-    span.group = span.group or next(filter(None, (as_text(attributes.get(k)) for k in _GROUPS)), "")
+    span.group = span.group or next(
+        filter(None, (as_text(attributes.get(k)) for k in _TABLES["groups"])), ""
+    )
     span.failed = span.failed or "error.type" in attributes
     for definitions in _definitions(attributes):
         span.offered += tools.add(definitions)
@@ -181,11 +100,11 @@ def read_tool(
         entered: its arguments, as an observability tool keeps them; before the attributes.
         left: its output, likewise.
     """
-    span.tool = as_text(first_of(attributes, *_TOOL_NAMES)) or bare_name(span.tool)
-    span.call_id = as_text(first_of(attributes, *_CALL_IDS)) or span.call_id
-    arguments = entered if entered is not None else first_of(attributes, *_ARGUMENTS)
+    span.tool = as_text(first_of(attributes, *_TABLES["tool_names"])) or bare_name(span.tool)
+    span.call_id = as_text(first_of(attributes, *_TABLES["call_ids"])) or span.call_id
+    arguments = entered if entered is not None else first_of(attributes, *_TABLES["arguments"])
     span.arguments = open_arguments(arguments)
-    returned = [left, *(attributes.get(key) for key in _OUTPUTS)]
+    returned = [left, *(attributes.get(key) for key in _TABLES["outputs"])]
     known = [value for value in returned if value is not None]
     best = next((value for value in known if not is_empty(decode_value(value))), None)
     if known:
@@ -194,10 +113,13 @@ def read_tool(
 
 def read_agent(span: Span, attributes: Mapping[str, Any], entered: Any = None) -> None:
     """Fill the span of an agent, a chain or a whole request."""
-    name = as_text(first_of(attributes, *_AGENTS)) or span.tool.removeprefix("invoke_agent").strip()
+    name = (
+        as_text(first_of(attributes, *_TABLES["agents"]))
+        or span.tool.removeprefix("invoke_agent").strip()
+    )
     span.tool = name if span.kind == "agent" else span.tool
     span.kind = span.kind if span.tool else ""
-    asked = entered if entered is not None else first_of(attributes, *_ASKED)
+    asked = entered if entered is not None else first_of(attributes, *_TABLES["asked"])
     read_question(span, asked)
     if not span.inputs and not span.text:
         span.inputs = _asked(attributes)
@@ -238,7 +160,7 @@ def open_arguments(value: Any) -> Any:
             value = value["kwargs"]
         elif value.keys() >= {"input_str", "inputs"}:  # of OpenLLMetry
             value = decode_value(first_of(value, "inputs", "input_str"))
-        elif len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
+        elif len(value) == 1 and (key := next(iter(value))) in _TABLES["wrappers"]:
             inner = decode_value(value[key])
             if not isinstance(inner, dict):
                 break
@@ -263,10 +185,10 @@ def _asked(attributes: Mapping[str, Any]) -> list[Any]:
     for prefix in ("llm.input_messages", "gen_ai.prompt"):
         if found := _numbered(attributes, prefix):
             return messages + found
-    for key in _ASKED + _HISTORIES:
+    for key in _TABLES["asked"]:
         if found := asked_messages(attributes.get(key)):
             return messages + found
-    return messages
+    return messages + _history(attributes)[0]
 
 
 def _replied(attributes: Mapping[str, Any]) -> list[Any]:
@@ -277,10 +199,20 @@ def _replied(attributes: Mapping[str, Any]) -> list[Any]:
     text = as_text(attributes.get("ai.response.text"))
     if calls or text:
         return [{"role": "assistant", "content": text, "tool_calls": as_list(calls)}]
-    for key in _REPLIED:
+    for key in _TABLES["replied"]:
         if found := replied_messages(attributes.get(key)):
             return found
-    return []
+    return _history(attributes)[1]
+
+
+def _history(attributes: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """All messages of a span, up to the user's last one and from there."""
+    for key in _TABLES["histories"]:
+        messages = asked_messages(attributes.get(key))
+        for place in range(len(messages), 0, -1):
+            if any(isinstance(item, UserMessage) for item in items_of(messages[place - 1])):
+                return messages[:place], messages[place:]
+    return [], []
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
@@ -299,7 +231,7 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
 
 def _definitions(attributes: Mapping[str, Any]) -> Iterable[list[Any]]:
     """The lists of tools' definitions in attributes."""
-    for key in _DEFINITIONS:
+    for key in _TABLES["definitions"]:
         if listed := as_list(decode_value(attributes.get(key))):
             yield [decode_value(item) for item in listed]
     for prefix in ("llm.tools", "llm.request.functions"):

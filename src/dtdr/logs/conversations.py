@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,8 +31,10 @@ from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import LogFormat, Window, run_failed
 
-_REQUEST_KEYS = ("request", "body", "request_body", "kwargs", "params", "input", "inputs")
-_RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "outputs", "result")
+_REQUEST_KEYS = """request body request_body kwargs params input inputs
+    inputBodyJson""".split()  # noqa: SIM905  # as prose
+_RESPONSE_KEYS = """response body response_body completion output outputs outputBodyJson
+    result""".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +241,9 @@ class Bedrock(OpenAIChat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether there are ``messages`` with a block that only Bedrock has."""
-        messages = find_request(record, "messages").get("messages")
-        blocks = (b for m in each_object(messages) for b in each_object(m.get("content")))
+        messages = as_list(find_request(record, "messages").get("messages"))
+        reply = first_of(find_response(record, "output").get("output"), "message")
+        blocks = (b for m in each_object([*messages, reply]) for b in each_object(m.get("content")))
         return any("toolUse" in block or "toolResult" in block for block in blocks)
 
     def replies(self, response: Any) -> list[Any]:
@@ -348,7 +351,7 @@ def _mark(item: Item) -> object:
     return type(item), item.text
 
 
-def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Mapping[str, Any]:
+def find_part(record: Any, keys: Sequence[str], wanted: Sequence[str]) -> Mapping[str, Any]:
     """The object that has one of the wanted keys: the record, or one below ``keys`` in it."""
     level = [record]
     for _ in range(3):

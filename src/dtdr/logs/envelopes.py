@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dtdr.conversation.assembly import assemble, positioned
 from dtdr.conversation.events import LoggedRun
 from dtdr.conversation.messages import items_of
+from dtdr.conversation.values import first_of
 from dtdr.data import json_codec
 from dtdr.errors import InputError
 from dtdr.logs.log_format import LogFormat
@@ -48,10 +49,16 @@ class Talk:
 class Envelope(LogFormat):
     """A format that says only where messages are; the rest is the same for all."""
 
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation; others are joined by ``key``."""
-        return True
+    whole_keys: ClassVar[tuple[str, ...] | None] = None
+    """Keys under which a whole conversation has a list or object; records without are joined by
+    ``key``. None if every record is whole."""
+
+    @classmethod
+    def whole(cls, record: Any) -> bool:
+        """Whether a record is a whole conversation."""
+        if cls.whole_keys is None:
+            return True
+        return isinstance(first_of(record, *cls.whole_keys), (list, dict))
 
     def key(self, record: Any, place: tuple[int, int]) -> str:
         """The conversation of a record that is a part of one; empty to skip the record."""

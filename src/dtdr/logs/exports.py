@@ -67,6 +67,7 @@ class LangSmith(SpanFormat):
     def _span(self, run: Mapping[str, Any], parent: str, trace: str) -> Span:
         span = span_of(run)
         name, span.tool, span.kind = span.tool, "", str(run.get("run_type"))
+        span.kind = "llm" if span.kind == "chat_model" else span.kind
         span.trace, span.parent = trace, span.parent or parent
         inputs, outputs = decode_value(run.get("inputs")), decode_value(run.get("outputs"))
         extra = as_mapping(run.get("extra"))

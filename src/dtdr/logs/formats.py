@@ -24,46 +24,21 @@ from dtdr.logs.mcp import MCP, read_line
 from dtdr.logs.message_lists import MessageList
 from dtdr.logs.openai_responses import OpenAIResponses
 from dtdr.logs.otel import OpenInference, OpenTelemetry
-from dtdr.logs.streams import LogReader, is_pipe
+from dtdr.logs.streams import LogReader, file_size, is_pipe
 
+# fmt: off
 # A new format is a class and a line here. Formats are detected in this order, so those that
 # recognize few records come first.
 FORMATS: dict[str, type[LogFormat]] = {
     fmt.name: fmt
     for fmt in (
-        Canonical,
-        ATIF,
-        Tau,
-        ToolBench,
-        SWEAgent,
-        Inspect,
-        OpenHands,
-        OpenCode,
-        Smolagents,
-        AutoGen,
-        GoogleADK,
-        GeminiCLI,
-        QwenCode,
-        CopilotCLI,
-        Codex,
-        Cursor,
-        ClaudeCode,
-        MCP,
-        OpenAIAgents,
-        Weave,
-        LangSmith,
-        OpenInference,
-        Langfuse,
-        OpenTelemetry,
-        LangGraph,
-        Gemini,
-        Bedrock,
-        Anthropic,
-        OpenAIResponses,
-        OpenAIChat,
-        MessageList,
+        Canonical, ATIF, Tau, ToolBench, SWEAgent, Inspect, OpenHands, OpenCode, Smolagents,
+        AutoGen, GoogleADK, GeminiCLI, QwenCode, CopilotCLI, Codex, Cursor, ClaudeCode, MCP,
+        OpenAIAgents, Weave, LangSmith, OpenInference, Langfuse, OpenTelemetry, LangGraph, Gemini,
+        Bedrock, Anthropic, OpenAIResponses, OpenAIChat, MessageList,
     )
 }
+# fmt: on
 
 ALIASES = {
     **dict.fromkeys(("cline", "roo-code", "pydantic-ai", "langchain", "sharegpt"), "messages"),
@@ -152,7 +127,8 @@ def recognize(reader: LogReader) -> tuple[type[LogFormat] | None, str]:
                 if fmt.recognizes(record):
                     return fmt, ""
     if not records:
-        return None, "it has no line of JSON" if bad.count else "it has no records"
+        is_empty = not (bad.count or sum(map(file_size, reader.paths)))
+        return None, "it is empty" if is_empty else "it has no line of JSON"
     return None, "; ".join(dict.fromkeys(_lacking(records))) or _first_keys(records[0])
 
 
@@ -188,8 +164,8 @@ def detect_format(reader: LogReader, otherwise: type[LogFormat] | None = None) -
     if otherwise is not None and _may_be_canonical(reader):
         return otherwise
     raise InputError(
-        f"cannot detect the format of {reader.paths[0]}: {reason}. Name it, as in 'dtdr import "
-        f"FORMAT FILE': {', '.join(sorted(FORMATS))}, or module:function of your own"
+        f"cannot detect the format of {reader.paths[0]}: {reason}. Name one of docs/formats.md, as "
+        "in 'dtdr import FORMAT FILE', or write your own as module:function"
     )
 
 
@@ -226,7 +202,7 @@ def group_files(
             try:
                 fmt, reason = recognize(LogReader([file]))
             except InputError as error:
-                fmt, reason = None, str(error).partition(": ")[2] or str(error)
+                fmt, reason = None, str(error).replace(str(file), "it")
             if fmt is None:
                 skipped.setdefault(reason, []).append(file)
             else:

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from dtdr.conversation.times import find_time
-from dtdr.conversation.values import as_list, as_mapping, as_text, each_object, first_of
+from dtdr.conversation.values import (
+    arguments_of,
+    as_list,
+    as_mapping,
+    as_text,
+    each_object,
+    first_of,
+    walk,
+)
 from dtdr.logs.envelopes import Envelope, Talk, call_message, result_message
 from dtdr.logs.log_format import run_failed
 
@@ -65,11 +73,7 @@ class Smolagents(Envelope):
 
     name: ClassVar[str] = "smolagents"
     title: ClassVar[str] = "smolagents memories (steps)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "steps", "memory"), (list, dict))
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("steps", "memory")
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -137,11 +141,7 @@ class OpenHands(Envelope):
 
     name: ClassVar[str] = "openhands"
     title: ClassVar[str] = "OpenHands trajectories (events)"
-
-    @staticmethod
-    def whole(record: Any) -> bool:
-        """Whether a record is a whole conversation."""
-        return isinstance(first_of(record, "history", "trajectory"), list)
+    whole_keys: ClassVar[tuple[str, ...] | None] = ("history", "trajectory")
 
     _KINDS = (
         "MessageEvent",
@@ -221,6 +221,10 @@ class OpenHands(Envelope):
             role = "user" if event.get("source") == "user" else "assistant"
             return {"role": role, "content": text, "timestamp": event.get("timestamp")}, ""
         rest = {k: v for k, v in args.items() if k not in self._INNER}
+        for choice in each_object(walk(about, "model_response", "choices")):
+            for asked in each_object(walk(choice, "message", "tool_calls")):
+                if asked.get("id") == call:
+                    rest = arguments_of(walk(asked, "function", "arguments")) or rest
         tool = as_text(about.get("function_name")) or str(kind)
         answer = as_text(first_of(about.get("model_response"), "id"))
         return call_message([(call or str(event.get("id")), tool, rest)], text), answer

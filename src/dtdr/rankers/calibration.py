@@ -13,6 +13,9 @@ from dtdr.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
+_UNKNOWN_TOKENS = 50
+"""What a tool costs in a prompt of which only the name is known, about."""
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -97,6 +100,15 @@ class Calibration:
         """Rebuild from the output of ``arrays``."""
         threshold = float(arrays["threshold"][0])
         return cls(arrays.get("held_out"), arrays.get("confidence"), tokens, threshold)
+
+    def extend(self, count: int) -> Calibration:
+        """The same with this many tools after the vocabulary, which are not in it."""
+        tokens = added = None
+        if self.tokens is not None:
+            tokens = np.append(self.tokens, [_UNKNOWN_TOKENS] * count)
+        if self.added is not None:
+            added = np.append(self.added, [True] * count)
+        return replace(self, tokens=tokens, added=added)
 
     def of(self, positions: npt.NDArray[np.intp]) -> Calibration:
         """The same for some of the tools, by their positions in the vocabulary."""

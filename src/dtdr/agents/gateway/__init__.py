@@ -14,10 +14,10 @@ if find_spec("mcp") is None or find_spec("mcp_types") is None:
 
 from dtdr.agents.gateway.config import UpstreamSpec, parse_rest, read_config
 from dtdr.agents.gateway.gateway import Gateway
-from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.serve import serve_http, serve_stdio
 from dtdr.agents.gateway.server import GatewayServer
+from dtdr.agents.recording import Recorder
 
 __all__ = [
     "Gateway",

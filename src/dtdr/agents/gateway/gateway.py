@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
 
 from dtdr.agents.gateway.catalog import Catalog, Names
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import UpstreamSpec, require_distinct
-from dtdr.agents.gateway.learning import Recorder
 from dtdr.agents.gateway.pins import Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import ClientRanker
 from dtdr.agents.gateway.upstream import CONNECT_SECONDS, Upstream
 from dtdr.agents.policy import ToolPolicy
-from dtdr.agents.search import SEARCH_TOOL
+from dtdr.agents.recording import Recorder
+from dtdr.agents.run_folder import RunFolder
+from dtdr.agents.search import SEARCH_TOOL, described_tool
 from dtdr.data.calls import END
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.predict.session import NO_ARGUMENTS
+from dtdr.rankers.selection import count_tokens
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -55,13 +59,11 @@ class Gateway:
         whole_run: choose the list for the next calls of the run, not only for the next one, and
             change it only if that is worth the client's prompt cache (``LOST_CACHE``), whatever
             the policy's ``sticky``. Answers wait until the client has listed again.
-        recorder: records the calls; None records nothing.
+        recorder: records the calls; None records nothing. What a ``RunFolder`` learns is used at
+            once.
         prefetch: the probability from which predicted calls are made early, of tools that the specs
             list for that; None makes none.
         pins: refuse changed definitions; None accepts them.
-
-    Attributes:
-        keeps_calls: whether arguments and outputs are kept while a run lasts.
 
     Raises:
         InputError: there is no server, two share a name, the model is not calibrated or not fitted
@@ -71,7 +73,7 @@ class Gateway:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | None,
         specs: Sequence[UpstreamSpec],
         policy: ToolPolicy,
         *,
@@ -105,9 +107,15 @@ class Gateway:
                     "its entry in the --config file"
                 )
             self.prefetcher = Prefetcher(self.ranker, self.catalog, self.upstreams, prefetch)
-        self.keeps_calls = bool(recorder or prefetch or self.ranker.reads_calls)
+        self._runs = recorder if isinstance(recorder, RunFolder) else None
+        self._tokens: dict[str, int] = {}
         self._version = 0
         self._tasks: TaskGroup | None = None
+
+    @property
+    def keeps_calls(self) -> bool:
+        """Whether arguments and outputs are kept while a run lasts."""
+        return bool(self._recorder or self.prefetcher or self.ranker.reads_calls)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -115,6 +123,11 @@ class Gateway:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._connections, self._disconnected = anyio.CancelScope(), anyio.Event()
+            if self._runs is not None:
+                loop = asyncio.get_running_loop()
+                self._runs.learned = lambda model: asyncio.run_coroutine_threadsafe(
+                    self._use(model), loop
+                )
             try:
                 tasks.start_soon(self._connect)
                 tasks.start_soon(self._clean_up)
@@ -133,7 +146,10 @@ class Gateway:
         for state in self.clients:
             self.clients.forget(state.key)
         if self._recorder is not None:
-            await self._recorder.close()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._recorder.close)
+                if self._runs is not None:
+                    await anyio.to_thread.run_sync(self._runs.save_usage)
         self._connections.cancel()
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             await self._disconnected.wait()
@@ -274,6 +290,40 @@ class Gateway:
                     self.end_run(state)
                     self._schedule(self._refresh_and_notify, state)
             self.clients.forget_idle()
+            if self._runs is not None:
+                await anyio.to_thread.run_sync(self._runs.save_usage)
+                if (model := await anyio.to_thread.run_sync(self._runs.load_newer)) is not None:
+                    await self._use(model)
+
+    # -- what is learned -----------------------------------------------------------------------
+
+    async def _use(self, model: Model) -> None:
+        """Rank with a model that was learned from the runs, from the next ranking on."""
+        logger.info("ranking with what was learned from %d runs", model.training_.demonstrations)
+        self.ranker.use(model)
+        self._rebuild()
+        await self._register_tools()
+
+    def count_list(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Count a list that a client got, for the status."""
+        if self._runs is None:
+            return
+        for name, tool in self.catalog.items():
+            if name not in self._tokens:
+                self._tokens[name] = count_tokens(tool.definition)
+        counts = {
+            "lists": 1,
+            "listed": len(tools),
+            "listed_tokens": sum(self._tokens.get(tool["name"], 0) for tool in tools),
+            "all_tokens": sum(self._tokens[name] for name in self.catalog),
+        }
+        self._runs.usage.update(counts)
+
+    def count_call(self, state: ClientState, name: str) -> None:
+        """Count a call, for the status."""
+        if self._runs is not None:
+            listed = any(tool["name"] == name for tool in state.notified or ())
+            self._runs.usage.update({"calls": 1, "listed_calls": int(listed)})
 
     # -- the tools of upstreams --------------------------------------------------------------------
 
@@ -291,11 +341,17 @@ class Gateway:
             await self._tools_changed()
 
     async def _register_tools(self) -> None:
+        if self._runs is not None:
+            self._runs.tools = tuple(
+                described_tool(tool.known_as or tool.name, tool.definition)
+                for tool in self.catalog.values()
+            )
         if await self.ranker.register(self.catalog.unknown()):
             self._rebuild()
 
     def _rebuild(self) -> None:
         offers = {name: upstream.tools for name, upstream in self.upstreams.items()}
+        self._tokens.clear()
         self.catalog.rebuild(offers, [name for name in offers if self.upstreams[name].is_up])
         self._version += 1
         for state in self.clients:

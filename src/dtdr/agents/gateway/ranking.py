@@ -14,9 +14,11 @@ import numpy as np
 from dtdr.agents.gateway.catalog import Catalog, CatalogTool
 from dtdr.agents.gateway.clients import ClientState
 from dtdr.agents.policy import ToolPolicy, ToolSelector
+from dtdr.agents.run_folder import describe_tools
 from dtdr.agents.search import SEARCH_TOOL, described_tool
 from dtdr.data.calls import END
 from dtdr.data.run import CallLike, as_run
+from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError, EncoderError, InputError
 from dtdr.net.http_requests import bound_requests
 from dtdr.net.workers import Workers
@@ -49,29 +51,47 @@ calls ahead along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along
 class ClientRanker:
     """Ranks clients' runs in a worker thread, one ranking at a time.
 
-    Attributes:
-        reads_calls: whether the model ranks by the arguments and outputs of calls.
-        fills: whether it learned arguments, for ``predict``.
+    Args:
+        model: a fitted one; None ranks the tools by their names and descriptions.
+        policy: how many are shown.
+        whole_run: see ``Gateway``.
     """
 
-    def __init__(self, model: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
+    def __init__(self, model: Model | None, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         if whole_run:
             if policy.coverage is not None:
                 raise InputError("a list for the whole run has no coverage; give --top-k instead")
             policy = replace(policy, sticky="confidence", tolerance=LOST_CACHE)
-        policy.check(model.calibration_)
+        if model is not None:
+            policy.check(model.calibration_)
+        elif policy.coverage is not None:
+            raise InputError("--coverage needs a MODEL; give --top-k instead")
         self._whole_run = whole_run
+        self._is_described = model is None
         self._model = model
         self._policy = policy
         self._workers = Workers(1, RANKING_SECONDS)
         self._registrations = anyio.Lock()
         self._refused: set[str] = set()
-        self.reads_calls = model.uses_calls
-        self.fills = model.arguments_ is not None
+
+    @property
+    def reads_calls(self) -> bool:
+        """Whether the model ranks by the arguments and outputs of calls."""
+        return self._model is not None and self._model.uses_calls
+
+    @property
+    def fills(self) -> bool:
+        """Whether the model learned arguments, for ``predict``."""
+        return self._model is not None and self._model.arguments_ is not None
+
+    def use(self, model: Model) -> None:
+        """Rank with another model from now on."""
+        self._model, self._is_described = model, False
+        self._refused.clear()
 
     def knows(self, tool: str) -> bool:
         """Whether the model has a tool of that name."""
-        return tool != END and self._model.index(tool) >= 0
+        return tool != END and self._model is not None and self._model.index(tool) >= 0
 
     async def select(self, state: ClientState, catalog: Catalog) -> Sequence[str]:
         """Names of the tools to show for their rank; all if ranking failed or there are few.
@@ -98,8 +118,11 @@ class ClientRanker:
         offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
         selector = ToolSelector(self._policy, kept=kept)
 
+        model = self._model
+        if model is None:  # no server has been listed yet
+            return tuple(catalog)
+
         def select() -> tuple[str, ...]:
-            model = self._model
             rank = partial(rank_ahead, model) if whole_run else model.rank
             ranking = rank(state.query, self._read(state), offered=offered)
             return selector.select(offered, ranking, state.history).preferred
@@ -112,18 +135,24 @@ class ClientRanker:
 
     async def predict(self, state: ClientState, count: int) -> list[CallPrediction]:
         """The most probable next calls by model names, best first; empty if the model failed."""
+        model = self._model
 
         def predict() -> list[CallPrediction]:
-            return self._model.next_calls(as_run(state.query, state.read_calls()), count)
+            if model is None:
+                return []
+            return model.next_calls(as_run(state.query, state.read_calls()), count)
 
         return await self._try("predict; nothing is called early", predict) or []
 
     async def rank_search(self, state: ClientState, text: str) -> tuple[Ranking, Ranking] | None:
         """The rankings of the run's next step and of the first step for a text, or None."""
+        model = self._model
+        if model is None:
+            return None
 
         def rank() -> tuple[Ranking, Ranking]:
-            run = self._model.rank(state.query, self._read(state))
-            return run, self._model.rank(text, ())
+            run = model.rank(state.query, self._read(state))
+            return run, model.rank(text, ())
 
         return await self._try("rank; the search goes by words alone", rank)
 
@@ -144,7 +173,7 @@ class ClientRanker:
         The model ranks them by their descriptions, under the names that clients see. They stay
         when their server disconnects.
         """
-        if not self._model.can_change_tools:
+        if not (self._is_described or (self._model and self._model.can_change_tools)):
             return False
         async with self._registrations:
             new = {
@@ -156,7 +185,7 @@ class ClientRanker:
                 return False
             try:
                 with anyio.CancelScope(shield=True), bound_requests(RANKING_SECONDS):
-                    await anyio.to_thread.run_sync(self._model.add_tools, new.values())
+                    await anyio.to_thread.run_sync(self._add_tools, list(new.values()))
             except DtdrError as error:
                 if not isinstance(error, EncoderError):  # whose server may answer next time
                     self._refused.update(new)
@@ -164,6 +193,15 @@ class ClientRanker:
                 return False
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
+
+    def _add_tools(self, tools: list[Tool]) -> None:
+        model = self._model
+        if model is not None and model.can_change_tools:
+            model.add_tools(tools)
+            return
+        described = describe_tools([*(model.tools_[:-1] if model else ()), *tools])
+        if self._model is model:  # else one was learned meanwhile
+            self._model = described
 
 
 def rank_ahead(
@@ -205,5 +243,5 @@ def rank_ahead(
         calibration=first.calibration,
         familiarity=first.familiarity,
     )
-    expected.scores = first.scores
+    expected.scores, expected.newcomers = first.scores, first.newcomers
     return expected

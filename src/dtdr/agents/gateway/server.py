@@ -15,6 +15,7 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
+from dtdr._version import VERSION
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError, Names, clean_title
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
@@ -26,7 +27,6 @@ from dtdr.conversation.items import output_of
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.turns import MAX_DECODED
-from dtdr.net import VERSION
 
 UNAVAILABLE_KEY = "dtdr/unavailable"
 """``_meta`` key of a result that replaces the answer of a disconnected server."""
@@ -109,6 +109,7 @@ class GatewayServer(Server[Any]):
         state = self._state(context)
         await gateway.refresh(state)
         state.notified = tools = gateway.shown_tools(state)
+        gateway.count_list(tools)
         if state.awaited is not None:
             state.awaited.set()
             state.lists_again = True
@@ -133,7 +134,9 @@ class GatewayServer(Server[Any]):
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         if refusal := gateway.pins.refusal(*owner):
             return _problem(refusal)
-        call = self._begin(state, gateway.catalog.names.name_of(*owner), params)
+        name = gateway.catalog.names.name_of(*owner)
+        gateway.count_call(state, name)
+        call = self._begin(state, name, params)
         state.running += 1
         try:
             result = await self._forward(context, state, owner)

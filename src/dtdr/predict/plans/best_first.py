@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.data.calls import END
 from dtdr.rankers.base import StepState
 
 MOST_CALLS = 64
@@ -124,7 +125,9 @@ class PlanSearch:
             if tools:
                 self._states[tools] = self._states[tools[:-1]].copy()
                 self._states[tools].call(tools[-1])
-            scores = self._states[tools].rank().scores
+            ranking = self._states[tools].rank()
+            # Tools that only this run knows follow the end of the plan.
+            scores = ranking.scores[: ranking.vocabulary.index(END) + 1]
             if self._allowed is not None:
                 scores = scores * self._allowed
                 scores /= max(float(scores.sum()), 1e-300)

@@ -18,6 +18,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
+from dtdr.rankers.base import UNKNOWN
 from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
@@ -27,6 +28,7 @@ from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import (
+    ERROR,
     NO_CONTEXT,
     Context,
     Outcome,
@@ -35,6 +37,8 @@ from dtdr.rankers.dtdr_f.observations import (
     read_context,
 )
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
+from dtdr.rankers.dtdr_f.run_tools import FEATURES as RUN_FEATURES
+from dtdr.rankers.dtdr_f.run_tools import CallSequence, RunTools
 from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
 from dtdr.rankers.dtdr_f.values import NO_VALUES, Values, read_query
@@ -68,6 +72,7 @@ class FactoredModel:
         ranker: what weighs the features of the blocks; None where too little was demonstrated.
         new_tools: ranks tools without demonstrations; None where that was not learned.
         state_share: weight of the probabilities of the block ``state`` alone, where it has some.
+        run_tools: ranks tools that a run called and that are not in the vocabulary.
         calibration: of the rankings, with the threshold of familiarity.
     """
 
@@ -78,6 +83,7 @@ class FactoredModel:
     ranker: CandidateRanker | None = None
     new_tools: NewToolScorer | None = None
     state_share: float = 0.0
+    run_tools: RunTools | None = None
     calibration: Calibration = NO_CALIBRATION
 
     @classmethod
@@ -154,6 +160,10 @@ class FactoredModel:
                 query.states.append((state, rows))
         return query
 
+    def start(self, query: Query) -> FactoredStepState:
+        """The state of a run before its first call."""
+        return FactoredStepState(query, self)
+
     def probabilities(self, step: StepFeatures, table: Matrix | None = None) -> Floats:
         """Probabilities of every tool for the next step; shape (tools,), they sum to 1.
 
@@ -227,6 +237,7 @@ class FactoredModel:
             "data": training.data.arrays(),
             "ranker": vars(self.ranker) if self.ranker else {},
             "new_tools": vars(self.new_tools) if self.new_tools else {},
+            "run_tools": vars(self.run_tools) if self.run_tools else {},
             "calibration": self.calibration.arrays(),
             **{block.name: block.arrays() for block in self.blocks},
         }
@@ -250,6 +261,7 @@ class FactoredModel:
             part, _, own = name.partition(".")
             parts[part][own] = array
         model, network, new_tools = parts["model"], parts["ranker"], parts["new_tools"]
+        run_tools = parts["run_tools"]
         if model["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
         _check_shapes(arrays)
@@ -273,6 +285,7 @@ class FactoredModel:
             CandidateRanker(**network) if network else None,
             NewToolScorer(**new_tools) if new_tools else None,
             float(model["state_share"][0]),
+            RunTools(**run_tools) if run_tools else None,
             replace(Calibration.restore(parts["calibration"], token_costs(tools)), added=~offered),
         )
         # What the first query computes of the demonstrations shows now whether they are whole.
@@ -299,6 +312,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         "ranker.weights": (hidden + 1, features + 1),
         **dict.fromkeys(("new_tools.mean", "new_tools.scale"), (described,)),
         "new_tools.weights": (described + 1,),
+        "run_tools.weights": (len(RUN_FEATURES),),
         "new_tools.gate": (described + 2,),
     }
     for name, shape in shapes.items():
@@ -319,10 +333,21 @@ class FactoredStepState:
         self.features = StepFeatures(query)
         self._steps: list[list[tuple[int, Outcome]]] = []
         self._last: ToolCall | None = None
+        self._sequence = CallSequence(query.features.text.stems)
+        for name, has_failed in query.reader.names:
+            self._follow(model.index.get(name, UNKNOWN), name, has_failed)
+
+    def _follow(self, tool: int, name: str, has_failed: bool) -> None:
+        """Remember the call of a tool, by its name where it has no position."""
+        is_unknown = tool < 0 and name != ""
+        key = name if is_unknown else tool
+        self._sequence.add(key, name, is_unknown=is_unknown, has_failed=has_failed)
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; what it returned is read once."""
         outcome = self._reader.read(call)
+        name = call.tool if call is not None else self._model.names[tool] if tool >= 0 else ""
+        self._follow(tool, name, outcome.status == ERROR)
         if not is_parallel(self._last, call):
             self._steps.append([])
         self._last = call
@@ -340,13 +365,16 @@ class FactoredStepState:
 
     def rank(self) -> Ranking:
         """The ranking of the next step."""
-        model = self._model
-        return Ranking(
-            model.names,
-            model.probabilities(self.features),
-            calibration=model.calibration,
-            familiarity=self._query.features.familiarity,
-        )
+        model, familiarity = self._model, self._query.features.familiarity
+        names, probabilities = model.names, model.probabilities(self.features)
+        calibration = model.calibration
+        if model.run_tools is not None and (unknown := self._sequence.unknown):
+            odds = model.run_tools.odds(self._sequence)
+            share = 1 / (1 + float(odds.sum()))
+            probabilities = np.concatenate([probabilities * share, odds * share])
+            names = (*names, *map(str, unknown))
+            calibration = calibration.extend(len(unknown))
+        return Ranking(names, probabilities, calibration=calibration, familiarity=familiarity)
 
     def asked(self) -> Matrix:
         """Whether and how often each part of the query asks for each tool.
@@ -367,6 +395,7 @@ class FactoredStepState:
         state._reader = self._reader.copy()
         state._steps = [step.copy() for step in self._steps]
         state.features = self.features.copy()
+        state._sequence = self._sequence.copy()
         return state
 
 

@@ -22,6 +22,7 @@ from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
+from dtdr.rankers.dtdr_f.run_tools import RunTools
 from dtdr.rankers.dtdr_f.values import NO_VALUES
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.selection import token_costs
@@ -79,6 +80,8 @@ def fit(
         held.add(model, encoded.subset(part), halves[part])
     # A tool without calls counts as half a call.
     model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
+    names = [tool.name for tool in tools]
+    model = replace(model, run_tools=RunTools.fit(encoded, names, seed))
     vectors = model.training.featurizer.further_vectors
     threshold = fit_threshold(encoded.columns["words"], encoded.groups, vectors, encoder)
     calibration = replace(

@@ -128,6 +128,7 @@ class RunReader:
 
     Attributes:
         earlier: the values of the last calls of earlier turns.
+        names: of these calls, the tool and whether it failed.
     """
 
     def __init__(self, before: Sequence[Message | ToolCall] = (), query: str = "") -> None:
@@ -142,6 +143,7 @@ class RunReader:
         self.earlier = tuple(
             self._read_values(call, _read(call.output)[0]) for call in calls[-_MOST_CALLS:]
         )
+        self.names = [(call.tool, call.status == "error") for call in calls[-_MOST_CALLS:]]
         asked = dict.fromkeys(_IDENTIFIER.findall(query[:READ_LENGTH]))
         if len(asked) > 1:
             self._lists.update(dict.fromkeys(asked, asked))

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary
 from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.text.sparse import csr_array
 
 _DENSE_VALUES = 2_000_000
 """Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""
@@ -83,8 +83,13 @@ def documents_of(tools: Sequence[Tool]) -> list[str]:
     return documents
 
 
+def server_of(name: str) -> str:
+    """The prefix of a tool's name, such as that of an MCP server; empty if it has none."""
+    return match[0] if (match := _PREFIX.match(name)) else ""
+
+
 def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:
-    prefixes = [match[0] if (match := _PREFIX.match(name)) else "" for name in names]
+    prefixes = list(map(server_of, names))
     counts = Counter(prefixes)
     numbers = {prefix: at for at, prefix in enumerate(counts) if prefix and counts[prefix] > 1}
     # Tools without one, and the end of plan, have numbers that no other tool has.

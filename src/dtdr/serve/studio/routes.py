@@ -19,9 +19,11 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
+from dtdr.rankers.base import IncrementalRanker
 from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import AskedStep, ServedModel
+from dtdr.serve.server.runs import read_run
 from dtdr.serve.server.service import RequestContext, Service
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
@@ -281,7 +283,8 @@ class Studio:
         """Which tools a policy shows along a run, and what they cost."""
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
         served = step.model.current
-        return await served.run(select_shown, served.model, step.read(), policy)
+        run = read_run(step.query, step.calls, step.before)
+        return await served.run(select_shown, served.model, run, policy)
 
 
 def select_shown(model: Model, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
@@ -346,7 +349,8 @@ def _describe_tool(tool: Tool, graph: ToolGraph) -> dict[str, Any]:
 @lru_cache(4)
 def _read_kept_plans(model: Model) -> Runs:
     """The plans that a model kept, as runs without queries."""
-    plans = model.ranker.demonstrated_plans() or ()
+    ranker = model.ranker
+    plans = ranker.demonstrated_plans() if isinstance(ranker, IncrementalRanker) else ()
     return Runs(Demonstration(str(number), "", plan) for number, plan in enumerate(plans, 1))
 
 

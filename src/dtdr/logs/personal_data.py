@@ -45,7 +45,7 @@ _NOT_AFTER = re.compile(_one_line(_KNOWN["kinds"]["address"]["not_after"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class NumberContext:
     """What stands before a number.
 
     Attributes:
@@ -57,7 +57,7 @@ class Context:
     leads: bool = False
 
 
-def context_of(text: str, start: int, field: str = "") -> Context:
+def context_of(text: str, start: int, field: str = "") -> NumberContext:
     """What the words before a position, or the name of the field, say of the number there."""
     window = text[max(0, start - _WINDOW) : start]
     if breaks := [found.end() for found in _BREAK.finditer(window)]:
@@ -68,21 +68,21 @@ def context_of(text: str, start: int, field: str = "") -> Context:
 
 
 @lru_cache(maxsize=50_000)
-def _context(written: tuple[str, ...]) -> Context:
+def _context(written: tuple[str, ...]) -> NumberContext:
     words = [word.lower() for word in written]
     leads = bool(words) and words[-1] in _LEADING
     for count in range(5):
         if not words:
-            return Context("", leads)
+            return NumberContext("", leads)
         if kind := _kind_of(words):
-            return Context(kind, leads)
+            return NumberContext(kind, leads)
         if count < 4 and words[-1] in _CONNECTORS:
             words.pop()
             continue
         break
     # "Order shipped 530-661-7677": what is numbered may be a few words before.
     is_numbered = any(_NUMBERED.fullmatch(word) for word in words[-3:])
-    return Context(NUMBERED if is_numbered else "other", leads)
+    return NumberContext(NUMBERED if is_numbered else "other", leads)
 
 
 def _kind_of(words: Sequence[str]) -> str:
@@ -130,7 +130,7 @@ _SSN = re.compile(r"(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
 _FISCAL_CODE = re.compile(r"[A-Z]{6}\d{2}[ABCDEHLMPRST]\d{2}[A-Z]\d{3}[A-Z]")
 
 
-def is_identity(value: str, context: Context) -> bool:
+def is_identity(value: str, context: NumberContext) -> bool:
     """Whether a number is one of a person by its form alone."""
     if context.kind == NUMBERED:
         return False

@@ -486,3 +486,19 @@ def test_the_files_of_opencodes_storage_are_one_session(tmp_path):
 )  # fmt: skip
 def test_further_envelopes_around_messages_are_read(record, tmp_path):
     assert shape(read(write_lines(tmp_path / "log.jsonl", [record]))) == [("go", ["look"])]
+
+
+def test_parts_and_roles_of_frameworks_names_are_known(tmp_path):
+    messages = [
+        {"role": "user", "content": [{"message_content": {"type": "text", "text": "go"}}]},
+        {"role": "assistant", "content": [{"type": "Some.TextReasoningContent", "content": {"text": "I look."}}], "tool_calls": [call("c1", "look", "{}")]},
+        {"content": "no such file", "additional_kwargs": {}, "role": "look"},
+    ]  # fmt: skip
+    importer = Importer(
+        find_format("messages"),
+        [write_lines(tmp_path / "log.jsonl", [{"messages": messages}])],
+        CutOptions(),
+    )
+    assert shape(items := list(importer.demonstrations())) == [("go", ["look"])]
+    assert items[0].plan.calls[0].output == "no such file"
+    assert importer.summary()["unknown"] == {}

@@ -23,7 +23,7 @@ PACKAGES = {
     "rankers": (3, 10500),
     "predict": (4, 7500),
     "llm": (5, 3600),
-    "agents": (5, 7000),
+    "agents": (5, 7200),
     "evaluate": (6, 9500),
     "serve": (7, 7200),
     "cli": (8, 4400),

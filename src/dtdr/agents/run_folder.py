@@ -360,7 +360,7 @@ def describe_tools(tools: Iterable[ToolLike]) -> Model:
 
     described = list(as_tools(tools))
     if hasattr(Model, "of"):
-        return Model.of(described)  # type: ignore[no-any-return]
+        return Model.of(described)
     texts = [replace(tool, description=document(tool)) for tool in described]
     calls = [(tool.description, [tool.name]) for tool in texts]
     return fit(calls, texts, ranker="bm25", arguments=False, plans=False)

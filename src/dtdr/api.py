@@ -154,7 +154,11 @@ def load(
         fill = partial(ArgumentModel.restore, tools=tools[:-1])
         model.arguments_ = saved.restore("arguments", fill)
         model.plans_ = saved.restore("plans", PlanModel.restore)
-        model.restore(tools, TrainingData(**config["training_data"]), saved.arrays)
+        counted = [item["calls"] for item in config["tools"][:-1] if type(item.get("calls")) is int]
+        calls = (
+            dict(zip((tool.name for tool in tools[:-1]), counted, strict=True)) if counted else None
+        )
+        model.restore(tools, TrainingData(**config["training_data"]), saved.arrays, calls)
         logger.info("loaded %s of %d tools from %s", name, len(tools) - 1, folder)
         return model
     except (InputError, EncoderError, MissingExtraError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,11 +24,12 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool, ToolLike, as_tool, unique_tools
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict.arguments.argument_model import ArgumentModel
+from dtdr.predict.new_tools import NewTools, count_calls
 from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
 from dtdr.rankers import DEFAULT, model_folder, ranker_class
-from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
+from dtdr.rankers.base import Arrays, HeldOutFold, IncrementalRanker, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
 
@@ -178,10 +180,11 @@ class Model(Predictor):
                 everything, may_be_empty=not everything, failures=failures
             )
             draft._set_vocabulary(known, usable)
+            draft._set_calls(count_calls(usable))
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)
             # Taken in any case, so that the ranker does not keep its models of folds.
-            held_out = ranker.held_out(usable)
+            held_out = ranker.held_out(usable) if isinstance(ranker, IncrementalRanker) else None
             draft.training_ = record
             draft.arguments_ = None
             if arguments:
@@ -241,6 +244,11 @@ class Model(Predictor):
         self._index = {name: position for position, name in enumerate(self._names)}
         self.tool_search = ToolSearch.of(tools[:-1])
 
+    def _set_calls(self, calls: Mapping[str, int] | None) -> None:
+        """Set how often each tool was called, and with it which tools are new."""
+        self.calls_ = calls
+        self._new_tools = NewTools.of(self.tool_search, calls)
+
     def _hold_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """Parts of the demonstrations, each with a model that has not seen them."""
         fold = assign_folds(demonstrations, folds=3, seed=self.seed)
@@ -266,19 +274,19 @@ class Model(Predictor):
         """
         with self._change() as draft:
             draft.training_ = training
-            if phrases is not None:
+            if phrases is not None and isinstance(draft.ranker, IncrementalRanker):
                 draft.ranker = copy.copy(draft.ranker)
                 draft.ranker.add_phrases(phrases)
 
     @property
     def can_update(self) -> bool:
         """Whether the ranker supports ``update``."""
-        return type(self.ranker).update is not Ranker.update
+        return isinstance(self.ranker, IncrementalRanker)
 
     @property
     def can_change_tools(self) -> bool:
         """Whether ``add_tools``, ``remove_tools`` and ``rename_tool`` work."""
-        return type(self.ranker).change_tools is not Ranker.change_tools
+        return isinstance(self.ranker, IncrementalRanker)
 
     def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         """Learn from further demonstrations; a saved model keeps them.
@@ -298,7 +306,7 @@ class Model(Predictor):
             DtdrError: the model is not fitted, or its ranker does not support updates.
         """
         self._snapshot()
-        if not self.can_update:
+        if not isinstance(self.ranker, IncrementalRanker):
             raise DtdrError(f"{self.name} does not support updates; fit it again")
         with self._change() as draft:
             usable, record = select_training_data(
@@ -311,16 +319,17 @@ class Model(Predictor):
             names = {call.tool for item in usable for call in item.plan.calls}
             new = sorted(names - set(draft._index) - {END})
             if new:
-                if not self.can_change_tools:
-                    raise InputError(f"no tool is named {new[0]!r}; fit {self.name} again with it")
                 draft._change_tools([*draft.tools_[:-1], *map(Tool, new)], draft._names)
             if draft.arguments_ is not None:
                 draft.arguments_ = draft.arguments_.update(usable, seed=draft.seed)
             if draft.plans_ is not None:
                 draft.plans_ = draft.plans_.update(usable)
             draft.ranker = ranker = copy.copy(draft.ranker)
+            assert isinstance(ranker, IncrementalRanker)
             ranker.update(usable)
             draft.training_ = draft.training_.add(record)
+            if draft.calls_ is not None:
+                draft._set_calls(Counter(draft.calls_) + count_calls(usable))
         return len(usable)
 
     def update_copy(self, demonstrations: Iterable[DemonstrationLike]) -> tuple[Model, int]:
@@ -394,15 +403,21 @@ class Model(Predictor):
 
     def _change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """Change the vocabulary; ``names`` are the new names of the old tools, in order."""
-        if not self.can_change_tools:
+        if not isinstance(self.ranker, IncrementalRanker):
             raise DtdrError(f"the tools of {self.name} cannot change; fit it again with others")
         if self.arguments_ is not None:
             renamed = {a: b for a, b in zip(self._names, names, strict=True) if a != b}
             removed = {*self._names, END} - {*renamed, END} - {tool.name for tool in tools}
             self.arguments_ = self.arguments_.with_tools(tools, renamed, removed)
+        old_names = self._names
         self._install_tools((*sorted(tools, key=lambda tool: tool.name), self.tools_[-1]))
         ranker = self.ranker = copy.copy(self.ranker)
         ranker.change_tools(self.tools_, names)
+        if (calls := self.calls_) is not None:
+            new_names = dict(zip(old_names, names, strict=True))
+            calls = {new_names[name]: count for name, count in calls.items()}
+            calls = {name: count for name, count in calls.items() if name in self._index}
+        self._set_calls(calls)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write a model folder: ``config.json`` and ``model.safetensors``, no pickle.
@@ -417,7 +432,7 @@ class Model(Predictor):
             "parameters": model.parameters(),
             "encoder": None,
             "seed": model.seed,
-            "tools": [tool.to_dict() for tool in model.tools_],
+            "tools": [_tool_record(tool, model.calls_) for tool in model.tools_],
             "training_data": vars(model.training_),
         }
         parts = {
@@ -427,13 +442,20 @@ class Model(Predictor):
         }
         model_folder.write(folder, config, model.ranker.arrays(), parts, force=force)
 
-    def restore(self, tools: Iterable[Tool], training: TrainingData, arrays: Arrays) -> Self:
+    def restore(
+        self,
+        tools: Iterable[Tool],
+        training: TrainingData,
+        arrays: Arrays,
+        calls: Mapping[str, int] | None = None,
+    ) -> Self:
         """Restore the ranker that ``save`` wrote; ``dtdr.load`` calls it.
 
         Args:
             tools: the vocabulary, in its order.
             training: the training record.
             arrays: of the ranker, without its encoder.
+            calls: of each tool in the demonstrations; None if unknown.
 
         Raises:
             ModelError: the arrays do not fit the ranker, its encoder or its tools.
@@ -445,6 +467,7 @@ class Model(Predictor):
             raise ModelError(f"its tools are not unique, or do not end with {END!r}; fit it again")
         with self._change() as draft:
             draft._install_tools(tools)
+            draft._set_calls(calls)
             draft.training_ = training
             draft.ranker = copy.copy(draft.ranker)
             draft.ranker.restore(tools, arrays)
@@ -462,3 +485,9 @@ def _without_failures(
         replace(fold, positions=[*filterfalse(failed.__contains__, fold.positions)])
         for fold in folds
     ]
+
+
+def _tool_record(tool: Tool, calls: Mapping[str, int] | None) -> dict[str, Any]:
+    """A tool as a model folder has it, with its number of calls if that is known."""
+    counted = {} if calls is None or tool.name == END else {"calls": calls.get(tool.name, 0)}
+    return tool.to_dict() | counted

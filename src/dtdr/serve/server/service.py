@@ -13,6 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from anyio import to_thread
 from starlette.exceptions import HTTPException
 
 from dtdr.errors import DtdrError, OutputError
@@ -145,7 +146,7 @@ class Service:
 
     async def _follow(self, model: ServedModel) -> None:
         """Reload a model whose folder changed; a failure lasts until the folder changes again."""
-        if model.changed:
+        if await to_thread.run_sync(lambda: model.changed):
             await self.reload(model)
         elif model.reload_error is not None:
             raise DtdrError(model.reload_error)

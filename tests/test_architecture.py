@@ -20,7 +20,7 @@ PACKAGES = {
     "text": (2, 1700),
     "conversation": (2, 1700),
     "logs": (3, 6200),
-    "rankers": (3, 10500),
+    "rankers": (3, 11000),
     "predict": (4, 7500),
     "llm": (5, 3600),
     "agents": (5, 7200),

@@ -3,6 +3,7 @@
 # ruff: noqa: E501  # a record is easier to read on one line
 
 import json
+from typing import Any
 
 import pytest
 from examples.hotel.log_formats import write_lines
@@ -115,7 +116,7 @@ def test_results_in_lines_of_the_program_and_queued_messages_are_read(tmp_path):
 
 def test_the_text_of_a_step_is_its_end_without_secrets_on_the_first_call(tmp_path):
     long = "word " * 200 + "the password is tr0ub4dor&3"
-    blocks = [{"type": "text", "text": long}]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": long}]
     blocks += [{"type": "tool_use", "id": f"t{n}", "name": "f", "input": {}} for n in (1, 2)]
     path = write_lines(
         tmp_path / "log.jsonl", [claude(1, "user", "go"), claude(2, "assistant", blocks)]
@@ -124,6 +125,7 @@ def test_the_text_of_a_step_is_its_end_without_secrets_on_the_first_call(tmp_pat
 
     (item,) = open_demonstrations([path], None, CutOptions(), redactor=Redactor())
     first, second = item.plan.calls
+    assert first.text is not None
     assert len(first.text) <= 500
     assert first.text.startswith("word")
     assert first.text.endswith("[password]") or "tr0ub4dor" not in first.text

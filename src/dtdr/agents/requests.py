@@ -54,7 +54,14 @@ class Toolbox(Generic[Tool]):
 
     def select(self, mask: ToolMask, read: Callable[[], Transcript]) -> ToolSelection:
         """Which tools are shown; ``read`` reads the conversation."""
-        return mask.select(self.names, read, costs=self.costs(mask))
+
+        def describe_and_read() -> Transcript:
+            if missing := mask.unknown(self.names):
+                tools = self.by_name
+                mask.know(described_tool(name, self.definition_of(tools[name])) for name in missing)
+            return read()
+
+        return mask.select(self.names, describe_and_read, costs=self.costs(mask))
 
     def search(
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]

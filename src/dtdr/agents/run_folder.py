@@ -11,14 +11,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from dtdr.agents.recording import Recorder
 from dtdr.agents.trial import compare
-from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.events import Event, LoggedCall
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors, lock_file, replace_file
@@ -26,7 +26,6 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.errors import DtdrError
 from dtdr.predict.model import Model
-from dtdr.rankers.descriptions import document
 
 logger = logging.getLogger("dtdr.agents")
 
@@ -96,6 +95,7 @@ class RunFolder(Recorder):
         redact: scrub secrets and personal data before anything is written.
         outputs: whether the calls' outputs are written.
         ranker: the name of what learns.
+        source: see ``Recorder``.
 
     Attributes:
         tools: may be replaced at any time.
@@ -114,11 +114,12 @@ class RunFolder(Recorder):
         redact: bool = True,
         outputs: bool = True,
         ranker: str = "dtdr-f",
+        source: str = "dtdr mcp",
     ) -> None:
         self.folder = Path(folder).expanduser()
         with explain_os_errors(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        super().__init__(self.folder / _RUNS, redact=redact, outputs=outputs)
+        super().__init__(self.folder / _RUNS, redact=redact, outputs=outputs, source=source)
         self.tools = tuple(as_tools(tools))
         self.learned: Callable[[Model], object] = lambda _: None
         self.usage: Counter[str] = Counter()
@@ -161,22 +162,26 @@ class RunFolder(Recorder):
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def add(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
+    def add(
+        self, texts: Sequence[str], calls: Sequence[LoggedCall], earlier: Sequence[Event] = ()
+    ) -> None:
         """Record a run in a thread, and learn in another one if that is due."""
         moment = time.monotonic()
         if len(self._times) == self._times.maxlen and moment - self._times[0] < 3_600:
             logger.warning("a run is not recorded: there were %d in an hour", MOST_RUNS_AN_HOUR)
             return
         self._times.append(moment)
-        super().add(texts, calls)
+        super().add(texts, calls, earlier)
 
-    def record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> list[Demonstration]:
+    def record(
+        self, texts: Sequence[str], calls: Sequence[LoggedCall], earlier: Sequence[Event] = ()
+    ) -> list[Demonstration]:
         """See ``Recorder``; nothing is written once the file is full."""
         with suppress(OSError):
             if self.path.stat().st_size > MOST_BYTES:
                 logger.warning("a run is not recorded: %s has its largest size", self.path)
                 return []
-        written = super().record(texts, calls)
+        written = super().record(texts, calls, earlier)
         self.learn_if_due()
         return written
 
@@ -227,7 +232,7 @@ class RunFolder(Recorder):
         """
         from dtdr.api import fit
 
-        with (self.folder / _LOCK).open("ab") as stream:
+        with self._append(_LOCK) as stream:
             try:
                 lock_file(stream, wait=False)
             except BlockingIOError:
@@ -300,7 +305,7 @@ class RunFolder(Recorder):
         if not counts:
             return
         try:
-            with (self.folder / f"{_USAGE}.lock").open("ab") as stream:
+            with self._append(f"{_USAGE}.lock") as stream:
                 lock_file(stream)
                 total = self.read_usage() + counts
                 with replace_file(self.folder / _USAGE, private=True) as target:
@@ -350,11 +355,4 @@ def _status_of(folder: RunFolder) -> list[tuple[str, str]]:
 
 def describe_tools(tools: Iterable[ToolLike]) -> Model:
     """A model that ranks tools by their names and descriptions, without a demonstration."""
-    from dtdr.api import fit
-
-    described = list(as_tools(tools))
-    if hasattr(Model, "of"):
-        return Model.of(described)  # type: ignore[no-any-return]
-    texts = [replace(tool, description=document(tool)) for tool in described]
-    calls = [(tool.description, [tool.name]) for tool in texts]
-    return fit(calls, texts, ranker="bm25", arguments=False, plans=False)
+    return Model.of(tools, arguments=False)

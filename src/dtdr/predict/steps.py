@@ -12,6 +12,7 @@ import numpy as np
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
+from dtdr.predict.evidence import find_evidence
 from dtdr.predict.new_tools import NewTools
 from dtdr.rankers.base import UNKNOWN, IncrementalRanker, Ranker, StepState
 from dtdr.rankers.explanation import Explanation
@@ -127,6 +128,7 @@ class RunRanker:
             probability=ranking.probability(tool),
             rival=against,
             rival_probability=ranking.probability(against),
+            evidence=find_evidence(self.rank, run, tool, against),
         )
         if tool == END and not run.calls and not ranking.probability(END):
             note = "Every demonstration calls a tool, so the plan cannot end before the first call."

@@ -289,9 +289,14 @@ def _spoken(match: Match, scan: Scan) -> Span | None:
     clear = quoted or (match["link"] or "").startswith("lautet")
     span = _read(match, scan, found if clear and password else min(found, Secrecy.MIXED))
     word = "" if span is None else match.string[slice(*span)]
+    if word.isdigit() or (span is None and match["link"]):
+        is_code = _CODE.match(name) or name[:3].lower() == "pin"
+        digits = PATTERNS["code"].match(match.string, match.end()) if is_code else None
+        return (
+            digits.span("secret") if digits and (match["link"] or "code" in name.lower()) else None
+        )
     fits = match["link"] or (password and (quoted or (len(word) > 5 and not word.isdigit())))
-    is_code = word.isdigit() and _CODE.match(name) is not None
-    return span if fits or is_code or is_random(word) else None
+    return span if fits or is_random(word) else None
 
 
 def _command(match: Match, scan: Scan) -> Span | None:

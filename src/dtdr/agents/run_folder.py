@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,14 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.errors import DtdrError
 from dtdr.predict.model import Model
-from dtdr.rankers.descriptions import document
 
 logger = logging.getLogger("dtdr.agents")
 
 MOST_BYTES = 200_000_000
-"""Of the file of runs; later ones are not written."""
+"""Largest file of runs; later runs are not written."""
 
 MOST_RUNS_AN_HOUR = 300
-"""Of all clients together; a client that makes up runs does not outweigh the others in an hour."""
+"""Limit for all clients together, so that made-up runs of one cannot outweigh the others."""
 
 _RUNS, _TOOLS, _MODEL = "demonstrations.jsonl", "tools.json", "model"
 _HISTORY, _USAGE, _LOCK = "history.jsonl", "usage.json", "lock"
@@ -158,7 +157,7 @@ class RunFolder(Recorder):
         return about.st_ino, about.st_mtime_ns
 
     def start_model(self) -> Model:
-        """What ranks the tools before a model was learned: their names and descriptions."""
+        """The model before any run was learned: it ranks by names and descriptions."""
         return describe_tools(self.tools)
 
     # -- runs ----------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ class RunFolder(Recorder):
         return learning
 
     def history(self) -> list[Learning]:
-        """What was learned when, oldest first; damaged lines are left out."""
+        """The history of learning, oldest first; damaged lines are left out."""
         entries = []
         with suppress(OSError):
             for line in (self.folder / _HISTORY).read_bytes().splitlines():
@@ -321,7 +320,7 @@ class RunFolder(Recorder):
         return Counter()
 
     def status(self) -> str:
-        """What was recorded and learned, what is listed, and what that saved, in five lines."""
+        """Summarize recording, learning, listing and savings in five lines."""
         return "\n".join(f"{name:<7}{text}" for name, text in _status_of(self))
 
 
@@ -356,11 +355,4 @@ def _status_of(folder: RunFolder) -> list[tuple[str, str]]:
 
 def describe_tools(tools: Iterable[ToolLike]) -> Model:
     """A model that ranks tools by their names and descriptions, without a demonstration."""
-    from dtdr.api import fit
-
-    described = list(as_tools(tools))
-    if hasattr(Model, "of"):
-        return Model.of(described)
-    texts = [replace(tool, description=document(tool)) for tool in described]
-    calls = [(tool.description, [tool.name]) for tool in texts]
-    return fit(calls, texts, ranker="bm25", arguments=False, plans=False)
+    return Model.of(tools, arguments=False)

@@ -31,7 +31,7 @@ SAMPLE_CALLS = 6
 
 
 class _ImportSettings(msgspec.Struct, frozen=True):
-    """What ``--set`` takes: choices that few imports need."""
+    """Keys of ``--set`` that few imports need."""
 
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
     leave_out: str = ",".join(INJECTED_TAGS)
@@ -128,7 +128,7 @@ def _open_logs(
 
 
 def _sentences(summary: dict[str, Any]) -> Iterator[str]:
-    """What to say about an import beside its numbers."""
+    """Sentences about an import, in addition to its numbers."""
     yield from filter(
         None,
         (

@@ -75,6 +75,10 @@ def test_a_command_that_an_agent_answered_is_what_was_typed_and_others_are_none(
         "<system-reminder>be brief</system-reminder>",
         "[Request interrupted by user]",
         "This session is being continued from a previous conversation that ran out of context. So",
+        "Stop hook feedback:\n- the tests fail",
+        "Another Claude session sent a message:\n<teammate-message>go</teammate-message>",
+        "<user-memory-input>use tabs</user-memory-input>",
+        "<user_shell_command>ls</user_shell_command>",
     ],
 )
 def test_what_a_program_writes_begins_no_turn_and_joins_no_query(text, tmp_path):
@@ -287,6 +291,134 @@ def test_spans_without_ids_are_different_spans(tmp_path):
     tools = [{**run, "name": f"look_{n}", "outputs": {"output": "x"}} for n in range(3)]
     (item,) = read(write_lines(tmp_path / "log.jsonl", [chain, *tools]))
     assert set(item.plan.tools) == {"look_0", "look_1", "look_2"}
+
+
+def otlp(*spans):
+    """A file of OTLP with these spans, as names, attributes and events."""
+
+    def values(given):
+        given = {
+            key: value if isinstance(value, (str, bool)) else json.dumps(value)
+            for key, value in given.items()
+        }
+        return [
+            {"key": k, "value": {"boolValue" if isinstance(v, bool) else "stringValue": v}}
+            for k, v in given.items()
+        ]
+
+    found = []
+    for number, (name, attributes, *events) in enumerate(spans):
+        time = 1_780_000_000_000_000_000 + number * 1_000_000_000
+        listed = [
+            {"name": key, "attributes": values(said)}
+            for event in events
+            for key, said in event.items()
+        ]
+        found.append(
+            {
+                "traceId": "t",
+                "spanId": f"s{number}",
+                "parentSpanId": "s0" if number else "",
+                "name": name,
+                "events": listed,
+                "startTimeUnixNano": str(time),
+                "endTimeUnixNano": str(time + 5),
+                "attributes": values(attributes),
+            }
+        )
+    return {"resourceSpans": [{"scopeSpans": [{"spans": found}]}]}
+
+
+LOOK_ID = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "look",
+    "gen_ai.tool.call.id": "c1",
+}
+DETAILS = "gen_ai.client.inference.operation.details"
+GO = {"messages": [{"role": "user", "content": [{"text": "go"}]}]}
+PARTS = [{"functionCall": {"id": f"c{n}", "name": "look", "args": {"a": n}}} for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [  # Strands
+            ("chat", {"gen_ai.operation.name": "chat"}, {"gen_ai.user.message": {"content": [{"text": "go"}]}},
+             {"gen_ai.choice": {"message": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"a": 1}}}]}}),
+            ("execute_tool look", {**LOOK_ID, "gen_ai.tool.status": "error"}, {"gen_ai.tool.message": {"role": "tool", "content": {"a": 1}, "id": "c1"}},
+             {"gen_ai.choice": {"message": [{"text": "done"}], "id": "c1"}}),
+        ],
+        [  # Strands with the newest conventions
+            ("invoke_agent x", {"gen_ai.operation.name": "invoke_agent"}, {"gen_ai.user.message": {"content": [{"text": "go"}]}}),
+            ("execute_tool look", {**LOOK_ID, "gen_ai.tool.status": "error"},
+             {DETAILS: {"gen_ai.input.messages": [{"role": "tool", "parts": [{"type": "tool_call", "name": "look", "id": "c1", "arguments": {"a": 1}}]}]}},
+             {DETAILS: {"gen_ai.output.messages": [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": [{"text": "done"}]}]}]}}),
+        ],
+        [  # LiveKit
+            ("llm_node", {"lk.chat_ctx": {"items": [{"type": "message", "role": "user", "content": ["go"]}]}, "lk.response.text": "I look.",
+                          "lk.response.function_calls": [{"call_id": "c1", "name": "look", "arguments": "{\"a\": 1}"}]}),
+            ("function_tool", {"lk.function_tool.name": "look", "lk.function_tool.id": "c1", "lk.pii.function_tool.arguments": {"a": 1},
+                               "lk.function_tool.is_error": True, "lk.pii.function_tool.output": "done"}),
+        ],
+        [  # Spring AI
+            ("chat", {"gen_ai.operation.name": "chat", "gen_ai.prompt": ["Be brief.", "go"]}),
+            ("tool_call look", {"spring.ai.kind": "tool_call", "spring.ai.tool.definition.name": "look", "spring.ai.tool.call.arguments": {"a": 1},
+                                "spring.ai.tool.call.result": "done", "error.type": "IOException"}),
+        ],
+        [  # Genkit
+            ("model", {"genkit:metadata:subtype": "model", "genkit:name": "gemini", "genkit:input": GO,
+                       "genkit:output": {"message": {"role": "model", "content": [{"toolRequest": {"name": "look", "ref": "c1", "input": {"a": 1}}}]}}}),
+            ("look", {"genkit:metadata:subtype": "tool", "genkit:name": "look", "genkit:input": {"a": 1}, "genkit:output": "\"done\"", "genkit:state": "error"}),
+        ],
+        [  # Google ADK, with a span for all results of a message
+            ("call_llm", {"gen_ai.operation.name": "generate_content", "gcp.vertex.agent.llm_request": {"contents": [{"role": "user", "parts": [{"text": "go"}]}]},
+                          "gcp.vertex.agent.llm_response": {"content": {"role": "model", "parts": PARTS[:1]}}}),
+            ("execute_tool look", {**LOOK_ID, "gcp.vertex.agent.tool_call_args": {"a": 1}, "gcp.vertex.agent.tool_response": "done", "error.type": "x"}),
+            ("execute_tool (merged tools)", {**LOOK_ID, "gen_ai.tool.name": "(merged tools)", "gcp.vertex.agent.tool_call_args": "N/A"}),
+        ],
+    ],
+)  # fmt: skip
+def test_spans_of_further_frameworks_say_their_calls(spans, tmp_path):
+    (item,) = read(write_lines(tmp_path / "log.json", [otlp(*spans)]))
+    (made,) = item.plan.calls
+    assert (item.query, made.tool, made.arguments) == ("go", "look", {"a": 1})
+    assert (made.output, made.status) == ("done", "error")
+
+
+@pytest.mark.parametrize(
+    ("name", "entered", "left", "attributes"),
+    [
+        ("execute_tool look", [{"role": "tool", "content": '{"city": "Oslo"}', "id": "c1"}], {"message": '[{"text": "done"}]', "id": "c1"}, {}),
+        ("tool: 'look'", {"city": "Oslo"}, "done", {}),
+        ("Look", {"args": [{"city": "Oslo"}], "kwargs": {}}, "done", {"tool.name": "look"}),
+    ],
+)  # fmt: skip
+def test_tools_of_langfuse_that_frameworks_wrote_are_opened(
+    name, entered, left, attributes, tmp_path
+):
+    records = langfuse(observation(1, "TOOL", name, entered, left, **attributes))
+    (item,) = read(write_lines(tmp_path / "log.jsonl", records))
+    (made,) = item.plan.calls
+    assert (made.tool, made.arguments, made.output) == ("look", {"city": "Oslo"}, "done")
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_printed_message_of_a_tool_is_its_content_and_a_dotted_order_names_the_trace(
+    quote, tmp_path
+):
+    top = {
+        "run_id": "r0",
+        "run_type": "chain",
+        "name": "x",
+        "inputs": {"input": "go"},
+        "dotted_order": "20260301T120000000000Zr0",
+    }
+    printed = f"content={quote}no\\nfile{quote} name='look' tool_call_id='c1' status='error'"
+    tool = {**top, "run_id": "r1", "parent_run_id": "r0", "run_type": "tool", "name": "look", "inputs": {}, "outputs": {"output": printed},
+            "dotted_order": "20260301T120000000000Zr0.20260301T120001000000Zr1"}  # fmt: skip
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [top, tool]))
+    (made,) = item.plan.calls
+    assert (item.query, made.tool, made.output, made.status) == ("go", "look", "no\nfile", "error")
 
 
 # --- Arguments and outputs ---

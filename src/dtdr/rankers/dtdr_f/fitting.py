@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from dtdr.data.progress import track
 from dtdr.data.tools import Tool
-from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
@@ -20,12 +19,14 @@ from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker, RankerFit, Ste
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
+from dtdr.rankers.dtdr_f.hand_over import ZeroShotColumns, calibrate
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.rankers.dtdr_f.run_tools import RunTools
 from dtdr.rankers.dtdr_f.values import NO_VALUES
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.selection import token_costs
+from dtdr.rankers.zero_shot.model import ZeroShotModel
 from dtdr.text.encoders.base import Encoder
 
 _NEW_TOOLS = 0.01
@@ -39,9 +40,9 @@ _NEW_TOOL_STEPS = 2_000
 _MOST_NEW = 1_024
 """New tools up to which the features of each of these steps are kept; with more, of fewer steps."""
 _REWORDED_EVERY = 8
-"""Of how many plans one is ranked with some words of its query unknown too."""
+"""Every 8th plan is also ranked with masked words."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
-"""Of the words that are replaced in such a query."""
+"""Share of the words that are masked in such a query."""
 _STATE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 _NO_SHARE = 1e-6
 _SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ahead")
@@ -71,9 +72,10 @@ def fit(
     share, seen = encoded.new_tool_share, None
     if not candidate_ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
         seen = np.arange(encoded.tools)
+    zero_shot = ZeroShotModel(tools)
     held = _HeldOut(len(tools), steps, seed)
     *fitted, whole = (
-        FactoredModel.fit(tools, part, reference=reference, seed=seed, seen=seen)
+        FactoredModel.fit(zero_shot, part, reference=reference, seed=seed, seen=seen)
         for part in track([*map(encoded.subset, rest), encoded], "learning", len(rest) + 1)
     )
     for model, part in zip(fitted, inside, strict=True):
@@ -112,6 +114,7 @@ class _HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
+        self._zero_shot: list[ZeroShotColumns] = []
         self._steps: list[tuple[int, bool, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
         """The half of a step's plan, whether its query was read with unknown words, and of its k
         candidates the features, shape (k, features), 1 where it is acceptable, shape (k,), and
@@ -167,9 +170,12 @@ class _HeldOut:
                     if len(new) and len(self._examples) % (1 + len(new) // _MOST_NEW) == 0:
                         wanted = float(right[new].sum() / max(right.sum(), 1))
                         self._wanted.append((table[np.ix_(text_rows, new)], wanted))
+                every = right
                 found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
-                if found is not None:
-                    chosen, _ = found
+                chosen = None if found is None else found[0]
+                columns = ZeroShotColumns.of(features.zero_shot, fitted.hand_over, chosen, every)
+                self._zero_shot.append(columns)
+                if chosen is not None:
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
                 kept = (int(halves[plan]), is_reworded, table[:-1].T.copy(), right, absent)
                 self._steps.append(kept)
@@ -183,7 +189,11 @@ class _HeldOut:
             The model, and rankers that learned from either half of the plans; None where too
             little was demonstrated.
         """
-        model = replace(model, new_tools=self._new_tools(new_tool_share))
+        model = replace(
+            model,
+            new_tools=self._new_tools(new_tool_share),
+            calibration=model.zero_shot.calibration,
+        )
         checks: list[CandidateRanker | None] = [None, None]
         if not any(right.any() for *_, right, _ in self._steps):
             return model, checks
@@ -192,7 +202,7 @@ class _HeldOut:
         del features  # as large as what follows
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
-        calibration = Calibration()
+        calibration = model.zero_shot.calibration
         if all((usable & (half == number)).any() for number in (0, 1)):
             own = [usable & (half == number) for number in (0, 1)]
             fits = [self._fit(steps.part(rows)) for rows in own]
@@ -207,7 +217,8 @@ class _HeldOut:
             chances += np.float32(share) * np.where(
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
-            calibration = _calibrate(chances, unseen_right)
+            held = [self._zero_shot[at] for at in np.concatenate(unseen).tolist()]
+            calibration = calibrate(chances, unseen_right, held, model.hand_over.share)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
@@ -216,7 +227,7 @@ class _HeldOut:
         return RankerFit.of(steps, LAYOUT.prior, tools=self._tools, seed=self._seed)
 
     def _new_tools(self, share: float) -> NewToolScorer | None:
-        """What the steps say about tools as if they had no demonstrations; None without any."""
+        """Fit a scorer of tools as if they had no demonstrations; None without any."""
         if not any(right.any() for _, right, _ in self._examples):
             return None
         names = [LAYOUT.names[row] for row in LAYOUT.text_rows]
@@ -244,13 +255,3 @@ def _choose_share(chances: Matrix, by_state: Matrix, right: npt.NDArray[np.bool_
         for share in _STATE_SHARES
     ]
     return _STATE_SHARES[int(np.argmax(means))]
-
-
-def _calibrate(chances: Matrix, right: Matrix) -> Calibration:
-    """By rankings of steps, and which candidates were acceptable, each of shape (steps, k)."""
-    every, is_right = chances.astype(np.float64), right > 0
-    acceptable = (every * is_right).max(axis=1)
-    best = every.argmax(axis=1)
-    rows = np.arange(len(best))
-    confidence = fit_isotonic(every[rows, best], is_right[rows, best].astype(np.float64))
-    return Calibration(np.sort(acceptable), confidence)

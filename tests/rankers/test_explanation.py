@@ -15,7 +15,6 @@ from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
-from dtdr.rankers.dtdr_f.candidate_ranker import softmax
 from tests import small_data
 from tests.helpers import RANKER_ONLY, inner
 from tests.small_data import TOOLS
@@ -49,7 +48,7 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
         for rows, item in zip(LAYOUT.rows, explanation.contributions, strict=True):
             table = whole.copy()
             table[rows] = model.ranker.mean[rows, None]
-            rest = softmax(model.ranker.scores(table))
+            rest = model.probabilities(step, table)
             one, two = np.log(rest[tools])
             assert item.adds == pytest.approx(log_odds(explanation) - (one - two), abs=1e-3)
             assert item.probability_without == pytest.approx(rest[tools[0]], abs=1e-6)

@@ -24,7 +24,7 @@ from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState, checksum
 from tests.helpers import RANKER_ONLY, inner
-from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
+from tests.rankers.test_factored import QUERY, TEST, TOOLS, TRAIN
 
 HALF = TRAIN[: len(TRAIN) // 2]
 REST = TRAIN[len(TRAIN) // 2 :]

@@ -19,7 +19,7 @@ MOST_RUNS = 1_000
 """The latest ones."""
 
 PastRun = tuple[str, list[LoggedCall]]
-"""What the user wanted, and the calls of the servers' tools."""
+"""A query, and the calls of the servers' tools."""
 
 _PLACES = {
     "claude-code": (".claude/projects", ("mcp__{}__",)),

@@ -13,7 +13,7 @@ import typer
 from dtdr import logs
 from dtdr.cli import options
 from dtdr.cli.inputs import report_bad, save_tools_next_to
-from dtdr.cli.output import note, plural, print_json, print_table, quote
+from dtdr.cli.output import note, plural, print_json, print_table, quote, say
 from dtdr.conversation.injected import INJECTED_TAGS
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -209,4 +209,4 @@ def _print_samples(samples: list[dict[str, Any]]) -> None:
         more = len(sample["calls"]) - SAMPLE_CALLS
         query = " ".join(sample["query"].split())[:SAMPLE_LENGTH]
         rest = f" … {more} more" if more > 0 else ""
-        typer.echo(f"  {query!r}: {calls}{rest} ({sample['outcome']})")
+        say(f"  {query!r}: {calls}{rest} ({sample['outcome']})")

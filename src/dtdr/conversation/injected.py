@@ -16,13 +16,7 @@ INJECTED_TAGS: tuple[str, ...] = sum(map(tuple, FORMS["injected"].values()), ())
 NOTIFICATIONS = ("task-notification", "local-command-stdout", "local-command-stderr")
 """Tags with which a message of a program begins; what the program writes behind is its own, too."""
 
-_BY_PROGRAM = (
-    "This session is being continued from a previous conversation that ran out of context",
-    "This is the Gemini CLI. We are setting up the context",
-    "This is the Qwen Code. We are setting up the context",
-    "This is Qwen Code. We are setting up the context",
-)
-"""Beginnings of messages that Claude Code writes after a compaction, and others at the start."""
+_BY_PROGRAM: tuple[str, ...] = tuple(FORMS["messages"]["by_program"])
 
 _TYPED = ("task", "user_query", "user_message", "user_request", "userRequest", "feedback")
 """Tags around what the user typed, of Cline, Roo Code, Cursor and Copilot."""

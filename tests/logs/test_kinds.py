@@ -9,6 +9,7 @@ import pytest
 from examples.hotel.log_formats import write_lines
 
 from dtdr.conversation.values import arguments_of, decode_value
+from dtdr.errors import InputError
 from dtdr.logs import CutOptions, Importer, find_format, open_demonstrations
 from tests.logs.public_forms import call
 
@@ -75,6 +76,10 @@ def test_a_command_that_an_agent_answered_is_what_was_typed_and_others_are_none(
         "<system-reminder>be brief</system-reminder>",
         "[Request interrupted by user]",
         "This session is being continued from a previous conversation that ran out of context. So",
+        "Stop hook feedback:\n- the tests fail",
+        "Another Claude session sent a message:\n<teammate-message>go</teammate-message>",
+        "<user-memory-input>use tabs</user-memory-input>",
+        "<user_shell_command>ls</user_shell_command>",
     ],
 )
 def test_what_a_program_writes_begins_no_turn_and_joins_no_query(text, tmp_path):
@@ -398,6 +403,25 @@ def test_tools_of_langfuse_that_frameworks_wrote_are_opened(
     assert (made.tool, made.arguments, made.output) == ("look", {"city": "Oslo"}, "done")
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_printed_message_of_a_tool_is_its_content_and_a_dotted_order_names_the_trace(
+    quote, tmp_path
+):
+    top = {
+        "run_id": "r0",
+        "run_type": "chain",
+        "name": "x",
+        "inputs": {"input": "go"},
+        "dotted_order": "20260301T120000000000Zr0",
+    }
+    printed = f"content={quote}no\\nfile{quote} name='look' tool_call_id='c1' status='error'"
+    tool = {**top, "run_id": "r1", "parent_run_id": "r0", "run_type": "tool", "name": "look", "inputs": {}, "outputs": {"output": printed},
+            "dotted_order": "20260301T120000000000Zr0.20260301T120001000000Zr1"}  # fmt: skip
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [top, tool]))
+    (made,) = item.plan.calls
+    assert (item.query, made.tool, made.output, made.status) == ("go", "look", "no\nfile", "error")
+
+
 # --- Arguments and outputs ---
 
 
@@ -613,3 +637,30 @@ def test_parts_and_roles_of_frameworks_names_are_known(tmp_path):
     assert shape(items := list(importer.demonstrations())) == [("go", ["look"])]
     assert items[0].plan.calls[0].output == "no such file"
     assert importer.summary()["unknown"] == {}
+
+
+SAID = [{"role": "user", "content": "go"}, ASKED]
+
+
+@pytest.mark.parametrize(
+    ("record", "outcome"),
+    [
+        ({"trajectory": SAID, "is_success": False}, "failure"),
+        ({"messages": json.dumps(SAID), "test_result": {"pass": False}}, "failure"),
+        ({"prompt": SAID[:1], "completion": SAID[1:], "resolved": False}, "failure"),
+        ({"data": {"said": SAID}, "passed": False}, "failure"),
+        ({"number": 1, "anything": SAID, "resolved": True}, "success"),
+    ],
+)
+def test_one_list_of_messages_is_found_under_any_key_with_what_became_of_it(
+    record, outcome, tmp_path
+):
+    found = read(write_lines(tmp_path / "log.jsonl", [record]))
+    assert shape(found) == [("go", ["look"])]
+    assert [item.outcome for item in found] == [outcome]
+
+
+def test_requests_without_their_replies_are_no_conversations(tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", [{"input": SAID[:1], "output": {"x": 1}}])
+    with pytest.raises(InputError, match="its first record has the keys input, output"):
+        read(path)

@@ -163,7 +163,7 @@ _QUOTED = re.compile(
     rf"@?(?P<q>{KNOWN['parts']['QUOTE']})(?P<secret>[^\n]{{1,4000}}?)(?<!\\)(?P=q)"
 )
 _OPENINGS = frozenset("@\"'`\\&%")
-"""What a quoted value begins with."""
+"""Characters that a quoted value begins with."""
 _JOINT = re.compile("[ _-]")
 _IN_ADDRESSES = frozenset(KNOWN["addresses"]["random"].split())
 _FUNCTION_WORDS = frozenset(KNOWN["addresses"]["words"].split())
@@ -362,7 +362,7 @@ def _known(rule: dict[str, Any]) -> Rule:
 
 BUILT_IN: tuple[Rule, ...] = tuple(map(_known, KNOWN["rules"]))
 COMMAND = next(rule.pattern for rule in BUILT_IN if rule.check is _command)
-"""What comes before a password on a command line."""
+"""Pattern of the text before a password on a command line."""
 
 
 def read_rules(path: str | Path) -> tuple[Rule, ...]:

@@ -1,4 +1,4 @@
-"""What a ranker is: learned from demonstrations, it scores the tools for the next step of a run."""
+"""Rankers: fitted to demonstrations, they score the tools for the next step of a run."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Ranker(ABC):
 
     @abstractmethod
     def prepare(self, query: str) -> Any:
-        """What is computed once a query: its vector, its cluster, its ranking."""
+        """Compute what is needed once per query: its vector, its cluster, its ranking."""
 
     @abstractmethod
     def probabilities(self, prepared: Any, run: Run) -> Floats:
@@ -189,7 +189,7 @@ class Ranker(ABC):
         return {name: item.default for name, item in signature.items()}
 
     def arrays(self) -> Arrays:
-        """What was learned, as named arrays.
+        """The fitted state as named arrays.
 
         Raises:
             ModelError: an attribute that ``fit`` set has another type.

@@ -135,6 +135,8 @@ class Gateway:
                 self._has_started = True
                 self._report()
                 await self._register_tools()
+                if self._runs is not None:  # also from what was there before
+                    await anyio.to_thread.run_sync(self._runs.learn_if_due)
                 yield
             finally:
                 await self.close()
@@ -177,7 +179,7 @@ class Gateway:
 
     @property
     def instructions(self) -> str:
-        """What the client's model should know: of the search tool, and from each server."""
+        """Instructions for the client's model: the search tool's, and each server's."""
         parts = [
             f"Not every tool is listed. Call {SEARCH_TOOL} with what you want to do to find more; "
             "the tools it finds are then listed and can be called."

@@ -49,7 +49,7 @@ def read_arguments(answer: str, tool: Tool, calls: Sequence[ToolCall]) -> ReadAr
         problems.append(f"the answer cannot be read: {error}")
     for name, value in pairs:
         if name not in shown:
-            problems.append(f"{name!r} is no parameter of this function")
+            problems.append(f"{name!r} is not a parameter of this function")
         elif name in raw:
             problems.append(f"{name!r} is given twice")
         else:
@@ -74,10 +74,10 @@ def _resolver(calls: Sequence[ToolCall]) -> Callable[[str], Any]:
 
     def reference(name: str) -> dict[str, str]:
         output, slash, path = name.partition("/")
-        number = int(output.removeprefix("out_"))
-        if not 1 <= number <= len(calls):
+        position = int(output.removeprefix("out_"))
+        if not 1 <= position <= len(calls):
             raise InputError(f"{output} does not exist; there are {len(calls)} outputs so far")
-        source = {"$ref": calls[number - 1].id}
+        source = {"$ref": calls[position - 1].id}
         return {**source, "path": slash + path} if slash else source
 
     def resolve(text: str) -> Any:

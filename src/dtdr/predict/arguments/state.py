@@ -1,4 +1,4 @@
-"""What is known before a call: texts, earlier calls with the records in their outputs, and uses."""
+"""State of a run before a call: texts, earlier calls, records in outputs, and uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dtdr.predict.arguments.values import canonical, output_leaves, resolve_refe
 ITEM = "*"
 """In place of a position in a list, of a key that names one record, and of a list's item."""
 _MAX_DEPTH = 8
-"""Of objects and lists in arguments."""
+"""Depth of objects and lists in arguments."""
 MAX_USED = 200
 """Spans that were used, the last ones, as far as they are remembered of a parameter."""
 _VARIABLE = re.compile(r"\d+|.*\d{3}.*", re.DOTALL)
@@ -36,11 +36,11 @@ WHOLE = "whole "
 MOST_GIVEN = 60
 """Parts of the arguments of one call."""
 _FADING = 0.7
-"""What a word of an earlier message counts for, message by message."""
+"""Factor by which a word of an earlier message counts less, message by message."""
 
 
 class PartKind(NamedTuple):
-    """What parts of calls have in common that a ranker does not tell apart.
+    """The kind of a call's part, as a ranker sees it.
 
     Attributes:
         tool: that was called.
@@ -213,8 +213,8 @@ class RunState:
             pattern, key, record = _read_keys(keys)
             form = canonical(value)
             if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
-                for one in _records_around(record):
-                    words.setdefault(one, set()).update(telling_words(value))
+                for entry in _records_around(record):
+                    words.setdefault(entry, set()).update(telling_words(value))
             kind = PartKind(tool, pattern, key, said.get(form, "no"))
             numbers = (
                 self.number(form),
@@ -243,10 +243,10 @@ class RunState:
         for record, own in words.items():
             where = record.rpartition("/")[0]
             shares = [0.0] * len(self.texts.parts)
-            for place, text in enumerate(self.texts.parts):
+            for position, text in enumerate(self.texts.parts):
                 for word in own & text.words:
-                    shares[place] += math.log((sizes[where] + 1) / lists[where][word])
-            total = sum(share * _FADING**place for place, share in enumerate(shares))
+                    shares[position] += math.log((sizes[where] + 1) / lists[where][word])
+            total = sum(share * _FADING**position for position, share in enumerate(shares))
             scores[record] = (round(sum(shares[:2]), 6), round(total, 6))
         return scores
 
@@ -275,7 +275,9 @@ def _read_keys(pointer: str) -> tuple[str, str, str]:
     """The pattern of a JSON Pointer without its first slash, its last name, and its record."""
     keys = pointer.split("/")
     variable = [_VARIABLE.fullmatch(key) is not None for key in keys]
-    depth = max((place + 1 for place in range(len(keys) - 1) if variable[place]), default=0)
+    depth = max(
+        (position + 1 for position in range(len(keys) - 1) if variable[position]), default=0
+    )
     pattern = "/".join(
         ITEM if is_variable else name for name, is_variable in zip(keys, variable, strict=True)
     )
@@ -298,9 +300,9 @@ def iter_parts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     while pending:
         name, value, depth = pending.pop()
         if isinstance(value, list) and depth < _MAX_DEPTH:
-            pending += [(f"{name}/{ITEM}", one, depth + 1) for one in reversed(value)]
+            pending += [(f"{name}/{ITEM}", entry, depth + 1) for entry in reversed(value)]
         elif isinstance(value, Mapping) and not is_reference(value) and depth < _MAX_DEPTH:
-            inner = [(f"{name}/{key}", one) for key, one in value.items()]
+            inner = [(f"{name}/{key}", entry) for key, entry in value.items()]
             pending += [(*part, depth + 1) for part in reversed(inner)]
         else:
             yield name, value

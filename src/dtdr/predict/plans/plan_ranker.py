@@ -27,9 +27,9 @@ _MOST_CALLS = 4
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
 
 _PENALTY = 3.0
-"""Of squared weights of features, in standard deviations."""
+"""Penalty of squared weights of features, in standard deviations."""
 _TOOL_PENALTY = 5.0
-"""Of squared weights of single tools."""
+"""Penalty of squared weights of single tools."""
 _ITERATIONS = 60
 _BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
@@ -152,13 +152,13 @@ class PlanRanker:
 
         if not queries:  # the probabilities of the search alone
             return cls(np.eye(len(SIGNS))[0], np.zeros((tools, BY_TOOL)))
-        sizes = [len(one.plans) for one in queries]
+        sizes = [len(item.plans) for item in queries]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         owner = np.repeat(np.arange(len(queries)), sizes)
-        dense = np.concatenate([one.dense for one in queries])
+        dense = np.concatenate([item.dense for item in queries])
         scale = np.maximum(dense.std(axis=0), 1e-6)
-        values = np.concatenate([one.by_tool.ravel() for one in queries])
-        kinds = [(one.tools[:, None] * BY_TOOL + np.arange(BY_TOOL)).ravel() for one in queries]
+        values = np.concatenate([item.by_tool.ravel() for item in queries])
+        kinds = [(item.tools[:, None] * BY_TOOL + np.arange(BY_TOOL)).ravel() for item in queries]
         places = np.concatenate([np.tile(*pair) for pair in zip(kinds, sizes, strict=True)])
         ends = np.cumsum([0, *np.repeat(list(map(len, kinds)), sizes)])
         by_tool = csr_array((values, places, ends), shape=(len(owner), tools * BY_TOOL))

@@ -15,7 +15,7 @@ from typing import Any
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.logs.personal_data import fits, kind_of_field
-from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, HINTS, Rule, Scan
+from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, DIGITS, HINTS, Rule, Scan, has_any
 from dtdr.logs.secret_names import Secrecy, secrecy
 from dtdr.logs.tables import scrub_tables
 
@@ -69,17 +69,23 @@ class Redactor:
 
     def _search(self, text: str, field: str) -> str:
         before, small = text, text.lower()
-        hinted = HINTS.search(small) is not None
+        hinted, has_digit = has_any(small, HINTS), has_any(small, DIGITS)
         if hinted and _IS_JSON.match(text) and _has_secret_name(text):
             text = self._decoded(text)
         if hinted and ("\n" in text or "values" in small):
             text = scrub_tables(text, self._mark)
         for rule in self.rules:
-            if hinted if rule.hints is HINTS else rule.hints.search(small):
+            if rule.hints is HINTS:
+                is_possible = hinted
+            elif rule.hints is DIGITS:
+                is_possible = has_digit
+            else:
+                is_possible = (has_digit or not rule.needs_digit) and has_any(small, rule.hints)
+            if is_possible:
                 text = self._apply(rule, text, field)
         is_short = text == before and len(text) <= 40 and len(self._clean) < 50_000
         # Keys and words repeat. The meaning of digits depends on the field.
-        if is_short and not any(map(str.isdigit, text)):
+        if is_short and not has_digit:
             self._clean.add(text)
         return text
 

@@ -284,6 +284,15 @@ class EncodedDemonstrations:
         units, place = np.unique(names, return_inverse=True)
         return divide(len(units), len(self), folds, rng)[place]
 
+    def held_apart(self, fold: Indices) -> npt.NDArray[np.bool_]:
+        """Whether all demonstrations of each one's group are in its fold; shape (n,)."""
+        _, place = np.unique(self.groups, return_inverse=True)
+        least, most = (np.full(place.max(initial=0) + 1, edge) for edge in (fold.max(), -1))
+        np.minimum.at(least, place, fold)
+        np.maximum.at(most, place, fold)
+        apart: npt.NDArray[np.bool_] = (least[place] == most[place]) | (self.groups == 0)
+        return apart
+
     @property
     def halves(self) -> npt.NDArray[np.intp]:
         """Shape (n,): 0 or 1; demonstrations of one group are in one half."""

@@ -44,6 +44,11 @@ _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 """Of the words that are replaced in such a query."""
 _STATE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 _NO_SHARE = 1e-6
+_LEAST_STEPS = 60
+"""Steps of each half that are enough to choose and calibrate by."""
+_APART, _AS_KNOWN = 1, 2
+"""Kinds of a step: the blocks saw no plan of its group; all that is known of its run was read.
+Steps of both kinds say how good rankings of further runs are."""
 _SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ahead")
 """Features that compare the text of a tool with the query."""
 
@@ -61,6 +66,7 @@ def fit(
     """
     fold = encoded.assign_folds(_FOLDS, seed)
     halves, everything = encoded.halves, np.arange(len(encoded))
+    apart = encoded.held_apart(fold)
     inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
     rest = [np.setdiff1d(everything, part) for part in inside]
     if len(inside) == 1 and not len(rest[0]):
@@ -77,7 +83,7 @@ def fit(
         for part in track([*map(encoded.subset, rest), encoded], "learning", len(rest) + 1)
     )
     for model, part in zip(fitted, inside, strict=True):
-        held.add(model, encoded.subset(part), halves[part])
+        held.add(model, encoded.subset(part), halves[part], apart[part])
     # A tool without calls counts as half a call.
     model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
     names = [tool.name for tool in tools]
@@ -112,29 +118,40 @@ class _HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
-        self._steps: list[tuple[int, bool, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
-        """The half of a step's plan, whether its query was read with unknown words, and of its k
-        candidates the features, shape (k, features), 1 where it is acceptable, shape (k,), and
-        whether the run was not offered it, shape (k,)."""
+        self._steps: list[tuple[int, bool, int, int, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
+        """The half of a step's plan, whether its query was read with unknown words, ``_APART`` and
+        ``_AS_KNOWN``, the candidate that is the end of plan or -1, and of its k candidates the
+        features, shape (k, features), 1 where it is acceptable, shape (k,), and whether the run was
+        not offered it, shape (k,)."""
 
-    def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
+    def add(
+        self,
+        fitted: FactoredModel,
+        encoded: EncodedDemonstrations,
+        halves: Indices,
+        apart: npt.NDArray[np.bool_],
+    ) -> None:
         """The steps of some plans, with blocks that were fitted without them.
 
         If the runs have outputs, every other plan is also ranked by names alone, because a model
-        does not receive the outputs of every run that it ranks. ``halves`` has shape (plans,).
+        does not receive the outputs of every run that it ranks. ``halves`` and ``apart``, whether
+        the blocks have seen no plan of its group, have shape (plans,).
         """
-        self._add(fitted, encoded, halves)
+        self._add(fitted, encoded, halves, apart)
         if not encoded.has_names_only:
             other = np.arange(0, len(encoded), 2)
-            self._add(fitted, encoded.subset(other), halves[other], names_only=True)
-        some = np.arange(0, len(encoded), _REWORDED_EVERY)
-        self._add(fitted, encoded.subset(some), halves[some], is_reworded=True)
+            some = encoded.subset(other), halves[other], apart[other]
+            self._add(fitted, *some, names_only=True)
+        every = np.arange(0, len(encoded), _REWORDED_EVERY)
+        some = encoded.subset(every), halves[every], apart[every]
+        self._add(fitted, *some, is_reworded=True)
 
     def _add(
         self,
         fitted: FactoredModel,
         encoded: EncodedDemonstrations,
         halves: Indices,
+        apart: npt.NDArray[np.bool_],
         *,
         names_only: bool = False,
         is_reworded: bool = False,
@@ -168,11 +185,14 @@ class _HeldOut:
                         wanted = float(right[new].sum() / max(right.sum(), 1))
                         self._wanted.append((table[np.ix_(text_rows, new)], wanted))
                 found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
+                end = len(right) - 1
                 if found is not None:
                     chosen, _ = found
+                    end = int(np.append(np.flatnonzero(chosen == end), -1)[0])
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
-                kept = (int(halves[plan]), is_reworded, table[:-1].T.copy(), right, absent)
-                self._steps.append(kept)
+                kind = _APART * bool(apart[plan]) + _AS_KNOWN * (not names_only and not is_reworded)
+                rows = table[:-1].T.copy()
+                self._steps.append((int(halves[plan]), is_reworded, kind, end, rows, right, absent))
 
     def learn(
         self, model: FactoredModel, new_tool_share: float
@@ -187,7 +207,9 @@ class _HeldOut:
         checks: list[CandidateRanker | None] = [None, None]
         if not any(right.any() for *_, right, _ in self._steps):
             return model, checks
-        half, is_reworded, features, right, absent = map(np.array, zip(*self._steps, strict=True))
+        half, is_reworded, kind, end, features, right, absent = map(
+            np.array, zip(*self._steps, strict=True)
+        )
         steps = Steps.of(features, right, absent)
         del features  # as large as what follows
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
@@ -196,18 +218,21 @@ class _HeldOut:
         if all((usable & (half == number)).any() for number in (0, 1)):
             own = [usable & (half == number) for number in (0, 1)]
             fits = [self._fit(steps.part(rows)) for rows in own]
-            mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
+            others = _enough([rows & (kind & _APART > 0) for rows in own], own)
+            mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in others[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
-            unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
+            known = [(half != number) & ~is_reworded for number in (0, 1)]
+            honest = [rows & (kind == _APART + _AS_KNOWN) for rows in known]
+            unseen = list(map(np.flatnonzero, _enough(honest, known)))
             parts = [steps.part(rows) for rows in unseen]
             chances = np.concatenate([fits[n].chances(parts[n], *mix) for n in (0, 1)])
             by_state = np.concatenate([_of_state(part) for part in parts])
-            unseen_right = right[np.concatenate(unseen)]
+            unseen_right, unseen_end = (part[np.concatenate(unseen)] for part in (right, end))
             share = _choose_share(chances, by_state, unseen_right > 0)
             chances += np.float32(share) * np.where(
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
-            calibration = _calibrate(chances, unseen_right)
+            calibration = _calibrate(chances, unseen_right, unseen_end)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
@@ -246,11 +271,31 @@ def _choose_share(chances: Matrix, by_state: Matrix, right: npt.NDArray[np.bool_
     return _STATE_SHARES[int(np.argmax(means))]
 
 
-def _calibrate(chances: Matrix, right: Matrix) -> Calibration:
-    """By rankings of steps, and which candidates were acceptable, each of shape (steps, k)."""
+def _enough(
+    some: list[npt.NDArray[np.bool_]], every: list[npt.NDArray[np.bool_]]
+) -> list[npt.NDArray[np.bool_]]:
+    """Some of the steps of each half if they are enough to measure on, else all."""
+    return some if min(int(rows.sum()) for rows in some) >= _LEAST_STEPS else every
+
+
+def _calibrate(chances: Matrix, right: Matrix, end: Indices) -> Calibration:
+    """By rankings of steps.
+
+    Args:
+        chances: shape (steps, k).
+        right: shape (steps, k): which candidates were acceptable.
+        end: shape (steps,): the candidate that is the end of plan, or -1.
+    """
     every, is_right = chances.astype(np.float64), right > 0
     acceptable = (every * is_right).max(axis=1)
     best = every.argmax(axis=1)
     rows = np.arange(len(best))
-    confidence = fit_isotonic(every[rows, best], is_right[rows, best].astype(np.float64))
-    return Calibration(np.sort(acceptable), confidence)
+    likely, outcome = every[rows, best], is_right[rows, best].astype(np.float64)
+    ends = best == end
+    curves = [
+        fit_isotonic(likely[kind], outcome[kind]) if kind.sum() >= _LEAST_STEPS else None
+        for kind in (~ends, ends)
+    ]
+    if any(curve is None for curve in curves):
+        curves = [fit_isotonic(likely, outcome), None]
+    return Calibration(np.sort(acceptable), curves[0], end_confidence=curves[1])

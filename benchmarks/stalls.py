@@ -149,16 +149,13 @@ def ask_model(kind: str) -> Callable[[Address], Awaitable[None]]:
     return send
 
 
-async def ask_session(address: Address) -> None:
-    """A session with a long history, its plans, calls and ranking."""
+async def ask_long_run(address: Address) -> None:
+    """Plans, ranking and calls after a long history."""
     reader, writer = await asyncio.open_connection(*address[:2])
     with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-        body = {"query": long_text(32_000), "history": history(100, 200_000)}
-        opened = request((*address[:2], "/v1/sessions"), json.dumps(body).encode())
-        writer.write(opened)
-        session = json.loads(await asyncio.wait_for(read_answer(reader), 15)).get("session")
+        body = json.dumps({"query": long_text(32_000), "history": history(100, 200_000)}).encode()
         for what in ("plans", "rank", "calls"):
-            writer.write(request((*address[:2], f"/v1/sessions/{session}/{what}"), b"{}"))
+            writer.write(request((*address[:2], f"/v1/{what}"), body))
             await asyncio.wait_for(read_answer(reader), 15)
     writer.close()
 
@@ -238,9 +235,9 @@ ATTACKS: dict[str, Callable[[Address], Awaitable[None]]] = {
     "connections": connect_only,
     "unread answers": never_read,
     **{kind: ask_model(kind) for kind in ("plans", "calls", "batch", "texts")},
-    "sessions": ask_session,
+    "runs": ask_long_run,
 }
-FOR_MODELS = ("plans", "calls", "batch", "texts", "sessions")
+FOR_MODELS = ("plans", "calls", "batch", "texts", "runs")
 """Attacks that only a server has something to answer to."""
 
 

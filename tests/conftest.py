@@ -64,10 +64,10 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of published demonstrations, or a skip where it is absent."""
-    folder = Path(os.environ.get("DTDR_DATA_DIR", PROJECT.parent / "shared" / "data"))
-    if not (folder / "tinyagent" / "examples.json").exists():
-        pytest.skip(f"the published demonstrations are not in {folder}; set DTDR_DATA_DIR")
-    return folder
+    folder = os.environ.get("DTDR_DATA_DIR")
+    if not folder or not (Path(folder) / "tinyagent" / "examples.json").exists():
+        pytest.skip("DTDR_DATA_DIR names no folder with the published demonstrations")
+    return Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from tests import small_data
 
-MODEL = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, ranker="dtdr-c")
+MODEL = dtdr.fit(small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c")
 RUNS = [small_data.demonstration(number) for number in range(24, 36)]
 
 
@@ -178,7 +178,7 @@ def test_tools_that_no_run_calls_are_named_with_what_they_cost(model, tmp_path, 
 
 
 def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsys):
-    seen = small_data.write(tmp_path, 24)
+    seen = small_data.write(tmp_path, 36)
     assert run(["advise", str(model), str(seen)]) == 0
     assert "learned from these very runs" in capsys.readouterr().err
     assert run(["advise", str(model), str(seen), "--split", "default"]) == 0

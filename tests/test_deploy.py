@@ -3,9 +3,7 @@
 import contextlib
 import json
 import re
-import shutil
 import socket
-import subprocess
 import urllib.request
 from typing import Any
 
@@ -96,34 +94,15 @@ def test_the_dashboard_shows_metrics_that_there_are():
 
 
 def test_nginx_ends_slow_heads_and_passes_on_whole_requests(tmp_path):
-    program = shutil.which("nginx")
-    if program is None:
-        pytest.skip("there is no nginx on this machine")
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
-    for old, new in (
-        ("/tmp/", f"{tmp_path}/"),
-        ("127.0.0.1:8756", f"127.0.0.1:{ports[0]}"),
-        ("listen 8080", f"listen 127.0.0.1:{ports[1]}"),
-        ("client_header_timeout 10s", "client_header_timeout 1s"),
-        ("limit_conn clients 100", "limit_conn clients 5"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    (tmp_path / "nginx.conf").write_text(text)
     model = serving.fit(tmp_path / "mail")
-    command = [program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
-    with serving.serve(serving.settings(model, port=ports[0])), contextlib.ExitStack() as stack:
-        nginx = subprocess.Popen([*command, "-g", "daemon off;"])
-        stack.callback(nginx.wait, 30)
-        stack.callback(nginx.terminate)
-        address = ("127.0.0.1", ports[1])
-        serving.wait_until(lambda: socket.socket().connect_ex(address) == 0)
-        client = stack.enter_context(httpx2.Client(base_url=f"http://127.0.0.1:{ports[1]}"))
+    quick = {
+        "client_header_timeout 10s": "client_header_timeout 1s",
+        "limit_conn clients 100": "limit_conn clients 5",
+    }
+    with serving.serve(serving.settings(model)) as served, contextlib.ExitStack() as stack:
+        # Nothing listens on the port of the second server.
+        address = stack.enter_context(serving.nginx(tmp_path, [served.url, None], quick))
+        client = stack.enter_context(httpx2.Client(base_url="http://{}:{}".format(*address)))
         assert client.post("/v1/rank", json={"query": "Mail Ann"}).status_code == 200
         assert client.post("/v1/rank", content=b"x" * 2_000_000).status_code == 413
         slow = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(8)]

@@ -27,6 +27,7 @@ BLOCKS = {
 ELSEWHERE = {
     "server.md": "tests/server/test_docs.py",
     "gateway.md": "tests/gateway/test_from_log_to_client.py",
+    "without-log.md": "tests/gateway/test_without_log_page.py",
 }
 """Pages that need another process, whose code runs in other tests, also in a new interpreter."""
 

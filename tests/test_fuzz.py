@@ -70,7 +70,6 @@ MESSAGES = [
 BODIES = {
     "/v1/rank": {**STEP, "top_k": 3},
     "/v1/rank/batch": {"steps": [STEP, STEP], "top_k": 2},
-    "/v1/sessions": {**STEP, "rank": {"top_k": 1}},
     "/v1/calls": {**STEP, "top_k": 2},
     "/v1/plans": {**STEP},
     "/v1/explain": {**STEP, "tool": "read_file"},
@@ -106,14 +105,6 @@ def test_a_request_is_answered_or_refused(server, path, data):
     content = text_of(change(BODIES[path], data.draw))
     answer = server.http.post(path, content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code < 500, (content, answer.text)
-    if answer.status_code < 300 and "session" in answer.json():
-        session = f"/v1/sessions/{answer.json()['session']}"
-        body = text_of(change({"tools": [CALL, "mail"], "rank": {}}, data.draw))
-        said = server.http.post(
-            f"{session}/call", content=body, headers={"Content-Type": "application/json"}
-        )
-        assert said.status_code < 500, (body, said.text)
-        server.http.delete(session)
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_a_tool_that_is_named_comes_first_and_scores_fall(text):
     brought = MODEL.search(text, QUERY, 6)
     assert brought[0][0] == "send_text"
     scores = [score for _, score in brought]
-    assert scores == sorted(scores, reverse=True)
+    assert scores == pytest.approx(sorted(scores, reverse=True))
 
 
 @pytest.mark.parametrize(("text", "k"), [(" ", 5), ("", 5), (None, 5), ("mail", 0)])

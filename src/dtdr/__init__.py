@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dtdr._version import VERSION
 from dtdr.api import fit, load
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import read_demonstrations, read_tools
@@ -13,7 +14,6 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError
-from dtdr.net import VERSION
 from dtdr.predict.model import Model
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking

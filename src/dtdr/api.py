@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dtdr import rankers
 from dtdr.data.tools import Tool, ToolLike
@@ -16,12 +16,14 @@ from dtdr.deprecated import renamed_keywords
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
 from dtdr.predict.arguments.argument_model import ArgumentModel
-from dtdr.predict.counting import SAMPLE, Sample, draw_sample
 from dtdr.predict.model import Demonstrations, Model
 from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.rankers import model_folder
 from dtdr.rankers.training import TrainingData
 from dtdr.text import encoders
+
+if TYPE_CHECKING:
+    from dtdr.predict.counting import Sample
 
 logger = logging.getLogger("dtdr")
 
@@ -44,10 +46,15 @@ def fit(
 ) -> Model:
     """Fit a model to demonstrations.
 
+    >>> model = fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3, ranker="markov-1")
+    >>> model.rank("Mail Bo", ["open"]).best
+    'mail'
+
     Args:
         demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any known
             format; or any iterable, read once, of ``Demonstration`` objects, their JSON objects,
-            or pairs ``(query, [tool names])``.
+            or pairs ``(query, [tool names])``. It may be empty if there are tools: dtdr-f then
+            ranks them by their descriptions.
         tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
             objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
             those in the log, or in the ``tools.json`` next to the file.
@@ -69,6 +76,8 @@ def fit(
     chosen = create(ranker, **parameters)
     sample: Sample | None = None
     if engine is not None:
+        from dtdr.predict.counting import SAMPLE, draw_sample
+
         if not isinstance(demonstrations, (str, Path)):
             raise InputError("an engine reads files; give the path or URL of the demonstrations")
         drawn = draw_sample(
@@ -99,6 +108,10 @@ def load(
     **given: Any,
 ) -> Model:
     """Load a fitted model from the folder that ``save`` wrote.
+
+    >>> fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3, ranker="dr").save("model")
+    >>> load("model").vocabulary
+    ('mail', 'open', 'end')
 
     Args:
         folder: the model folder.
@@ -141,7 +154,11 @@ def load(
         fill = partial(ArgumentModel.restore, tools=tools[:-1])
         model.arguments_ = saved.restore("arguments", fill)
         model.plans_ = saved.restore("plans", PlanModel.restore)
-        model.restore(tools, TrainingData(**config["training_data"]), saved.arrays)
+        counted = [item["calls"] for item in config["tools"][:-1] if type(item.get("calls")) is int]
+        calls = (
+            dict(zip((tool.name for tool in tools[:-1]), counted, strict=True)) if counted else None
+        )
+        model.restore(tools, TrainingData(**config["training_data"]), saved.arrays, calls)
         logger.info("loaded %s of %d tools from %s", name, len(tools) - 1, folder)
         return model
     except (InputError, EncoderError, MissingExtraError):

@@ -6,7 +6,11 @@ from collections.abc import Collection, Iterable
 
 
 class DtdrError(Exception):
-    """Base of every error that dtdr raises on purpose."""
+    """Base of every error that dtdr raises on purpose.
+
+    >>> DtdrError.exit_code, InputError.exit_code
+    (1, 2)
+    """
 
     exit_code = 1
 

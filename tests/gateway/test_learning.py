@@ -5,10 +5,11 @@ import pytest
 
 import dtdr
 from dtdr.agents.recording import Recorder
+from dtdr.agents.run_folder import RunFolder
 from dtdr.conversation.events import LoggedCall
 from dtdr.errors import OutputError
 from dtdr.logs.mcp import MCP
-from tests.gateway.helpers import gateway_client, until
+from tests.gateway.helpers import gateway_client, names, stdio, until
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +144,7 @@ async def test_calls_are_passed_on_while_a_run_is_recorded_and_late_runs_are_cou
 ):
     may_end, has_begun = threading.Event(), threading.Event()
 
-    def wait(self, texts, calls):
+    def wait(self, *run):
         has_begun.set()
         assert may_end.wait(60)
 
@@ -174,3 +175,24 @@ def test_half_a_line_spoils_no_other(tmp_path):
         "find_user",
         "open_file",
     ]
+
+
+async def test_a_gateway_without_a_model_goes_on_with_what_its_runs_taught(tmp_path):
+    """With a ranker that learns at once; ``test_without_model.py`` has the default one."""
+    runs = RunFolder(tmp_path / "runs", ranker="markov-1")
+    tools = {"zeta": "Opens a socket.", "kappa": "Paints a fence.", "omega": "Feeds a fish."}
+    more = {f"tool_{number}": f"Turns wheel {number}." for number in range(6)}
+    specs = [stdio("s", names={**more, **tools})]
+    async with gateway_client(None, specs, options={"recorder": runs}) as (client, gateway):
+        assert "omega" in await names(client) or len(await names(client)) == 2
+        for number in range(4):
+            for tool in ("zeta", "omega", "kappa"):
+                meta = {"dtdr/intent": f"Do the work of day {number}"}
+                await client.call_tool(tool, {"id": str(number)}, meta=meta)
+        await until(lambda: any(item.outcome == "published" for item in runs.history()))
+        await until(lambda: gateway.ranker.knows("zeta") and runs.load_newer() is None)
+        meta = {"dtdr/intent": "Do the work of day 9"}
+        await client.call_tool("zeta", {"id": "9"}, meta=meta)
+        await until(lambda: "omega" in gateway.clients.at("stdio").shown)
+    assert runs.count_runs() == 5
+    assert runs.read_usage()["calls"] == 13

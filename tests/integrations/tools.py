@@ -13,7 +13,7 @@ NAMES = tuple(tool.name for tool in small_data.TOOLS)
 NEW = "brand_new"
 """A tool that no demonstration uses."""
 
-MODEL = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, ranker="dtdr-c")
+MODEL = dtdr.fit(small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c")
 
 
 def mask(**policy) -> ToolMask:

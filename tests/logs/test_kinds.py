@@ -8,7 +8,7 @@ import pytest
 from examples.hotel.log_formats import write_lines
 
 from dtdr.conversation.values import arguments_of, decode_value
-from dtdr.logs import CutOptions, open_demonstrations
+from dtdr.logs import CutOptions, Importer, find_format, open_demonstrations
 from tests.logs.public_forms import call
 
 
@@ -433,3 +433,72 @@ def test_messages_of_any_form_are_read_in_any_container(messages, shape_of, tmp_
     path = tmp_path / "log.json"
     path.write_text(json.dumps(shape_of(messages)), encoding="utf-8")
     assert shape(read(path)) == [("go", ["look"])]
+
+
+def test_notes_of_a_program_are_ignored_by_kind_and_not_unknown(tmp_path):
+    messages = [
+        {"id": "1", "type": "user", "content": "go"},
+        {"id": "2", "type": "gemini", "content": "", "toolCalls": [{"id": "c", "name": "look", "args": {}, "status": "success"}]},
+        {"id": "3", "type": "info", "content": "Request cancelled."},
+    ]  # fmt: skip
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"sessionId": "s", "projectHash": "p", "messages": messages}))
+    importer = Importer(find_format("gemini-cli"), [path], CutOptions())
+    assert shape(importer.demonstrations()) == [("go", ["look"])]
+    summary = importer.summary()
+    assert summary["ignored"] == {"note of the program": 1}
+    assert summary["unknown"] == {}
+
+
+def test_the_files_of_opencodes_storage_are_one_session(tmp_path):
+    files = {
+        "session/p/ses_1.json": {"id": "ses_1", "projectID": "p", "directory": "/w", "title": "x", "time": {"created": 1772366400000}},
+        "message/ses_1/msg_b.json": {"id": "msg_b", "sessionID": "ses_1", "role": "user", "time": {"created": 1772366400000}},
+        "message/ses_1/msg_a.json": {"id": "msg_a", "sessionID": "ses_1", "role": "assistant", "time": {"created": 1772366401000}},
+        "part/msg_b/prt_1.json": {"id": "prt_1", "messageID": "msg_b", "sessionID": "ses_1", "type": "text", "text": "go"},
+        "part/msg_a/prt_2.json": {"id": "prt_2", "messageID": "msg_a", "sessionID": "ses_1", "type": "tool", "callID": "c", "tool": "look",
+                                  "state": {"status": "completed", "input": {}, "output": "no such file", "metadata": {"exit": 1}}},
+    }  # fmt: skip
+    for name, record in files.items():
+        path = tmp_path / "storage" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record))
+    (item,) = read(tmp_path / "storage")
+    assert (item.query, item.plan.tools, item.group) == ("go", ("look",), "ses_1")
+    assert item.plan.calls[0].status == "error"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"sessionId": "s", "chatMessages": [{"role": "user", "content": "go"}, ASKED]},
+        {"uuid": "s", "name": "x", "chat_messages": [
+            {"sender": "human", "text": "go", "content": [{"type": "text", "text": "go"}]},
+            {"sender": "assistant", "text": "", "content": [
+                {"type": "tool_use", "name": "look", "input": {}}, {"type": "tool_result", "name": "look", "content": []}, {"type": "text", "text": "done"}]},
+        ]},
+        {"trace_id": "t", "span_id": "s", "span_name": "x", "start_timestamp": "2026-03-01T12:00:00Z", "attributes": {
+            "agent_name": "desk", "all_messages_events": [{"role": "user", "content": "go", "event.name": "gen_ai.user.message"}, ASKED],
+            "gen_ai.operation.name": "chat"}},
+        {"schemaType": "ModelInvocationLog", "input": {"inputBodyJson": {"messages": [{"role": "user", "content": [{"text": "go"}]}]}},
+         "output": {"outputBodyJson": {"output": {"message": {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c", "name": "look", "input": {}}}]}}}}},
+    ],
+)  # fmt: skip
+def test_further_envelopes_around_messages_are_read(record, tmp_path):
+    assert shape(read(write_lines(tmp_path / "log.jsonl", [record]))) == [("go", ["look"])]
+
+
+def test_parts_and_roles_of_frameworks_names_are_known(tmp_path):
+    messages = [
+        {"role": "user", "content": [{"message_content": {"type": "text", "text": "go"}}]},
+        {"role": "assistant", "content": [{"type": "Some.TextReasoningContent", "content": {"text": "I look."}}], "tool_calls": [call("c1", "look", "{}")]},
+        {"content": "no such file", "additional_kwargs": {}, "role": "look"},
+    ]  # fmt: skip
+    importer = Importer(
+        find_format("messages"),
+        [write_lines(tmp_path / "log.jsonl", [{"messages": messages}])],
+        CutOptions(),
+    )
+    assert shape(items := list(importer.demonstrations())) == [("go", ["look"])]
+    assert items[0].plan.calls[0].output == "no such file"
+    assert importer.summary()["unknown"] == {}

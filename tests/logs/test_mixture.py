@@ -45,7 +45,8 @@ def test_a_folder_with_many_formats_is_imported_and_says_what_it_skipped(tmp_pat
     }
     assert skipped == {
         "its first record has the keys name, version": ["package.json"],
-        "it has no records": ["empty.jsonl", "notes.txt"],
+        "it is empty": ["empty.jsonl"],
+        "it has no line of JSON": ["notes.txt"],
     }
     assert "skipped 1 file" in shown.err
     assert "package.json" in shown.err
@@ -213,3 +214,24 @@ def test_an_error_of_a_format_of_ones_own_is_one_sentence(tmp_path, monkeypatch)
     (tmp_path / "x.csv").write_text("x")
     with pytest.raises(InputError, match=r"broken_format:read cannot read .*x\.csv: division"):
         list(open_demonstrations([tmp_path / "x.csv"], "broken_format:read"))
+
+
+def test_other_runs_of_the_same_id_are_kept_and_the_same_ones_are_not(tmp_path):
+    def write(name, session, query):
+        said = [{"id": "1", "type": "user", "content": query}]
+        used = {"id": "c", "name": "look", "args": {}, "status": "success"}
+        said.append({"id": "2", "type": "gemini", "content": "", "toolCalls": [used]})
+        record = {"sessionId": session, "projectHash": "p", "messages": said}
+        (tmp_path / name).write_text(json.dumps(record), encoding="utf-8")
+
+    write("a.json", "s", "go")
+    write("b.json", "s", "stop")
+    (tmp_path / "c.json").write_bytes((tmp_path / "a.json").read_bytes())
+    line = {"timestamp": "2026-03-01T12:00:00Z", "type": "session_meta", "payload": {"id": "s"}}
+    made = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c"}
+    items = [{"type": "message", "role": "user", "content": "wait"}, made]
+    items = [{**line, "type": "response_item", "payload": item} for item in items]
+    write_lines(tmp_path / "rollout.jsonl", [line, *items])
+    found = [(item.query, item.id) for item in open_demonstrations([tmp_path])]
+    assert sorted(query for query, _ in found) == ["go", "stop", "wait"]
+    assert len({identifier for _, identifier in found}) == 3

@@ -3,23 +3,26 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 import dtdr
 from dtdr.net.servers import listen
 from dtdr.serve.server import Limits, Settings, create_app
 from dtdr.serve.server.launch import server
 from tests import small_data
+from tests.conftest import PROJECT
 
 QUERY = "Mail Ann the summary of q3.pdf"
 
@@ -48,13 +51,6 @@ class Served:
         """A connection, to send anything."""
         url = httpx2.URL(self.url)
         return socket.create_connection((url.host, int(url.port or 0)), timeout=60)
-
-    def open_session(self, **given: Any) -> str:
-        """The path of a new session."""
-        answer = self.post("/v1/sessions", {"query": QUERY, **given})
-        if answer.status_code != 201:
-            raise AssertionError(answer.text)
-        return f"/v1/sessions/{answer.json()['session']}"
 
     def metric(self, name: str, **options: Any) -> float:
         """The value of a line of /metrics, 0 where there is none."""
@@ -132,31 +128,44 @@ def process(
         stderr.close()
 
 
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextlib.contextmanager
-def lose_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Event]]:
-    """A port before Redis that passes on the first request with a marker, and hangs up then."""
-    lost = threading.Event()
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def forward(client: socket.socket, redis: socket.socket) -> None:
-        with client, redis:
-            while asked := client.recv(65_536):
-                redis.sendall(asked)
-                answer = redis.recv(65_536)
-                if marker in asked and not lost.is_set() and not answer.startswith(b"-NOSCRIPT"):
-                    lost.set()
-                    return
-                client.sendall(answer)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
-                threading.Thread(target=forward, args=ends, daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    with listener:
-        yield listener.getsockname()[1], lost
+def nginx(
+    folder: Path, servers: Sequence[str | None], changes: Mapping[str, str]
+) -> Iterator[tuple[str, int]]:
+    """The address of nginx with deploy/nginx.conf before two servers; None is one that is away."""
+    program = shutil.which("nginx")
+    if program is None:
+        pytest.skip("there is no nginx on this machine")
+    port = free_port()
+    places = [url.removeprefix("http://") if url else f"127.0.0.1:{free_port()}" for url in servers]
+    text = (PROJECT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+    fixed = {
+        "/tmp/": f"{folder}/",
+        "127.0.0.1:8756 ": f"{places[0]} ",
+        "127.0.0.1:8757 ": f"{places[1]} ",
+        "listen 8080": f"listen 127.0.0.1:{port}",
+        "worker_processes auto": "worker_processes 1",
+    }
+    for old, new in {**fixed, **changes}.items():
+        if old not in text:
+            raise AssertionError(f"deploy/nginx.conf has no {old!r}")
+        text = text.replace(old, new)
+    (folder / "nginx.conf").write_text(text)
+    command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-g", "daemon off;"]
+    process = subprocess.Popen(command)
+    try:
+        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        yield "127.0.0.1", port
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def refused(answer: httpx2.Response, *statuses: int) -> str:

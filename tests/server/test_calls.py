@@ -6,7 +6,7 @@ import dtdr
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.run import Run
-from dtdr.serve.client import InvalidRequestError
+from dtdr.errors import InputError
 from tests import whole_calls
 from tests.server import serving
 from tests.server.serving import refused
@@ -64,7 +64,7 @@ def test_a_session_predicts_by_the_calls_it_was_told_whatever_named_them(filling
             session.call("get_contact", ToolCall("4", "get_contact", {"name": "Bo"}))
             guests = session.fill("create_event").arguments["guests"]
             assert {item["$ref"] for item in guests} <= {"1", "2", "x", "5", "4"}
-            with pytest.raises(InvalidRequestError, match="share the id 'x'"):
+            with pytest.raises(InputError, match="share the id 'x'"):
                 session.call(ToolCall("x", "get_contact"))
             assert len(session.next_calls(2)) == 2
         again = client.session(QUERY, [ToolCall("1", "get_contact", {"name": "Rosa"})])

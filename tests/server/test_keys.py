@@ -120,16 +120,6 @@ def test_a_key_that_may_rank_may_not_teach_save_or_reload(guarded, keys):
     assert guarded.post("/v1/models/mail/reload", headers=bearer(admin)).status_code == 200
 
 
-def test_a_session_belongs_to_the_key_that_opened_it(guarded, keys):
-    _, rank, admin = keys
-    opened = guarded.post("/v1/sessions", {"query": QUERY}, headers=bearer(rank)).json()
-    path = f"/v1/sessions/{opened['session']}"
-    assert guarded.post(f"{path}/rank", {}, headers=bearer(rank)).status_code == 200
-    assert guarded.post(f"{path}/rank", {}, headers=bearer(admin)).status_code == 404
-    assert guarded.http.delete(path, headers=bearer(admin)).status_code == 404
-    assert guarded.http.delete(path, headers=bearer(rank)).status_code == 204
-
-
 def test_a_key_behind_a_chunked_body_does_not_count(guarded, keys):
     body = json.dumps({"query": QUERY}).encode()
     request = (

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server.serving import QUERY
-
 schemathesis = pytest.importorskip("schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 
@@ -30,14 +28,13 @@ def test_generated_requests_get_what_the_description_says(served, record_propert
     """No 500; every status, content type and body as /openapi.json describes it."""
     found = operations(served)
     assert len(found) >= 14
-    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
     statuses: Counter[int] = Counter()
     with_body = sum(bool(operation.body) for operation in found)
     for operation in found:
         before = statuses.total()
         # Without a body there is little that can differ.
         number = -(-requests // with_body) if operation.body else 4
-        send_generated(operation, served.url, session, statuses, number)
+        send_generated(operation, served.url, statuses, number)
         assert statuses.total() > before, operation.label
     record_property("requests", statuses.total())
     record_property("statuses", dict(statuses))
@@ -46,17 +43,15 @@ def test_generated_requests_get_what_the_description_says(served, record_propert
     assert statuses[200], "some generated requests must be valid"
 
 
-def send_generated(operation, url: str, session: str, statuses: Counter[int], number: int) -> None:
+def send_generated(operation, url: str, statuses: Counter[int], number: int) -> None:
     """Send that many generated requests to one operation: valid ones, and ones that are not."""
     modes = [operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode]
-    there = (
-        {"model": "mail"} if operation.method == "delete" else {"model": "mail", "session": session}
-    )
+    there = {"model": "mail"}
 
     @settings(max_examples=number, database=None, suppress_health_check=list(HealthCheck))
     @given(case=st.one_of(modes), use_names=st.booleans())
     def run(case, use_names):
-        # A generated name is never one of a session or model that there is.
+        # A generated name is never one of a model that there is.
         if use_names:
             case.path_parameters.update(
                 {name: value for name, value in there.items() if name in case.path_parameters}

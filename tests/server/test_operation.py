@@ -63,8 +63,6 @@ def test_logs_are_json_and_hold_no_query_unless_allowed(fitted, caplog, log_quer
     with serving.serve(settings) as served:
         body = {"query": "the secret query", "history": ["secret_tool"]}
         served.post("/v1/rank", body, headers={"x-request-id": "r-1"})
-        session = served.post("/v1/sessions", {"query": "the secret query"}).json()["session"]
-        served.post(f"/v1/sessions/{session}/rank", {})
         served.post("/v1/rank", {"query": "the secret query", "model": "secret"})
     found = records(caplog)
     line = next(item for item in found if item.get("id") == "r-1")
@@ -76,7 +74,6 @@ def test_logs_are_json_and_hold_no_query_unless_allowed(fitted, caplog, log_quer
     assert [item["event"] for item in found if item["event"] != "request"] == ["ready", "stopped"]
     assert ("the secret query" in json.dumps(found)) == log_queries
     assert line.get("query") == ("the secret query" if log_queries else None)
-    assert session not in json.dumps(found)
 
 
 def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted, caplog):
@@ -113,8 +110,7 @@ def test_a_ranking_is_a_retrieval_span_of_the_callers_trace(fitted, monkeypatch,
     with serving.serve(serving.settings(fitted, log_queries=log_queries)) as served:
         headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
         served.post("/v1/rank", {"query": QUERY, "history": ["a"], "top_k": 2}, headers=headers)
-        session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-        served.post(f"/v1/sessions/{session}/rank", {})
+        served.post("/v1/rank", {"query": QUERY, "history": [{"tool": "a", "output": "b"}]})
     spans = [span for span in finished() if span.name == "retrieval mail"]
     assert len(spans) == 2
     attributes = dict(spans[0].attributes or {})

@@ -8,7 +8,7 @@ from tests.server import serving
 from tests.server.serving import QUERY, refused
 
 JSON = {"content-type": "application/json"}
-POSTS = ["/v1/rank", "/v1/rank/batch", "/v1/sessions", "/v1/mask/openai", "/v1/feedback"]
+POSTS = ["/v1/rank", "/v1/rank/batch", "/v1/plans", "/v1/mask/openai", "/v1/feedback"]
 
 
 @pytest.mark.parametrize("body", [b" " * 10_000_000, [b" " * 100_000] * 100])
@@ -80,11 +80,6 @@ NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application
         ("/v1/mask/openai", b'{"request":NaN}', 400, "the body is not JSON"),
         ("/v1/rank/", RANK, 307, ""),
         ("//v1/rank", RANK, 404, "there is nothing at this path; see /docs"),
-        ("/v1/sessions//rank", b"{}", 404, "there is nothing at this path"),
-        ("/v1/sessions/none/rank", b"{}", 404, "no such session is open"),
-        ("/v1/sessions/{}/rank", b"{}", 404, "no such session is open"),
-        ("/v1/sessions/{}/call", b'{"tools":["a"]}', 404, "no such session is open"),
-        (f"/v1/sessions/{'x' * 65}/rank", b"{}", 422, "session: expected at most 64 characters"),
     ],
 )
 def test_status_and_reason_of_a_body(served, path, content, status, message):
@@ -114,7 +109,6 @@ def test_long_queries_histories_and_batches_are_refused_with_the_limit(served):
     cases = [
         ("/v1/rank", {"query": "x" * 32_769}, "32768"),
         ("/v1/rank", {"query": "x", "history": ["a"] * 1_001}, "1000"),
-        ("/v1/sessions", {"query": "x", "history": ["a"] * 1_001}, "1000"),
         ("/v1/rank/batch", {"steps": [{"query": "x"}] * 257}, "256"),
         ("/v1/rank/batch", {"steps": [{"query": "x", "history": ["a"] * 1_001}]}, "1000"),
         ("/v1/feedback", {"demonstrations": [{"query": "x", "calls": ["a"]}] * 257}, "256"),

@@ -25,11 +25,10 @@ def test_no_request_is_dropped_while_models_are_replaced(model):
 
     def ask(url: str) -> None:
         with httpx2.Client(base_url=url, timeout=30) as http:
-            session = http.post("/v1/sessions", json={"query": QUERY}).json()["session"]
+            call = {"tool": "read_file", "output": "three pages"}
             while not stop.is_set():
-                for path in ("/v1/rank", f"/v1/sessions/{session}/rank"):
-                    body = {"query": QUERY} if path == "/v1/rank" else {}
-                    answer = http.post(path, json=body)
+                for history in ([], [call]):
+                    answer = http.post("/v1/rank", json={"query": QUERY, "history": history})
                     found = answer.json().get("generation", 0)
                     outcomes.append((answer.status_code, found))
 

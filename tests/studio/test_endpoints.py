@@ -107,16 +107,16 @@ def test_a_tool_tells_what_comes_before_and_after_it(ask, runs):
     assert argument["tools"] == ["find_contact"]
 
 
-def test_a_run_can_be_played_into_a_session(studio, ask, model, runs):
+def test_a_run_can_be_ranked_step_by_step(studio, ask, model, runs):
     record = ask("/v1/studio/run", position=0)
     assert record["query"] == runs[0].query
-    opened = studio.post("/v1/sessions", {"query": record["query"], "rank": {}}).json()
+    history = []
     for made in record["calls"]:
-        call = {key: made[key] for key in ("tool", "arguments", "output") if key in made}
-        path = f"/v1/sessions/{opened['session']}/call"
-        opened = studio.post(path, {"tools": [call], "rank": {"top_k": 1}}).json()
-    assert opened["history"] == list(runs[0].plan.tools)
-    assert opened["ranking"]["tools"][0]["tool"] == "end"
+        history.append({key: made[key] for key in ("tool", "arguments", "output") if key in made})
+        step = {"query": record["query"], "history": history, "top_k": 1}
+        ranked = studio.post("/v1/rank", step).json()
+    assert [call["tool"] for call in history] == list(runs[0].plan.tools)
+    assert ranked["tools"][0]["tool"] == "end"
 
 
 def test_ids_of_a_run_are_counted_from_one_and_references_follow():

@@ -6,16 +6,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
+from dtdr.agents.observer import RunObserver
 from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
 from dtdr.agents.prefetch import add_call
+from dtdr.agents.run_folder import RunFolder, describe_tools
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript
 from dtdr.conversation.injected import is_refusal
 from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
-from dtdr.data.tools import Tool, ToolLike, as_tools
+from dtdr.data.tools import Tool, ToolLike, as_tools, unique_tools
 from dtdr.deprecated import renamed_attribute, renamed_keywords
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
@@ -31,18 +34,26 @@ Step = tuple[Run, Sequence[str]]
 
 
 class ToolMask:
-    """A fitted model and a policy: decides which tools every integration shows.
+    """A model and a policy: decides which tools every integration shows.
 
-    It keeps no state, so one object serves all runs and threads. For a sticky policy, it ranks the
-    steps of the transcript again.
+    One object serves all runs and threads. For a sticky policy, it ranks the steps of the
+    transcript again.
+
+    >>> mask = ToolMask(learn="runs")  # doctest: +SKIP
 
     Args:
-        model: a fitted one, or the folder of a model.
+        model: a fitted one, or the folder of a model. None begins without: the tools are ranked by
+            their names and descriptions, those of ``tools`` and those that requests have.
         policy: what is shown.
+        tools: of the agent, in any form that describes a tool; with a model, leave them out.
+        learn: a folder in which runs are kept, and learned from in a thread when 3, 10, 30, 100, …
+            are there. What was learned is used from the next step on, and from the start by the
+            next mask.
 
     Raises:
-        InputError: the model cannot serve the policy.
+        InputError: the model cannot serve the policy, or comes with tools or ``learn``.
         ModelError: the folder has no usable model.
+        OutputError: the folder of runs cannot be written.
     """
 
     retriever = renamed_attribute("retriever", "model")
@@ -50,16 +61,90 @@ class ToolMask:
     @renamed_keywords(retriever="model")
     def __init__(
         self,
-        model: Model | str | Path,
+        model: Model | str | Path | None = None,
         policy: ToolPolicy | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        learn: str | Path | RunFolder | None = None,
     ) -> None:
-        if not isinstance(model, Model):
-            from dtdr.api import load
-
-            model = load(model)
-        self.model = model
         self.policy = policy or ToolPolicy()
-        self.policy.check(model.calibration_)
+        self._grows = model is None
+        self._tools: dict[str, Tool] = {}
+        self._changes = Lock()
+        self._runs: RunFolder | None = None
+        self._observer: RunObserver | None = None
+        if model is not None:
+            if tools is not None or learn is not None:
+                raise InputError(
+                    "give a model, or tools and a folder to learn in; dtdr learn updates a model"
+                )
+            if not isinstance(model, Model):
+                from dtdr.api import load
+
+                model = load(model)
+            self.policy.check(model.calibration_)
+        elif learn is not None:
+            if not isinstance(learn, RunFolder):
+                learn = RunFolder(learn, source="dtdr mask")
+            learn.learned = self._use
+            self._runs, self._observer = learn, RunObserver(learn)
+            model = learn.load()
+        self._model: Model | None = model
+        if tools is not None:
+            self.know(tools)
+
+    @property
+    def model(self) -> Model:
+        """The model that ranks now.
+
+        Raises:
+            InputError: no tool is known yet.
+        """
+        if self._model is None:
+            raise InputError("no tool is described yet; give the mask its tools")
+        return self._model
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of the tools that should be described: nothing if the model was given."""
+        if not self._grows:
+            return []
+        index = None if self._model is None else self._model.index
+        return [
+            name
+            for name in names
+            if name not in SEARCH_CALLS and (index is None or index(name) < 0)
+        ]
+
+    def know(self, tools: Iterable[ToolLike]) -> None:
+        """Rank these tools, too, by their names and descriptions.
+
+        Raises:
+            InputError: two share a name, or something is not a tool.
+        """
+        new = unique_tools(tools)
+        with self._changes:
+            self._tools |= new
+            if self._runs is not None:
+                self._runs.tools = tuple(self._tools.values())
+            missing = [self._tools[name] for name in self.unknown(self._tools)]
+            if not missing:
+                return
+            if self._model is not None and self._model.can_change_tools:
+                self._model.add_tools(missing)
+            else:
+                self._model = describe_tools(self._tools.values())
+
+    def _use(self, model: Model) -> None:
+        """Rank with what was learned."""
+        with self._changes:
+            self._model = model
+        self.know(())
+
+    def flush(self) -> None:
+        """Record the runs under way as if they had ended, and wait until what is due is learned."""
+        if self._observer is not None and self._runs is not None:
+            self._observer.flush()
+            self._runs.wait()
 
     def select(
         self,
@@ -83,6 +168,8 @@ class ToolMask:
 
         def read() -> list[Step]:
             conversation = transcript if isinstance(transcript, Transcript) else transcript()
+            if self._observer is not None:
+                self._observer.see(conversation)
             runs = self._read(conversation).runs(last_only=self.policy.sticky == "none")
             return [(run, _called(conversation)) for run in runs]
 
@@ -118,6 +205,8 @@ class ToolMask:
         selector = ToolSelector(self.policy)
         try:
             steps = read() or [(Run(""), ())]
+            if missing := self.unknown(names):
+                self.know(map(Tool, missing))
             rankings = self.model.rank_batch(_offer([run for run, _ in steps], names))
             selections = [
                 selector.select(names, ranking, called, costs=costs)

@@ -16,7 +16,7 @@ from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
 
 Sticky = Literal["none", "grow", "confidence"]
-Reason = Literal["ranked", "kept", "called", "always", "unknown", "open"]
+Reason = Literal["ranked", "kept", "new", "called", "always", "unknown", "open"]
 
 TOLERANCE = 0.05
 """Default for sticky sets. dtdr-l, five tools, runs held out of the training half, recall and
@@ -32,8 +32,9 @@ class ToolPolicy(Selection):
     The bounds are those of ``Selection``, with three differences. Without any, at least the five
     best tools are shown. ``token_budget`` first counts the tools that are shown in any case. For a
     query unlike the demonstrations, ``fallback`` also ignores ``top_k``.
-    With every policy, tools that were called and tools that the model does not know are shown,
-    and at least one tool that it knows. The end of plan is not a tool here.
+    With every policy, tools that were called and tools that the model does not know are shown; of
+    the tools with fewer than ten calls in the demonstrations, the one that the query names best;
+    and at least one other tool that it knows. The end of plan is not a tool here.
 
     Attributes:
         always_include: names of tools that are always shown.
@@ -97,8 +98,9 @@ class ToolSelection:
     Attributes:
         names: the named tools that were available, in their order.
         reasons: for each shown tool, in the same order: ``ranked``; else ``called``, ``always`` or
-            ``unknown``, which are shown whatever their rank; else ``kept`` from an earlier step by
-            a sticky policy; or ``open`` if everything is shown because ranking failed.
+            ``unknown``, which are shown whatever their rank; ``new`` for the tool with few calls
+            that the query names best; else ``kept`` from an earlier step by a sticky policy; or
+            ``open`` if everything is shown because ranking failed.
         weights: probabilities of the shown tools that the model knows, best first.
         failure: why everything is shown; empty if nothing failed.
     """
@@ -125,8 +127,9 @@ class ToolSelection:
 
     @property
     def preferred(self) -> tuple[str, ...]:
-        """The tools that are shown for their rank, now or at an earlier step, best first."""
-        return tuple(name for name in self.weights if self.reasons[name] in ("ranked", "kept"))
+        """The tools that are shown for their rank, now or before, or as new ones, best first."""
+        reasons = ("ranked", "kept", "new")
+        return tuple(name for name in self.weights if self.reasons[name] in reasons)
 
     def shows(self, name: str | None) -> bool:
         """Whether a tool stays; one without a name, or that was not available, does."""
@@ -185,11 +188,16 @@ class ToolSelector:
         )
         fixed.update(dict.fromkeys(available.intersection(called), "called"))
         fixed.update(dict.fromkeys(available.difference(probability), "unknown"))
+        # Shown in addition, as before the model knew it.
+        new = ranking.new_tool(available.difference(fixed), self.kept)
+        if new is not None:
+            fixed[new] = "new"
         if ranking.is_none_of_these and not called and not SEARCH_CALLS.isdisjoint(available):
             ranked: tuple[str, ...] = ()
         else:
             ranked = self.policy._choose_ranked(ranking, available, costs, fixed)
-        kept = self._stick(ranked, available, probability)
+        added = () if new is None or new in ranked else (new,)
+        kept = self._stick((*ranked, *added), available, probability)
         shown: dict[str, Reason] = {**dict.fromkeys(available.intersection(kept), "kept"), **fixed}
         shown.update(dict.fromkeys(kept.intersection(ranked), "ranked"))
         reasons = {name: shown[name] for name in names if name in shown}

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
+from dtdr.conversation.events import Event, LoggedCall, LoggedRun, UserMessage
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors
@@ -35,28 +35,34 @@ class Recorder:
         path: the file; created at once.
         redact: scrub secrets and personal data before anything is written.
         outputs: whether the calls' outputs are written.
+        source: where the runs come from, as the demonstrations say.
 
     Raises:
         OutputError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, *, redact: bool = True, outputs: bool = True) -> None:
+    def __init__(
+        self, path: Path, *, redact: bool = True, outputs: bool = True, source: str = "dtdr mcp"
+    ) -> None:
         self.path = path
         length = OUTPUT_LENGTH if outputs else 0
         options = CutOptions(query=MCP.default_query, output_length=length)
-        self._cutter = Cutter(options, Redactor() if redact else None, "dtdr mcp")
+        self._cutter = Cutter(options, Redactor() if redact else None, source)
         self._worker = ThreadPoolExecutor(1, "dtdr-learn")
         self._waiting: set[Future[None]] = set()
         with explain_os_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open().close()
 
-    def record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> list[Demonstration]:
+    def record(
+        self, texts: Sequence[str], calls: Sequence[LoggedCall], earlier: Sequence[Event] = ()
+    ) -> list[Demonstration]:
         """Append a run that has ended, and return what was written: nothing without calls.
 
         Args:
             texts: what the user wanted, if the client sent it.
             calls: in the order they were made.
+            earlier: the conversation before.
 
         Raises:
             InputError: the run cannot be a demonstration.
@@ -65,7 +71,7 @@ class Recorder:
         messages = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
         now = time.time_ns()
         # The time makes the ids of equal runs differ; within a file, ids are unique.
-        trace = LoggedRun("", [*messages, *calls], salt=str(now), at=now)
+        trace = LoggedRun("", [*messages, *calls], earlier=list(earlier), salt=str(now), at=now)
         demonstrations = list(self._cutter.cut(trace))
         lines = b"".join(json_codec.dumps(item.to_dict()) + b"\n" for item in demonstrations)
         with explain_os_errors(self.path), self._open() as stream:
@@ -82,9 +88,11 @@ class Recorder:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         return os.fdopen(os.open(self.path, flags, 0o600), "ab+")
 
-    def add(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
+    def add(
+        self, texts: Sequence[str], calls: Sequence[LoggedCall], earlier: Sequence[Event] = ()
+    ) -> None:
         """Record a run in a thread, after those before it; the log says if that is impossible."""
-        run = self._worker.submit(self._record, texts, calls)
+        run = self._worker.submit(self._record, texts, calls, earlier)
         self._waiting.add(run)
         run.add_done_callback(self._waiting.discard)
 
@@ -95,8 +103,8 @@ class Recorder:
         if late:
             logger.warning("%d runs were not recorded: there was no time left", len(late))
 
-    def _record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
+    def _record(self, *run: Any) -> None:
         try:
-            self.record(texts, calls)
+            self.record(*run)
         except Exception as error:  # noqa: BLE001  # whatever it is, the calls go on
             logger.warning("could not record a run: %s", error)

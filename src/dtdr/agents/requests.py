@@ -54,7 +54,14 @@ class Toolbox(Generic[Tool]):
 
     def select(self, mask: ToolMask, read: Callable[[], Transcript]) -> ToolSelection:
         """Which tools are shown; ``read`` reads the conversation."""
-        return mask.select(self.names, read, costs=self.costs(mask))
+
+        def describe_and_read() -> Transcript:
+            if missing := mask.unknown(self.names):
+                tools = self.by_name
+                mask.know(described_tool(name, self.definition_of(tools[name])) for name in missing)
+            return read()
+
+        return mask.select(self.names, describe_and_read, costs=self.costs(mask))
 
     def search(
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]
@@ -253,10 +260,11 @@ def hint_text(selection: ToolSelection) -> str:
     Empty if no tool is preferred. Its tag is one of ``INJECTED_TAGS``, so that who reads the
     conversation, or a log of it, does not take the hint for what the user wrote.
     """
-    if not selection.preferred:
+    preferred = [name for name in selection.preferred if selection.reasons[name] != "new"]
+    if not preferred:
         return ""
     return (
         "<system-reminder>In similar runs these tools came next; prefer them unless the request "
-        f"clearly needs another: {', '.join(map(quote_json, selection.preferred))}"
+        f"clearly needs another: {', '.join(map(quote_json, preferred))}"
         "</system-reminder>"
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from dtdr.agents.recording import Recorder
 from dtdr.agents.trial import compare
-from dtdr.conversation.events import LoggedCall
+from dtdr.conversation.events import Event, LoggedCall
 from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import explain_os_errors, lock_file, replace_file
@@ -96,6 +96,7 @@ class RunFolder(Recorder):
         redact: scrub secrets and personal data before anything is written.
         outputs: whether the calls' outputs are written.
         ranker: the name of what learns.
+        source: see ``Recorder``.
 
     Attributes:
         tools: may be replaced at any time.
@@ -114,11 +115,12 @@ class RunFolder(Recorder):
         redact: bool = True,
         outputs: bool = True,
         ranker: str = "dtdr-f",
+        source: str = "dtdr mcp",
     ) -> None:
         self.folder = Path(folder).expanduser()
         with explain_os_errors(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        super().__init__(self.folder / _RUNS, redact=redact, outputs=outputs)
+        super().__init__(self.folder / _RUNS, redact=redact, outputs=outputs, source=source)
         self.tools = tuple(as_tools(tools))
         self.learned: Callable[[Model], object] = lambda _: None
         self.usage: Counter[str] = Counter()
@@ -161,22 +163,26 @@ class RunFolder(Recorder):
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def add(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> None:
+    def add(
+        self, texts: Sequence[str], calls: Sequence[LoggedCall], earlier: Sequence[Event] = ()
+    ) -> None:
         """Record a run in a thread, and learn in another one if that is due."""
         moment = time.monotonic()
         if len(self._times) == self._times.maxlen and moment - self._times[0] < 3_600:
             logger.warning("a run is not recorded: there were %d in an hour", MOST_RUNS_AN_HOUR)
             return
         self._times.append(moment)
-        super().add(texts, calls)
+        super().add(texts, calls, earlier)
 
-    def record(self, texts: Sequence[str], calls: Sequence[LoggedCall]) -> list[Demonstration]:
+    def record(
+        self, texts: Sequence[str], calls: Sequence[LoggedCall], earlier: Sequence[Event] = ()
+    ) -> list[Demonstration]:
         """See ``Recorder``; nothing is written once the file is full."""
         with suppress(OSError):
             if self.path.stat().st_size > MOST_BYTES:
                 logger.warning("a run is not recorded: %s has its largest size", self.path)
                 return []
-        written = super().record(texts, calls)
+        written = super().record(texts, calls, earlier)
         self.learn_if_due()
         return written
 
@@ -227,7 +233,7 @@ class RunFolder(Recorder):
         """
         from dtdr.api import fit
 
-        with (self.folder / _LOCK).open("ab") as stream:
+        with self._append(_LOCK) as stream:
             try:
                 lock_file(stream, wait=False)
             except BlockingIOError:
@@ -300,7 +306,7 @@ class RunFolder(Recorder):
         if not counts:
             return
         try:
-            with (self.folder / f"{_USAGE}.lock").open("ab") as stream:
+            with self._append(f"{_USAGE}.lock") as stream:
                 lock_file(stream)
                 total = self.read_usage() + counts
                 with replace_file(self.folder / _USAGE, private=True) as target:

@@ -16,10 +16,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.core
 
+from dtdr._version import VERSION
 from dtdr.cli.output import WIDTH, PrintableFormatter, note
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
-from dtdr.net import VERSION
 
 _COMMANDS = {
     "demo": ("demo", "demo"),

@@ -51,7 +51,8 @@ def fit(
 ) -> None:
     """Learn from demonstrations and write a model folder.
 
-    With --split, it learns from the training side only.
+    With --split, it learns from the training side only. With --tools alone, the model ranks tools
+    by their descriptions until it learns from runs.
 
     Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
 
@@ -91,7 +92,9 @@ def fit(
     if data and dataset is None and split is None and (engine or _is_large(data, sample)):
         how: dict[str, Any] = {"seed": seed, "workers": workers, "failures": failures}
         drawn = _draw(data, sample, bad, engine=engine, **how)
-    if drawn is None:
+    if tools is not None and not data and dataset is None and split is None:
+        source = dataset_of([tools], [], (), tools)  # ranked by their descriptions
+    elif drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
     else:
         report_bad(bad)
@@ -133,7 +136,7 @@ def fit(
     if as_json:
         print_json(summary)
     else:
-        _print(summary, demonstrations[0].query)
+        _print(summary, demonstrations[0].query if demonstrations else "what you want to do")
 
 
 def _is_large(paths: Sequence[Path], size: int) -> bool:
@@ -170,17 +173,20 @@ def _print(summary: dict[str, Any], query: str) -> None:
     from rich.filesize import decimal
 
     encoder = f" with encoder {summary['encoder']}" if summary["encoder"] else ""
+    learned = summary["demonstrations"]
     kind = "synthetic demonstration" if summary["synthetic"] else "demonstration"
     failures, skipped = summary["failures"], summary["skipped_failures"]
     sampled = summary["sampled"]
     typer.echo(
-        f"fitted {summary['retriever']}{encoder} on {plural(summary['demonstrations'], kind)}"
+        f"fitted {summary['retriever']}{encoder} on "
+        + (plural(learned, kind) if learned else "the descriptions")
         + (f" ({failures:,} of them failed)" if failures else "")
         + f" of {plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"
         + (f" ({plural(skipped, 'failure')} left out)" if skipped else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
     )
-    typer.echo(f"calls are learned {describe_orders(summary['orders'])}")
+    if learned:
+        typer.echo(f"calls are learned {describe_orders(summary['orders'])}")
     typer.echo(f"wrote {summary['model']} ({decimal(summary['bytes'])})")
     example = shorten(query, 60, placeholder="") or query[:60]
     typer.echo(f"try: dtdr rank {quote(summary['model'])} {quote(example)}")

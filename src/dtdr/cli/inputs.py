@@ -71,7 +71,8 @@ def dataset_of(
         title=paths[0].name,
         demonstrations=demonstrations,
         tools=read_tools(tools) if tools else tuple(logged),
-        synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
+        synthetic=bool(demonstrations)
+        and all("synthetic" in item.source.lower() for item in demonstrations),
         source=str(paths[0]),
         licence="",
     )

@@ -17,6 +17,7 @@ from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableE
 from dtdr.serve.feedback import open_log
 from dtdr.serve.learning import LearnOptions, Trainer, Versions
 from dtdr.serve.learning.versions import checksum_of
+from dtdr.serve.remote_folder import RemoteFolder
 
 _PAUSE_SECONDS = 1.0
 """Between two looks at the log."""
@@ -36,6 +37,7 @@ def learn(
     name: str | None = None,
     held_out: Path | None = None,
     settings: Annotated[list[str] | None, typer.Option("--set")] = None,
+    publish: str | None = None,
     once: bool = False,
     metrics: str | None = None,
     versions: bool = False,
@@ -63,6 +65,8 @@ def learn(
             tool may rise where no run calls it; batch=32, how
             many demonstrations it learns together; seconds=60, after which it learns from fewer;
             keep=10, how many versions it keeps for a rollback.
+        publish (URL): Copy each published model to this URL, such as s3://bucket/mail, from which
+            servers load it.
         once: Learn from what is in the log now, and exit.
         metrics ([HOST:]PORT): Serve Prometheus metrics at this address. The default host is
             127.0.0.1.
@@ -86,12 +90,14 @@ def learn(
     feedback = open_log(log, name or model.resolve().name)
     measured = [] if held_out is None else list(read_demonstrations(held_out))
     count = _serve_metrics(metrics)
+    send = _publisher(model, publish)
     with Versions(model).lock():
         trainer = Trainer(model, feedback, given, measured)
         last = ""
         while True:
             change = None
             try:
+                send()
                 outcome = trainer.step(flush=once)
                 count(outcome)
                 change, reason = outcome.change, outcome.reason
@@ -112,6 +118,22 @@ def learn(
                     note(f"the log has no new feedback{more}")
                 return
             time.sleep(_PAUSE_SECONDS)
+
+
+def _publisher(model: Path, url: str | None) -> Callable[[], None]:
+    """What copies the model to a URL whenever it has changed."""
+    if url is None:
+        return lambda: None
+    target, sent = RemoteFolder(url), ""
+
+    def send() -> None:
+        nonlocal sent
+        if (checksum := checksum_of(model)) != sent:
+            target.publish(model)
+            sent = checksum
+            note(f"copied {model} to {url}")
+
+    return send
 
 
 def _review(versions: Versions, action: str, as_json: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +15,12 @@ from dtdr.cli.signature import CommandGroup
 from dtdr.errors import InputError
 from dtdr.net.servers import Limits
 from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, named_models
+
+if TYPE_CHECKING:
+    from dtdr.agents.run_folder import RunFolder
+
+_PAUSE_SECONDS = 2.0
+"""Between two looks at the feedback of ``--new``."""
 
 keys = CommandGroup(
     name="keys",
@@ -25,12 +33,13 @@ KEY_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The file of key 
 
 
 def serve(
-    models: list[str],
+    models: list[str] | None = None,
     *,
+    new: str | None = None,
+    tools: options.TOOLS = None,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
     key_file: Annotated[Path | None, typer.Option("--keys")] = None,
-    sessions: Annotated[str | None, typer.Option(envvar="DTDR_SESSIONS")] = None,
     watch: float = 2.0,
     feedback_log: Annotated[str | None, typer.Option(envvar="DTDR_FEEDBACK_LOG")] = None,
     redact: bool = True,
@@ -44,12 +53,15 @@ def serve(
 
     Example: dtdr serve mail=models/mail home=models/home
 
+    Without a log: dtdr serve --new mail --tools tools.json
+
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
+        new (NAME): Serve a model that begins with the tools of --tools. The server keeps feedback
+            in ~/.local/share/dtdr/NAME, and learns from it while it works.
         host (ADDRESS): Address to listen on. Only loopback addresses work without --keys.
         port (N): Port; 0 picks a free one.
         key_file (FILE): Require a key from this file; dtdr keys create adds one.
-        sessions (URL): Keep sessions in this Redis or Valkey, so that several servers share them.
         watch (S): Reload a changed model folder within S seconds; 0 never reloads.
         feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn. The server
             replaces {model} with the model's name.
@@ -61,13 +73,23 @@ def serve(
     """
     from dtdr.serve.server import serve as run
 
+    served = named_models(models or [])
+    if new is None:
+        if not served:
+            raise InputError("name a model folder, or begin without one: --new NAME --tools FILE")
+        if tools is not None:
+            raise InputError("--tools needs --new; give --new NAME as well")
+    else:
+        if served or feedback_log:
+            raise InputError("--new serves one model and keeps its feedback; give --new alone")
+        runs = _begin(new, tools, redact=redact)
+        served, feedback_log = {new: runs.folder / "model"}, str(runs.path)
     settings = Settings(
-        models=named_models(models),
+        models=served,
         host=host,
         port=port,
         keys=key_file,
         limits=options.read_settings(limit, Limits, "--limit"),
-        session_store=sessions,
         watch_seconds=watch,
         feedback_log=feedback_log,
         redact=redact,
@@ -78,6 +100,28 @@ def serve(
         settings,
         on_listening=lambda address: note(f"listening on {address} (page: {address}/docs)"),
     )
+
+
+def _begin(name: str, tools: Path | None, *, redact: bool) -> RunFolder:
+    """The folder of a model that learns from its feedback, in a thread of this process."""
+    from dtdr.agents.run_folder import RunFolder, default_folder
+    from dtdr.data.demonstration_files import read_tools
+
+    named_models([f"{name}=model"])
+    runs = RunFolder(default_folder(name), read_tools(tools) if tools else (), redact=redact)
+    if runs.load() is None:
+        if tools is None:
+            raise InputError(f"there is no model in {runs.folder} yet; give --tools FILE")
+        runs.start_model().save(runs.folder / "model", force=True)
+
+    def learn() -> None:
+        while True:
+            time.sleep(_PAUSE_SECONDS)
+            runs.learn_if_due()
+
+    threading.Thread(target=learn, daemon=True).start()
+    note(f"feedback is kept in {runs.folder}")
+    return runs
 
 
 @keys.command("create")
@@ -92,7 +136,7 @@ def create(
     Example: dtdr keys create keys.json --role admin --note "nightly refit"
 
     Args:
-        role: rank may rank and use sessions; admin may also update, save and reload models.
+        role: rank may rank; admin may also update, save and reload models.
         about (TEXT): A note, such as who uses the key.
     """
     from dtdr.serve.server.keys import create_key

@@ -95,7 +95,7 @@ def is_message(value: Mapping[str, Any]) -> bool:
     """Whether an object says whose message it is, and has content of any kind."""
     if value.get("type") == "constructor" and isinstance(value.get("kwargs"), dict):
         return True
-    speaker = first_of(value, "role", "from", "type", "kind", "author")
+    speaker = first_of(value, "role", "from", "sender", "type", "kind", "author")
     contents = ("content", "parts", "data", "value", "blocks", "tool_calls", "toolCalls", "message")
     return isinstance(speaker, str) and any(key in value for key in contents)
 

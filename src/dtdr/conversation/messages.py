@@ -83,8 +83,11 @@ def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[I
             return
     is_langchain = "role" not in message and (kind == "constructor" or kind in _TYPES)
     message = _unwrap(message)
-    name = first_of(message, "role", "from", "type" if kind in _TYPES else "author") or ""
+    name = first_of(message, "role", "from", "sender", "type" if kind in _TYPES else "author") or ""
     role = _role(name, message)
+    if not role and name and isinstance(message.get("additional_kwargs"), dict):
+        # Langfuse writes the names of tools as the roles of LangChain's messages.
+        role, message = "tool", {"name": name, **message}
     if message.get("requestor") == "user":
         return  # tau2: the simulated user calls tools, too
     # UI messages of the AI SDK before version 5 have their text twice.

@@ -35,6 +35,8 @@ def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] |
         unknown: counts the kinds of parts that are not read.
     """
     last = segments[-1]
+    if isinstance(inner := first_of(part, "message_content"), dict):  # of OpenInference
+        part = {key.removeprefix("message_content."): value for key, value in inner.items()}
     kind = part.get("type") if isinstance(part, dict) else "text"
     if not isinstance(kind, str):
         kind = None
@@ -55,7 +57,9 @@ def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] |
     elif kind in _PARTS["separators"]:
         if last.texts or last.requests:
             segments.append(MessageSegment())
-    elif kind not in _SILENT and not kind.startswith("data-") and unknown is not None:
+    elif kind in _SILENT or kind.startswith("data-") or "reasoning" in kind.lower():
+        pass
+    elif unknown is not None:
         unknown[f"part of the type {kind!r}"] += 1
 
 

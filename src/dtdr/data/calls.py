@@ -87,6 +87,9 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     with that id, or with ``"path"`` a part of it. A text around a reference is
     ``{"$join": ["Notes: ", {"$ref": "2"}]}``.
 
+    >>> ToolCall("2", "send_mail", {"to": "Ann", "body": {"$ref": "1"}}).tool
+    'send_mail'
+
     Attributes:
         output: what the call returned, any JSON value or text; None if unknown.
         output_length: characters of the whole output, if ``output`` is only a part of it.

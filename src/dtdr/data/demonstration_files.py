@@ -81,6 +81,11 @@ def read_demonstrations(path: str | Path, *, bad: BadRecords | None = None) -> D
 
     ``fit`` takes the result, with the tools of the ``tools.json`` in the same folder.
 
+    >>> line = '{"id": "1", "query": "Mail Ann", "calls": ["find_user", "send_mail"]}'
+    >>> _ = Path("demonstrations.jsonl").write_text(line)
+    >>> [item.query for item in read_demonstrations("demonstrations.jsonl")]
+    ['Mail Ann']
+
     Args:
         path: a file of JSON lines, one demonstration per line, or a Parquet file (``.parquet``); a
             folder or a pattern of such files; or a URL of object storage.
@@ -211,6 +216,10 @@ def read_tools(path: str | Path | Shard) -> tuple[Tool, ...]:
     """Read ``tools.json``: a list of tools, in any of the forms that ``as_tool`` takes.
 
     The path may be a URL that fsspec opens.
+
+    >>> _ = Path("tools.json").write_text('[{"name": "send_mail"}]')
+    >>> [tool.name for tool in read_tools("tools.json")]
+    ['send_mail']
 
     Raises:
         InputError: the file cannot be read, is not a JSON list, or names a tool twice.

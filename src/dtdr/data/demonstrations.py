@@ -32,7 +32,11 @@ _OUTCOMES = get_args(Outcome)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A text of the user or of the agent, in the conversation before a query."""
+    """A text of the user or of the agent, in the conversation before a query.
+
+    >>> Message("user", "Who is Ann?").role
+    'user'
+    """
 
     role: Literal["user", "assistant"]
     content: str
@@ -71,6 +75,10 @@ class Parent:
 
 class Demonstration(msgspec.Struct, frozen=True):
     """A query, its plan, and what happened in the conversation before.
+
+    >>> record = {"id": "1", "query": "Mail Ann", "calls": ["find", "mail"]}
+    >>> Demonstration.from_dict(record).plan.tools
+    ('find', 'mail')
 
     Attributes:
         source: where it came from.

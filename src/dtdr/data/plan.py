@@ -45,6 +45,10 @@ class Plan:
     sources that only record links. *Order*: calls of a later step come after those of an earlier
     one, if calls have a ``step``.
 
+    >>> find = ToolCall("1", "find_user", {"name": "Ann"})
+    >>> Plan((find, ToolCall("2", "send_mail", {"to": {"$ref": "1"}}))).tools
+    ('find_user', 'send_mail')
+
     Attributes:
         earlier: calls of earlier turns. Arguments may refer to their outputs; they are not part of
             the plan, and nothing depends on them.

@@ -31,6 +31,10 @@ _MAX_DEPTH = 100
 class Run:
     """A query of a conversation and the calls made for it so far.
 
+    >>> find = ToolCall("1", "find_user", {"name": "Ann"}, output={"id": 7})
+    >>> Run("Mail Ann", calls=[find]).calls[0].tool
+    'find_user'
+
     Unlike a ``Plan``, it is not finished, and it is what an agent really did: an argument may refer
     to an unknown call. Every ranking starts from a run, and every call and message in it is read
     by ``read_item``, so the same run gives the same ranking everywhere.

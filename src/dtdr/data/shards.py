@@ -81,7 +81,7 @@ def open_shard(name: str) -> Shard:
     url = _as_url(name)
     if url is None:
         return local_shard(name)
-    system, path = _file_system(url)
+    system, path = open_file_system(url)
     return _remote_shard(system, path, url)
 
 
@@ -97,7 +97,7 @@ def find_beside(path: str | Path, name: str) -> Shard | None:
     if url is None:
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         return local_shard(str(folder / name)) if (folder / name).is_file() else None
-    system, remote = _file_system(url)
+    system, remote = open_file_system(url)
     try:
         is_folder = not glob.has_magic(remote) and system.isdir(remote)
         parent = remote.rstrip("/") if is_folder else remote.rpartition("/")[0]
@@ -105,7 +105,7 @@ def find_beside(path: str | Path, name: str) -> Shard | None:
         if not system.isfile(beside):
             return None
     except Exception as error:
-        raise _explain_unreachable(url, error) from error
+        raise explain_unreachable(url, error) from error
     return _remote_shard(system, beside, _url_of(url, beside))
 
 
@@ -201,7 +201,7 @@ class _Unpacked(gzip.GzipFile):
         return data
 
 
-def _file_system(url: str) -> tuple[Any, str]:
+def open_file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
     try:
         import fsspec
@@ -210,7 +210,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         system, path = fsspec.core.url_to_fs(url)
     except Exception as error:
-        raise _explain_unreachable(url, error) from error
+        raise explain_unreachable(url, error) from error
     return system, path
 
 
@@ -220,7 +220,7 @@ def _url_of(url: str, path: str) -> str:
 
 
 def _remote_shards(url: str) -> list[Shard]:
-    system, path = _file_system(url)
+    system, path = open_file_system(url)
     try:
         if glob.has_magic(path):
             paths = sorted(system.glob(path))
@@ -230,7 +230,7 @@ def _remote_shards(url: str) -> list[Shard]:
         else:
             return [_remote_shard(system, path, url)]
     except Exception as error:
-        raise _explain_unreachable(url, error) from error
+        raise explain_unreachable(url, error) from error
     return [_remote_shard(system, item, _url_of(url, item)) for item in _require_some(paths, url)]
 
 
@@ -244,12 +244,12 @@ def _remote_shard(system: Any, path: str, name: str) -> Shard:
         except DtdrError:
             raise
         except Exception as error:
-            raise _explain_unreachable(name, error) from error
+            raise explain_unreachable(name, error) from error
 
     return Shard(name, open_file)
 
 
-def _explain_unreachable(url: str, error: Exception) -> InputError:
+def explain_unreachable(url: str, error: Exception) -> InputError:
     """One sentence about any error of a storage driver."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"cannot read {url}: no such file or folder")

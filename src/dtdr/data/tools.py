@@ -23,7 +23,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool the agent can call. Descriptions and parameters are never needed to learn."""
+    """A tool the agent can call. Descriptions and parameters are never needed to learn.
+
+    >>> Tool.from_dict({"name": "lock_door", "description": "Locks a door."})
+    Tool(name='lock_door', description='Locks a door.', parameters=())
+    """
 
     name: str
     description: str = ""

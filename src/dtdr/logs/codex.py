@@ -86,7 +86,8 @@ class Codex(LogFormat):
             if inner != "tool_search_call":
                 self.window.append(str(place[0]), raw, place)
         elif kind in _LINES or "record_type" in record or str(kind).startswith("turn."):
-            self.ignored[f"line of the type {inner if kind == 'event_msg' else kind!r}"] += 1
+            named = inner if kind == "event_msg" else kind or record.get("record_type")
+            self.ignored[f"line of the type {named!r}"] += 1
         else:
             raise InputError("not a line of a Codex session: it has no 'payload'")
 

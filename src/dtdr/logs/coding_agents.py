@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -18,8 +19,6 @@ class GeminiCLI(Envelope):
     name: ClassVar[str] = "gemini-cli"
     title: ClassVar[str] = "Gemini CLI sessions"
     whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
-
-    _STREAM = ("init", "message", "tool_use", "tool_result", "result")
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:
@@ -48,7 +47,9 @@ class GeminiCLI(Envelope):
             elif "type" in record and "$set" not in record:
                 messages[str(record.get("id") or number)] = record
         stream = any(r.get("type") in ("tool_use", "init") for r in records)
-        read = map(_of_stream, messages.values()) if stream else messages.values()
+        said = [m for m in messages.values() if stream or m.get("type") in ("user", "gemini")]
+        self.ignored += Counter({"note of the program": len(messages) - len(said)})
+        read = map(_of_stream, said) if stream else said
         # A session that goes on may be written to another file.
         yield Talk(read, "", identifier, at=find_time(head), replays=bool(identifier))
 
@@ -155,12 +156,17 @@ class OpenCode(Envelope):
                 parts[as_text(part.get("id")) or str(len(parts))] = part
             elif "role" in record:
                 messages[as_text(record.get("id"))] = {"info": record, "parts": []}
-        for _, part in sorted(parts.items()):
+        for part in parts.values():
             whole = messages.setdefault(
                 as_text(part["messageID"]), {"info": {"role": "assistant"}, "parts": []}
             )
             whole["parts"].append(part)
-        return [messages[name] for name in sorted(messages)]
+
+        def created(name: str) -> tuple[float, str]:
+            time = first_of(messages[name]["info"].get("time"), "created")
+            return time if isinstance(time, (int, float)) else 0, name
+
+        return [messages[name] for name in sorted(messages, key=created)]
 
 
 class CopilotCLI(Envelope):

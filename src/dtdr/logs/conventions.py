@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dtdr.conversation.events import UserMessage
 from dtdr.conversation.exchanges import asked_messages, offered_tools, replied_messages
 from dtdr.conversation.items import ToolResult, output_of, read_mark
 from dtdr.conversation.messages import items_of
@@ -184,10 +185,10 @@ def _asked(attributes: Mapping[str, Any]) -> list[Any]:
     for prefix in ("llm.input_messages", "gen_ai.prompt"):
         if found := _numbered(attributes, prefix):
             return messages + found
-    for key in _TABLES["asked"] + _TABLES["histories"]:
+    for key in _TABLES["asked"]:
         if found := asked_messages(attributes.get(key)):
             return messages + found
-    return messages
+    return messages + _history(attributes)[0]
 
 
 def _replied(attributes: Mapping[str, Any]) -> list[Any]:
@@ -201,7 +202,17 @@ def _replied(attributes: Mapping[str, Any]) -> list[Any]:
     for key in _TABLES["replied"]:
         if found := replied_messages(attributes.get(key)):
             return found
-    return []
+    return _history(attributes)[1]
+
+
+def _history(attributes: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """All messages of a span, up to the user's last one and from there."""
+    for key in _TABLES["histories"]:
+        messages = asked_messages(attributes.get(key))
+        for place in range(len(messages), 0, -1):
+            if any(isinstance(item, UserMessage) for item in items_of(messages[place - 1])):
+                return messages[:place], messages[place:]
+    return [], []
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:

@@ -241,8 +241,9 @@ class Bedrock(OpenAIChat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether there are ``messages`` with a block that only Bedrock has."""
-        messages = find_request(record, "messages").get("messages")
-        blocks = (b for m in each_object(messages) for b in each_object(m.get("content")))
+        messages = as_list(find_request(record, "messages").get("messages"))
+        reply = first_of(find_response(record, "output").get("output"), "message")
+        blocks = (b for m in each_object([*messages, reply]) for b in each_object(m.get("content")))
         return any("toolUse" in block or "toolResult" in block for block in blocks)
 
     def replies(self, response: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from dtdr.logs.mcp import MCP, read_line
 from dtdr.logs.message_lists import MessageList
 from dtdr.logs.openai_responses import OpenAIResponses
 from dtdr.logs.otel import OpenInference, OpenTelemetry
-from dtdr.logs.streams import LogReader, is_pipe
+from dtdr.logs.streams import LogReader, file_size, is_pipe
 
 # fmt: off
 # A new format is a class and a line here. Formats are detected in this order, so those that
@@ -127,7 +127,8 @@ def recognize(reader: LogReader) -> tuple[type[LogFormat] | None, str]:
                 if fmt.recognizes(record):
                     return fmt, ""
     if not records:
-        return None, "it has no line of JSON" if bad.count else "it has no records"
+        is_empty = not (bad.count or sum(map(file_size, reader.paths)))
+        return None, "it is empty" if is_empty else "it has no line of JSON"
     return None, "; ".join(dict.fromkeys(_lacking(records))) or _first_keys(records[0])
 
 
@@ -163,8 +164,8 @@ def detect_format(reader: LogReader, otherwise: type[LogFormat] | None = None) -
     if otherwise is not None and _may_be_canonical(reader):
         return otherwise
     raise InputError(
-        f"cannot detect the format of {reader.paths[0]}: {reason}. Name it, as in 'dtdr import "
-        f"FORMAT FILE': {', '.join(sorted(FORMATS))}, or module:function of your own"
+        f"cannot detect the format of {reader.paths[0]}: {reason}. Name one of docs/formats.md, as "
+        "in 'dtdr import FORMAT FILE', or write your own as module:function"
     )
 
 
@@ -201,7 +202,7 @@ def group_files(
             try:
                 fmt, reason = recognize(LogReader([file]))
             except InputError as error:
-                fmt, reason = None, str(error).partition(": ")[2] or str(error)
+                fmt, reason = None, str(error).replace(str(file), "it")
             if fmt is None:
                 skipped.setdefault(reason, []).append(file)
             else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
+from dtdr.conversation.values import digest
 from dtdr.data.calls import find_references
 from dtdr.data.demonstration_files import SeenIds, save_demonstrations
 from dtdr.data.demonstrations import Demonstration
@@ -76,12 +77,28 @@ class Importer:
                 seen = stack.enter_context(contextlib.closing(SeenIds()))
             self.cutter.is_new = stack.enter_context(contextlib.closing(SeenIds())).add
             for key, group in self._conversations():
-                for demonstration in self._cut(key, group):
-                    if seen.add(demonstration.id):
-                        self._count(demonstration)
-                        yield demonstration
-                    else:
-                        self.cutter.dropped["a record with this id was read before"] += 1
+                for demonstration in self._new(self._cut(key, group), seen):
+                    self._count(demonstration)
+                    yield demonstration
+
+    def _new(self, found: Sequence[Demonstration], seen: SeenIds) -> Iterator[Demonstration]:
+        """What was not read before, of a group; other runs get another id if theirs is taken."""
+        renamed: dict[str, str] = {}
+        for demonstration in found:
+            identifier = demonstration.id
+            other = f"{identifier}~{digest([demonstration.query], 4)}"
+            is_free, is_other = seen.add(identifier), seen.add(other)
+            if not is_other:
+                self.cutter.dropped["a record with this id was read before"] += 1
+                continue
+            if not is_free:
+                renamed[identifier] = other
+                demonstration = replace(demonstration, id=other)
+            parent = demonstration.parent
+            if parent is not None and parent.id in renamed:
+                parent = replace(parent, id=renamed[parent.id])
+                demonstration = replace(demonstration, parent=parent)
+            yield demonstration
 
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""

@@ -12,7 +12,8 @@ from dtdr.conversation.values import as_list, as_text, decode_value, each_object
 from dtdr.logs.envelopes import Envelope, Talk, call_message, result_message
 from dtdr.logs.log_format import run_failed
 
-_LISTS = ("conversations", "conversation", "messages", "history", "chat_history", "turns", "traj")
+_LISTS = """conversations conversation messages chatMessages chat_messages history chat_history
+    turns traj""".split()  # noqa: SIM905  # as prose
 _SESSIONS = ("session_id", "sessionId", "conversation_id", "thread_id", "threadId", "chat_id")
 _LOOKED_AT = 50
 
@@ -65,7 +66,7 @@ class MessageList(Envelope):
             name = as_text(first_of(first, *_SESSIONS))
             yield Talk(_open_tags(records), name, name)
             return
-        name = as_text(first_of(first, "id", "conversation_id", "session_id"))
+        name = as_text(first_of(first, "id", "uuid", *_SESSIONS))
         tools, system = decode_value(first_of(first, "tools", "functions")), first.get("system")
         yield Talk(_open_tags(listed), name, "", run_failed(first), tools, system)
 

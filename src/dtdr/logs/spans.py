@@ -65,16 +65,25 @@ _PARENTS = """parentSpanId parent_span_id parent_id parent_run_id parentObservat
     parent_observation_id""".split()  # noqa: SIM905  # as prose
 _ERRORS = (2, "2", "STATUS_CODE_ERROR", "ERROR", "StatusCode.ERROR", "error")
 _STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time_ns", "start_time", "startTime",
-           "started_at")  # fmt: skip
-_ENDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time_ns", "end_time", "endTime", "ended_at")
+           "started_at", "start_timestamp")  # fmt: skip
+_ENDS = (
+    "endTimeUnixNano",
+    "end_time_unix_nano",
+    "end_time_ns",
+    "end_time",
+    "endTime",
+    "ended_at",
+    "end_timestamp",
+)
 
 
 def span_of(record: Mapping[str, Any]) -> Span:
     """What spans, runs and observations have in common; ``tool`` is the name of the record."""
     context = as_mapping(record.get("context"))
     record = {**record, **{f"context.{key}": value for key, value in context.items()}}
-    status = first_of(record, "status", "status_code")
+    status = first_of(record, "status", "status_code", "otel_status_code")
     code = first_of(status, "code", "status_code") if isinstance(status, dict) else status
+    has_error = bool(record.get("error") or record.get("is_exception"))
     return Span(
         str(first_of(record, *_TRACES) or ""),
         str(first_of(record, *_IDS) or ""),
@@ -83,7 +92,7 @@ def span_of(record: Mapping[str, Any]) -> Span:
         start=nanoseconds(first_of(record, *_STARTS)),
         end=nanoseconds(first_of(record, *_ENDS)),
         tool=str(record.get("name") or ""),
-        failed=code in _ERRORS or record.get("level") == "ERROR" or bool(record.get("error")),
+        failed=code in _ERRORS or record.get("level") == "ERROR" or has_error,
     )
 
 

@@ -20,32 +20,31 @@ def is_redis_url(address: str) -> bool:
     return address.partition("://")[0] in SCHEMES and "://" in address
 
 
-def connect(url: str, *, asynchronous: bool = False) -> Any:
+def connect(url: str) -> Any:
     """A client with short limits of time, which connects when it is first used.
 
     Args:
         url: ``redis://[[user]:password@]host[:port][/number]``, ``rediss://`` with TLS, or
             ``unix://path``; ``valkey://`` and ``valkeys://`` are the same.
-        asynchronous: whether its methods are coroutines.
 
     Raises:
         InputError: the address is not one of Redis.
         MissingExtraError: the package redis is not installed.
     """
     try:
-        import redis.asyncio
+        import redis
         from redis.backoff import ConstantBackoff
+        from redis.retry import Retry
     except ImportError as error:
         raise MissingExtraError("Redis", "redis", str(error.name)) from error
-    module: Any = redis.asyncio if asynchronous else redis
     try:
         if not is_redis_url(url):
             raise ValueError(url)
-        return module.Redis.from_url(
+        return redis.Redis.from_url(
             url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
             socket_timeout=_SECONDS,
             socket_connect_timeout=_SECONDS,
-            retry=module.retry.Retry(ConstantBackoff(0.02), 1),
+            retry=Retry(ConstantBackoff(0.02), 1),
         )
     except (ValueError, TypeError) as error:
         raise InputError(

@@ -16,7 +16,7 @@ from dtdr.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests, connections and sessions.
+    """Limits of requests and connections.
 
     Attributes:
         connections: open at a time; the one that has waited longest for a request makes room.
@@ -27,14 +27,11 @@ class Limits:
         body_bytes: of a request. 2,000 tools of 500 bytes are 1 MB.
         body_seconds: for a request's body to arrive.
         tools: in one request to a mask endpoint, and of a model that learns from feedback.
-        history: calls of one history or session.
+        history: calls of one history.
         query_characters: of one query; encoders read no more than 32,768.
         batch: steps in one request to ``/v1/rank/batch``.
         demonstrations: in one request to ``/v1/feedback``.
         hourly_demonstrations: of feedback that one key may send in an hour.
-        sessions: open at a time in one process.
-        session_bytes: of the queries and histories of all sessions in one process, about.
-        session_seconds: without a request before a session is dropped.
         ranking_seconds: for a ranking in a thread, such as one that asks a server.
         threads: of one model; further rankings wait for one.
     """
@@ -51,9 +48,6 @@ class Limits:
     batch: int = 256
     demonstrations: int = 256
     hourly_demonstrations: int = 1_000
-    sessions: int = 10_000
-    session_bytes: int = 256_000_000
-    session_seconds: float = 1_800.0
     ranking_seconds: float = 10.0
     threads: int = 8
 
@@ -119,7 +113,7 @@ def tune_process() -> None:
     """Keep pauses short, and let many connections be open.
 
     The garbage collector takes 30 ms for all that is loaded (77,000 objects), so it skips these and
-    runs rarely: models, sessions and requests have no reference cycles. A thread gives the
+    runs rarely: models, runs and requests have no reference cycles. A thread gives the
     interpreter back ten times sooner than usual. A connection is an open file; without a free one,
     the server neither accepts nor refuses a connection.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import filterfalse
@@ -23,10 +24,11 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool, ToolLike, as_tool, unique_tools
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict.arguments.argument_model import ArgumentModel
+from dtdr.predict.new_tools import NewTools, count_calls
 from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
-from dtdr.rankers import model_folder
+from dtdr.rankers import DEFAULT, model_folder, ranker_class
 from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
@@ -44,6 +46,11 @@ class Model(Predictor):
 
     A change works on a copy, whose attributes then replace the model's in one assignment. So other
     threads can rank while one changes the model.
+
+    >>> from dtdr.rankers.markov import FirstOrderMarkov
+    >>> model = Model(FirstOrderMarkov()).fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3)
+    >>> model.rank("Mail Bo", ["open"]).best, model.vocabulary
+    ('mail', ('mail', 'open', 'end'))
 
     Args:
         ranker: scores the tools of the next step; fitted by ``fit``.
@@ -66,6 +73,26 @@ class Model(Predictor):
     def get_params(self) -> dict[str, Any]:
         """The ranker's keywords and their values."""
         return self.ranker.get_params()
+
+    @classmethod
+    def of(cls, tools: Iterable[ToolLike], *, arguments: bool = True) -> Model:
+        """A model of tools without demonstrations, which ranks them by their descriptions.
+
+        It is a dtdr-f model, and ``update`` lets it learn from the first runs.
+
+        >>> model = Model.of([{"name": "send_mail"}, {"name": "lock_door"}])
+        >>> model.rank("Lock the front door, please").best
+        'lock_door'
+
+        Args:
+            tools: ``Tool`` objects, their JSON objects, or definitions for OpenAI, Anthropic or
+                MCP; at least one.
+            arguments: whether to fill arguments from the query and from earlier outputs.
+
+        Raises:
+            InputError: there is no tool, two tools share a name, or something is not a tool.
+        """
+        return cls(ranker_class(DEFAULT)()).fit([], tools, arguments=arguments)
 
     def clone(self) -> Model:
         """A model with the same parameters that is not fitted."""
@@ -116,7 +143,8 @@ class Model(Predictor):
         Args:
             demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log in any
                 known format; or an iterable, read once, of ``Demonstration`` objects, their JSON
-                objects, or pairs ``(query, [tool names])``.
+                objects, or pairs ``(query, [tool names])``. It may be empty if there are tools:
+                dtdr-f then ranks them by their descriptions.
             tools: descriptions and parameters, and tools that no demonstration uses yet: ``Tool``
                 objects, their JSON objects, or definitions for OpenAI, Anthropic or MCP; None takes
                 those of the log, or of the ``tools.json`` in the folder of the file.
@@ -142,11 +170,17 @@ class Model(Predictor):
             demonstrations = open_demonstrations([demonstrations])
         started = time.perf_counter()
         everything = list(as_demonstrations(demonstrations))
+        if tools is None and isinstance(demonstrations, DemonstrationFile):
+            tools = demonstrations.tools
+        known = unique_tools(tools or ())
+        if not everything:
+            self._check_tools_are_enough(known)
         with self._change() as draft:
-            usable, record = select_training_data(everything, failures=failures)
-            if tools is None and isinstance(demonstrations, DemonstrationFile):
-                tools = demonstrations.tools
-            draft._set_vocabulary(unique_tools(tools or ()), usable)
+            usable, record = select_training_data(
+                everything, may_be_empty=not everything, failures=failures
+            )
+            draft._set_vocabulary(known, usable)
+            draft._set_calls(count_calls(usable))
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)
             # Taken in any case, so that the ranker does not keep its models of folds.
@@ -160,7 +194,7 @@ class Model(Predictor):
                     everything, draft.tools_[:-1], value_runs=value_runs, seed=draft.seed
                 )
             draft.plans_ = None
-            if plans and "llm" not in self.ranker.not_saved:
+            if plans and usable and "llm" not in self.ranker.not_saved:
                 folds = list(draft._hold_out(usable) if held_out is None else held_out)
                 folds = _without_failures(folds, usable)
                 draft.plans_ = PlanModel.fit(
@@ -179,6 +213,19 @@ class Model(Predictor):
         )
         return self
 
+    def _check_tools_are_enough(self, tools: Mapping[str, Tool]) -> None:
+        """Raise an InputError unless this ranker can be fitted to these tools alone."""
+        if not tools:
+            raise InputError(
+                "there are no demonstrations to learn from; give at least one, or tools to rank "
+                "by their descriptions (--tools tools.json)"
+            )
+        if self.ranker.needs_demonstrations:
+            raise InputError(
+                f"ranker {self.name!r} learns from demonstrations, and there are none; give some, "
+                "or choose dtdr-f, which also ranks by descriptions"
+            )
+
     def _set_vocabulary(self, known: dict[str, Tool], usable: Sequence[Demonstration]) -> None:
         if self.ranker.needs_descriptions and not any(tool.description for tool in known.values()):
             raise InputError(
@@ -196,6 +243,11 @@ class Model(Predictor):
         self._names = tuple(tool.name for tool in tools)
         self._index = {name: position for position, name in enumerate(self._names)}
         self.tool_search = ToolSearch.of(tools[:-1])
+
+    def _set_calls(self, calls: Mapping[str, int] | None) -> None:
+        """Set how often each tool was called, and with it which tools are new."""
+        self.calls_ = calls
+        self._new_tools = NewTools.of(self.tool_search, calls)
 
     def _hold_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """Parts of the demonstrations, each with a model that has not seen them."""
@@ -277,6 +329,8 @@ class Model(Predictor):
             draft.ranker = ranker = copy.copy(draft.ranker)
             ranker.update(usable)
             draft.training_ = draft.training_.add(record)
+            if draft.calls_ is not None:
+                draft._set_calls(Counter(draft.calls_) + count_calls(usable))
         return len(usable)
 
     def update_copy(self, demonstrations: Iterable[DemonstrationLike]) -> tuple[Model, int]:
@@ -356,9 +410,15 @@ class Model(Predictor):
             renamed = {a: b for a, b in zip(self._names, names, strict=True) if a != b}
             removed = {*self._names, END} - {*renamed, END} - {tool.name for tool in tools}
             self.arguments_ = self.arguments_.with_tools(tools, renamed, removed)
+        old_names = self._names
         self._install_tools((*sorted(tools, key=lambda tool: tool.name), self.tools_[-1]))
         ranker = self.ranker = copy.copy(self.ranker)
         ranker.change_tools(self.tools_, names)
+        if (calls := self.calls_) is not None:
+            new_names = dict(zip(old_names, names, strict=True))
+            calls = {new_names[name]: count for name, count in calls.items()}
+            calls = {name: count for name, count in calls.items() if name in self._index}
+        self._set_calls(calls)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write a model folder: ``config.json`` and ``model.safetensors``, no pickle.
@@ -373,7 +433,7 @@ class Model(Predictor):
             "parameters": model.parameters(),
             "encoder": None,
             "seed": model.seed,
-            "tools": [tool.to_dict() for tool in model.tools_],
+            "tools": [_tool_record(tool, model.calls_) for tool in model.tools_],
             "training_data": vars(model.training_),
         }
         parts = {
@@ -383,13 +443,20 @@ class Model(Predictor):
         }
         model_folder.write(folder, config, model.ranker.arrays(), parts, force=force)
 
-    def restore(self, tools: Iterable[Tool], training: TrainingData, arrays: Arrays) -> Self:
+    def restore(
+        self,
+        tools: Iterable[Tool],
+        training: TrainingData,
+        arrays: Arrays,
+        calls: Mapping[str, int] | None = None,
+    ) -> Self:
         """Restore the ranker that ``save`` wrote; ``dtdr.load`` calls it.
 
         Args:
             tools: the vocabulary, in its order.
             training: the training record.
             arrays: of the ranker, without its encoder.
+            calls: of each tool in the demonstrations; None if unknown.
 
         Raises:
             ModelError: the arrays do not fit the ranker, its encoder or its tools.
@@ -401,6 +468,7 @@ class Model(Predictor):
             raise ModelError(f"its tools are not unique, or do not end with {END!r}; fit it again")
         with self._change() as draft:
             draft._install_tools(tools)
+            draft._set_calls(calls)
             draft.training_ = training
             draft.ranker = copy.copy(draft.ranker)
             draft.ranker.restore(tools, arrays)
@@ -418,3 +486,9 @@ def _without_failures(
         replace(fold, positions=[*filterfalse(failed.__contains__, fold.positions)])
         for fold in folds
     ]
+
+
+def _tool_record(tool: Tool, calls: Mapping[str, int] | None) -> dict[str, Any]:
+    """A tool as a model folder has it, with its number of calls if that is known."""
+    counted = {} if calls is None or tool.name == END else {"calls": calls.get(tool.name, 0)}
+    return tool.to_dict() | counted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self
 
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
@@ -11,6 +11,7 @@ from dtdr.deprecated import renamed_keywords
 from dtdr.errors import DtdrError
 from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.new_tools import NewTools
 from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
@@ -35,6 +36,7 @@ class Predictor:
         tools_: the tool vocabulary, sorted by name, end of plan last.
         tool_search: searches the tools, end of plan left out.
         training_: the training record.
+        calls_: how many calls of each tool were learned from, by name; None if unknown.
     """
 
     ranker: Ranker
@@ -42,8 +44,10 @@ class Predictor:
     plans_: PlanModel | None
     tools_: tuple[Tool, ...]
     training_: TrainingData
+    calls_: Mapping[str, int] | None
     _names: tuple[str, ...]
     _index: dict[str, int]
+    _new_tools: NewTools
     tool_search: ToolSearch
 
     @property
@@ -95,7 +99,9 @@ class Predictor:
     @property
     def steps(self) -> RunRanker:
         """Ranks runs; it does not change."""
-        return RunRanker(self.ranker, self._names, self._index, self.may_end_at_once)
+        return RunRanker(
+            self.ranker, self._names, self._index, self.may_end_at_once, self._new_tools
+        )
 
     def rank(
         self,

@@ -36,9 +36,13 @@ class Session:
     A session uses the model as it was when the session was opened; later updates affect only new
     sessions. Several threads may use one session. ``Model.session`` opens it.
 
-    >>> session = model.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
-    >>> session.rank().best                                            # doctest: +SKIP
-    >>> session.call("open_file", output={"pages": 3})                 # doctest: +SKIP
+    >>> import dtdr
+    >>> model = dtdr.fit([("Mail Ann q3.pdf", ["open", "mail"])] * 3, ranker="markov-1")
+    >>> session = model.session("Mail Ann the summary of q3.pdf")
+    >>> session.rank().best
+    'open'
+    >>> session.call("open", output={"pages": 3}).rank().best
+    'mail'
 
     Args:
         run: the query, what came before it and the calls made so far; the session adds calls.

@@ -12,6 +12,7 @@ import numpy as np
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
+from dtdr.predict.new_tools import NewTools
 from dtdr.rankers.base import UNKNOWN, Ranker, StepState
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.ranking import Ranking
@@ -27,12 +28,14 @@ class RunRanker:
         names: of its vocabulary.
         index: their positions.
         may_end_at_once: whether the end of plan is possible before the first call.
+        new_tools: finds the tools that the demonstrations hardly call.
     """
 
     ranker: Ranker
     names: tuple[str, ...]
     index: Mapping[str, int]
     may_end_at_once: bool
+    new_tools: NewTools
 
     def rank(self, runs: Sequence[Run]) -> list[Ranking]:
         """The rankings of runs."""
@@ -51,6 +54,7 @@ class RunRanker:
         """Restrict a ranking to the offered tools, and let it explain itself."""
         ranking = ranking.restrict(run.offered)
         ranking.explainer = partial(self.explain, run.copy())
+        ranking.newcomers = partial(self.new_tools.find, run.query)
         return ranking
 
     def rank_prepared(self, prepared: Sequence[Any], runs: Sequence[Run]) -> list[Ranking]:

@@ -17,6 +17,7 @@ _REGISTRY: Registry[Ranker] = Registry(
     "ranker",
     {
         "random": ("dtdr.rankers.random", "RandomRetriever"),
+        "zero-shot": ("dtdr.rankers.zero_shot.ranker", "ZeroShot"),
         "bm25": ("dtdr.rankers.bm25", "BM25Retriever"),
         "qts": ("dtdr.rankers.similarity", "QueryToolSimilarity"),
         "tgr": ("dtdr.rankers.similarity", "ToolGraphRetriever"),

@@ -82,6 +82,7 @@ class Ranker(ABC):
     Attributes:
         name: what users type; ``module:Class`` unless a class says otherwise.
         needs_descriptions: cannot work without tool descriptions.
+        needs_demonstrations: cannot be fitted to tools alone.
         uses_encoder: takes an ``encoder``.
         uses_calls: reads more of a run than the query and the names of its calls.
         static: ranks once a query; only the end of plan has another probability after a call.
@@ -92,6 +93,7 @@ class Ranker(ABC):
 
     name: ClassVar[str] = ""
     needs_descriptions: ClassVar[bool] = False
+    needs_demonstrations: ClassVar[bool] = True
     uses_encoder: ClassVar[bool] = False
     uses_calls: ClassVar[bool] = True
     static: ClassVar[bool] = False

@@ -56,6 +56,7 @@ class BM25Retriever(StaticRanker):
 
     name = "bm25"
     needs_descriptions = True
+    needs_demonstrations = False
 
     def __init__(self, *, threshold: float | None = None, seed: int = 0) -> None:
         self.threshold = threshold

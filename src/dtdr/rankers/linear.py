@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
@@ -26,6 +25,7 @@ from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
 from dtdr.rankers.vectors import fit_encoder, product, rows, softmax
 from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder, Vectors
+from dtdr.text.sparse import csr_array
 
 MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public

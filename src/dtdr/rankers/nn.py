@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_array, csr_array
+
+from dtdr.text.sparse import csc_array, csr_array
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
 Indices: TypeAlias = npt.NDArray[np.intp]

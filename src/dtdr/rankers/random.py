@@ -17,6 +17,7 @@ class RandomRetriever(NameRanker):
     """A random order of the tools at each step, the same for the same seed, query and history."""
 
     name = "random"
+    needs_demonstrations = False
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed

@@ -58,6 +58,9 @@ class Ranking:
         self.scores = probabilities
         # Of a tool and its rival: goes back to the ranker and the step that were ranked.
         self.explainer: Callable[[str, str | None], Explanation] | None = None
+        # Of names: finds the new tool that the query names best; see ``new_tool``.
+        self.newcomers: Callable[[Ranking, Collection[str], Collection[str]], str | None] | None
+        self.newcomers = None
 
     @property
     def order(self) -> Positions:
@@ -115,6 +118,21 @@ class Ranking:
         added = self.calibration.added
         is_added = added is not None and bool(added[self.scores.argmax()])
         return not (is_added or self.is_familiar) and self.confidence < 0.5
+
+    def new_tool(self, names: Collection[str], kept: Collection[str] = ()) -> str | None:
+        """Of the tools that the demonstrations hardly call, the one that the query names best.
+
+        A mask keeps a place for it. If the query's words match none, it is a tool without any call:
+        one that is ``kept`` from an earlier step, or the most probable.
+
+        Args:
+            names: the tools to choose from.
+            kept: shown at an earlier step.
+
+        Returns:
+            Its name; None if there is none.
+        """
+        return None if self.newcomers is None else self.newcomers(self, names, kept)
 
     def __len__(self) -> int:
         return len(self.vocabulary)

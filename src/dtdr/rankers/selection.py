@@ -62,6 +62,11 @@ class Scored(Protocol):
 class Selection:
     """Which tools of a ranking are shown, best first; at least one.
 
+    >>> from dtdr import Ranking
+    >>> ranking = Ranking(["mail", "open", "end"], np.array([0.2, 0.7, 0.1]))
+    >>> ranking.select(Selection(top_k=2)).tools
+    ('open', 'mail')
+
     Without ``top_k``, ``threshold``, ``coverage`` or ``token_budget``, the ranker decides: a
     coverage of 95 % if it is calibrated, else its own threshold (the paper's α), else five tools.
 

@@ -59,6 +59,7 @@ class QueryToolSimilarity(StaticRanker):
 
     name = "qts"
     needs_descriptions = True
+    needs_demonstrations = False
     uses_encoder = True
     SHAPES: ClassVar = {"tool_vectors_": ("tools", "dimension")}
 
@@ -174,6 +175,7 @@ class ToolGraphRetriever(QueryToolSimilarity):
     """
 
     name = "tgr"
+    needs_demonstrations = True
 
     def _adapt(
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]

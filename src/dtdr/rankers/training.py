@@ -51,12 +51,17 @@ class TrainingData:
 
 
 def select_training_data(
-    demonstrations: Iterable[DemonstrationLike], *, failures: bool = True, learned: str = ""
+    demonstrations: Iterable[DemonstrationLike],
+    *,
+    may_be_empty: bool = False,
+    failures: bool = True,
+    learned: str = "",
 ) -> tuple[list[Demonstration], TrainingData]:
     """What to learn from, and its record.
 
     Args:
         demonstrations: as ``Model.fit`` takes them, but not a path.
+        may_be_empty: whether tools alone are enough.
         failures: whether to learn from runs that failed.
         learned: the hash of what was learned so far, for an update.
 
@@ -74,7 +79,7 @@ def select_training_data(
                 continue
         usable.append(demonstration)
         digest.update(fingerprint(demonstration))
-    if not usable and not learned:
+    if not usable and not learned and not may_be_empty:
         raise nothing_to_learn(failed)
     empty = sum(not demonstration.plan.calls for demonstration in usable)
     skipped = 0 if failures else failed

@@ -125,7 +125,9 @@ class Gateway:
             self._connections, self._disconnected = anyio.CancelScope(), anyio.Event()
             if self._runs is not None:
                 loop = asyncio.get_running_loop()
-                self._runs.learned = lambda model: loop.call_soon_threadsafe(self._use, model)
+                self._runs.learned = lambda model: asyncio.run_coroutine_threadsafe(
+                    self._use(model), loop
+                )
             try:
                 tasks.start_soon(self._connect)
                 tasks.start_soon(self._clean_up)
@@ -291,16 +293,16 @@ class Gateway:
             if self._runs is not None:
                 await anyio.to_thread.run_sync(self._runs.save_usage)
                 if (model := await anyio.to_thread.run_sync(self._runs.load_newer)) is not None:
-                    self._use(model)
+                    await self._use(model)
 
     # -- what is learned -----------------------------------------------------------------------
 
-    def _use(self, model: Model) -> None:
+    async def _use(self, model: Model) -> None:
         """Rank with a model that was learned from the runs, from the next ranking on."""
         logger.info("ranking with what was learned from %d runs", model.training_.demonstrations)
         self.ranker.use(model)
         self._rebuild()
-        self._schedule(self._register_tools)
+        await self._register_tools()
 
     def count_list(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """Count a list that a client got, for the status."""

@@ -243,5 +243,5 @@ def rank_ahead(
         calibration=first.calibration,
         familiarity=first.familiarity,
     )
-    expected.scores = first.scores
+    expected.scores, expected.newcomers = first.scores, first.newcomers
     return expected

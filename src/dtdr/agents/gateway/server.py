@@ -15,6 +15,7 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 
+from dtdr._version import VERSION
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError, Names, clean_title
 from dtdr.agents.gateway.clients import INTENT_KEY, MAX_SEARCHES, MAX_TEXT, ClientState, Context
@@ -26,7 +27,6 @@ from dtdr.conversation.items import output_of
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.turns import MAX_DECODED
-from dtdr.net import VERSION
 
 UNAVAILABLE_KEY = "dtdr/unavailable"
 """``_meta`` key of a result that replaces the answer of a disconnected server."""

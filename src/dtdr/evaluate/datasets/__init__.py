@@ -48,8 +48,8 @@ def load(
     Args:
         name: one of ``NAMES``; ``bundled`` is generated on the spot and needs no file. Or of an
             entry point in the group ``dtdr.datasets``, or ``module:function``.
-        data_dir: the folder with published sets; without it, ``DTDR_DATA_DIR``, or else
-            ``../shared/data``; then the download cache.
+        data_dir: the folder with published sets; without it, ``DTDR_DATA_DIR``; then the
+            download cache.
         bad: given, records that cannot be used are counted there and left out. Fixed splits refer
             to record positions, so they need a set that was read without leaving any out.
 

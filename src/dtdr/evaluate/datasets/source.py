@@ -132,14 +132,7 @@ def data_folders(data_dir: str | Path | None = None) -> list[Path]:
     the download cache, so that a typing error is not covered up by another copy.
     """
     named = data_dir or os.environ.get("DTDR_DATA_DIR")
-    if named:
-        folders = [Path(named)]
-    else:
-        folders = [Path.cwd().parent / "shared" / "data"]
-        checkout = Path(__file__).resolve().parents[4]
-        if (checkout / "pyproject.toml").exists():
-            folders.append(checkout.parent / "shared" / "data")
-    return list(dict.fromkeys([*folders, download_folder()]))
+    return [*([Path(named)] if named else []), download_folder()]
 
 
 def find_file(source: Source, data_dir: str | Path | None = None) -> tuple[Path, Path]:

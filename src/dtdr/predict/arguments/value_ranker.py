@@ -17,7 +17,8 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array
+
+from dtdr.text.sparse import coo_array, csr_array
 
 Hashes = npt.NDArray[np.uint32]
 Buckets = npt.NDArray[np.int32]

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 import joblib
 from joblib.externals.loky import get_reusable_executor
 
+from dtdr._version import VERSION
 from dtdr.data.progress import track
 from dtdr.errors import DtdrError, InputError, MissingExtraError
-from dtdr.net import VERSION
 
 Result = TypeVar("Result")
 

@@ -9,12 +9,12 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, hstack
 
 from dtdr.predict.plans.best_first import Candidate, Multiset, PlanSearch
 from dtdr.rankers.base import StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.vectors import softmax
+from dtdr.text.sparse import csr_array, hstack
 
 SIGNS = (1, 1, 1, -1, 0)
 """Signs of the weights, 0 for either, of: log probability, whether parts of the query ask for its

@@ -16,11 +16,11 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.rankers.calibration import Floats
 from dtdr.text.encoders.base import MAX_CHARACTERS
+from dtdr.text.sparse import csr_array
 
 MAX_SPANS = 48
 """Limit of spans per query."""

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.rankers.dtdr_f.observations import (
@@ -31,6 +30,7 @@ from dtdr.rankers.folds import divide
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import dense
 from dtdr.text.encoders.base import Encoder
+from dtdr.text.sparse import csr_array
 
 _TEXT = {
     **dict.fromkeys(("words", "stems", "others"), np.uint32),

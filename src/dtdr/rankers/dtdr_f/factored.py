@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
 from dtdr.rankers.explanation import Explanation
+from dtdr.rankers.zero_shot.features import QueryMatch
+from dtdr.rankers.zero_shot.model import ZeroShotModel, ZeroShotStepState
 from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
@@ -44,8 +47,10 @@ class DTDRFactored(Ranker):
 
     name = "dtdr-f"
     uses_encoder = True
+    needs_demonstrations = False
 
-    model_: FactoredModel
+    model_: FactoredModel | ZeroShotModel
+    """The latter as long as there are no demonstrations."""
     _folds: Sequence[fitting.FittedFold]
     """Between learning and ``held_out`` of one fit."""
 
@@ -65,6 +70,10 @@ class DTDRFactored(Ranker):
     def _learn(self, tools: Sequence[Tool], encoded: EncodedDemonstrations) -> None:
         from threadpoolctl import threadpool_limits
 
+        if not len(encoded):
+            self._folds = []
+            self._install(ZeroShotModel(tools))
+            return
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
@@ -75,6 +84,8 @@ class DTDRFactored(Ranker):
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
         """See ``Ranker.add_phrases``."""
         model = self.model_
+        if isinstance(model, ZeroShotModel):
+            return
         featurizer = replace(model.training.featurizer, further=phrases)
         self._install(replace(model, training=replace(model.training, featurizer=featurizer)))
 
@@ -82,14 +93,13 @@ class DTDRFactored(Ranker):
         """See ``Ranker.held_out``."""
         folds, self._folds = self._folds, []
 
-        def start(models: fitting.FittedFold, position: int) -> FactoredStepState:
+        def start(models: fitting.FittedFold, position: int) -> StepState:
             item, model = demonstrations[position], models[position]
-            query = model.prepare(item.query, item.before)
-            return FactoredStepState(query, model)
+            return model.start(model.prepare(item.query, item.before))
 
         return (HeldOutFold(list(models), partial(start, models)) for models in folds)
 
-    def _install(self, model: FactoredModel) -> None:
+    def _install(self, model: FactoredModel | ZeroShotModel) -> None:
         self.model_ = model
         self.calibration_ = model.calibration
 
@@ -104,53 +114,67 @@ class DTDRFactored(Ranker):
         """
         model = self.model_
         new = EncodedDemonstrations.of(demonstrations, model.index, self.encoder)
-        self._learn_again(model.training.tools.tools, model.training.data.concatenate(new))
+        if isinstance(model, ZeroShotModel):
+            self._learn(model.tools, new)
+            self._folds = []
+        else:
+            self._learn_again(
+                model, model.training.tools.tools, model.training.data.concatenate(new)
+            )
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """See ``Ranker.change_tools``; the model is fitted again where tools are gone."""
+        model = self.model_
+        if isinstance(model, ZeroShotModel):
+            self._install(ZeroShotModel(tools))
+            return
         index = {tool.name: position for position, tool in enumerate(tools)}
         position = [index.get(name, REMOVED) for name in names]
         if REMOVED in position:
-            self._learn_again(tools, self.model_.training.data.renumber(position, len(tools)))
+            self._learn_again(model, tools, model.training.data.renumber(position, len(tools)))
         else:
-            self._install(self.model_.with_tools(tools, position))
+            self._install(model.with_tools(tools, position))
 
-    def _learn_again(self, tools: Sequence[Tool], encoded: EncodedDemonstrations) -> None:
-        phrases = self.model_.training.featurizer.further
+    def _learn_again(
+        self, model: FactoredModel, tools: Sequence[Tool], encoded: EncodedDemonstrations
+    ) -> None:
         self._learn(tools, encoded)
         self._folds = []
-        self.add_phrases(phrases)
+        self.add_phrases(model.training.featurizer.further)
 
     # -- ranking -------------------------------------------------------------------------------
 
-    def prepare(self, query: str) -> Query:
+    def prepare(self, query: str) -> Query | QueryMatch:
         """See ``Ranker.prepare``."""
         return self.model_.prepare(query)
 
-    def prepare_all(self, runs: Sequence[Run]) -> Sequence[Query]:
+    def prepare_all(self, runs: Sequence[Run]) -> Sequence[Query | QueryMatch]:
         """See ``Ranker.prepare_all``; what came before a query counts."""
         return [self.model_.prepare(run.query, run.before) for run in runs]
 
-    def start(self, prepared: Query, run: Run) -> FactoredStepState:
+    def start(self, prepared: Any, run: Run) -> StepState:
         """See ``Ranker.start``."""
-        return FactoredStepState(prepared, self.model_)
+        return self.model_.start(prepared)
 
-    def probabilities(self, prepared: Query, run: Run) -> Floats:
+    def probabilities(self, prepared: Any, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
         state = self.start(prepared, run)
         for call in run.calls:
             state.call(self.model_.index.get(call.tool, UNKNOWN), call)
-        return self.model_.probabilities(state.features)
+        return state.rank().scores
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
-        assert isinstance(state, FactoredStepState)
-        names = self.model_.index
+        model = self.model_
         for tool in (explanation.tool, explanation.rival):
-            if tool not in names:
+            if tool not in model.index:
                 note = f"{tool} is not in the model: its probability follows from this run's calls."
                 return replace(explanation, note=f"{explanation.note} {note}".strip())
-        return add_reasons(explanation, self.model_, state.features, run.query)
+        if isinstance(state, FactoredStepState) and isinstance(model, FactoredModel):
+            return add_reasons(explanation, model, state.features, run.query)
+        assert isinstance(state, ZeroShotStepState)
+        assert isinstance(model, ZeroShotModel)
+        return model.explain(explanation, run.query, state)
 
     def recall(self, limit: int) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
         """The first steps of the demonstrations that were learned first, in their order.
@@ -159,6 +183,8 @@ class DTDRFactored(Ranker):
             The names of all tools, best first, and of those that are acceptable.
         """
         model = self.model_
+        if isinstance(model, ZeroShotModel):
+            return
         data, names = model.training.data, model.names
         seen: set[int] = set()
         for step in data.steps():
@@ -176,6 +202,8 @@ class DTDRFactored(Ranker):
 
     def demonstrated_plans(self) -> list[Plan]:
         """The plans that were learned from, by names; calls of removed tools are left out."""
+        if isinstance(self.model_, ZeroShotModel):
+            return []
         data, names = self.model_.training.data, self.model_.names
         demonstrated = []
         for number in range(len(data)):
@@ -191,8 +219,11 @@ class DTDRFactored(Ranker):
 
     def arrays(self) -> Arrays:
         """See ``Ranker.arrays``."""
-        return self.model_.arrays()
+        return {} if isinstance(self.model_, ZeroShotModel) else self.model_.arrays()
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
-        self._install(FactoredModel.restore(tools, arrays, self.encoder))
+        if arrays:
+            self._install(FactoredModel.restore(tools, arrays, self.encoder))
+        else:
+            self._install(ZeroShotModel(tools))

@@ -160,6 +160,10 @@ class FactoredModel:
                 query.states.append((state, rows))
         return query
 
+    def start(self, query: Query) -> FactoredStepState:
+        """The state of a run before its first call."""
+        return FactoredStepState(query, self)
+
     def probabilities(self, step: StepFeatures, table: Matrix | None = None) -> Floats:
         """Probabilities of every tool for the next step; shape (tools,), they sum to 1.
 

@@ -10,7 +10,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
 from dtdr.rankers.dtdr_f.familiarity import combine, hash_ngrams, known_share
@@ -26,6 +25,7 @@ from dtdr.rankers.dtdr_f.text import (
 )
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import unit
+from dtdr.text.sparse import csr_array
 
 _FEW_QUERIES = 200
 """Below this number of queries every word of letters counts, those of descriptions too: numbers and

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, before_record
-from dtdr.data.run import BeforeLike, CallLike
+from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import ToolLike, as_tools
 from dtdr.errors import InputError
 from dtdr.net.http_requests import Transport, json_headers, parse_address
@@ -24,7 +25,6 @@ from dtdr.serve.client.surface import (
     Blocking,
     RemoteRanking,
     ServerConnection,
-    ServerError,
     endpoint,
     read_plans,
     read_search,
@@ -38,22 +38,21 @@ DEFAULT_URL = "http://127.0.0.1:8756"
 class _SessionEndpoints:
     """A session's calls."""
 
-    def __init__(self, connection: ServerConnection, query: str, fields: Mapping[str, Any]) -> None:
-        self._connection = connection
-        self._fields = fields
-        self.id = ""
-        self.query = query
-        self.history: tuple[str, ...] = ()
+    def __init__(self, connection: ServerConnection, run: Run, model: str | None) -> None:
+        # A load balancer may send a run to the server that ranked its last step.
+        headers = {**connection.headers, "x-dtdr-run": secrets.token_hex(8)}
+        self._connection, self._model = replace(connection, headers=headers), model
+        self.run = run
 
-    @endpoint
-    async def _open(self) -> Self:
-        if not self.id:
-            # Not repeated: a lost answer leaves a session open.
-            answer = await self._connection.ask(
-                "sessions", self._fields, schemas.SessionResponse, is_repeatable=False
-            )
-            self.id, self.history = answer.session, tuple(answer.history)
-        return self
+    @property
+    def query(self) -> str:
+        """What the user asked for."""
+        return self.run.query
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """Names of the tools called so far, oldest first."""
+        return tuple(self.run.history)
 
     @endpoint
     async def rank(
@@ -87,47 +86,39 @@ class _SessionEndpoints:
 
     @endpoint
     async def call(self, *calls: CallLike) -> Self:
-        """Add calls to the session: names, calls with outputs, or JSON objects."""
-        key = secrets.token_hex(8)
-        fields = {"tools": list(map(_call_record, calls)), "idempotency_key": key}
-        self.history = tuple((await self._ask("call", fields, schemas.SessionResponse)).history)
+        """Add calls to the run: names, calls with outputs, or JSON objects; asks no server.
+
+        Raises:
+            InputError: something is not a call, or two calls share an id; nothing is added.
+        """
+        self.run = self.run.with_calls(calls)
         return self
 
     @endpoint
     async def close(self) -> None:
-        """Delete the session on the server, if it is still there."""
-        try:
-            await self._connection.ask(f"sessions/{self.id}", None, object, method="DELETE")
-        except ServerError as error:
-            if error.status != 404:
-                raise
+        """Nothing to close: the server keeps no session."""
 
-    async def _ask(self, action: str, fields: Mapping[str, Any], kind: type[Answer]) -> Answer:
-        return await self._connection.ask(f"sessions/{self.id}/{action}", fields, kind)
+    async def _ask(self, path: str, fields: Mapping[str, Any], kind: type[Answer]) -> Answer:
+        step = _step(self.query, self.run.calls, self.run.before) | {"model": self._model}
+        return await self._connection.ask(path, {**step, **fields}, kind)
 
 
 class RemoteSession(_SessionEndpoints, Blocking):
-    """A query that the server keeps, and the calls made for it; a context manager that deletes it.
+    """A run that the client keeps, and sends whole with each request; a context manager.
+
+    Outputs are cut to the 2,000 characters that models read.
 
     Attributes:
-        id: of the session on the server.
-        query: what the user asked for.
-        history: names of the tools called so far, oldest first.
+        run: the query, what came before it, and the calls so far.
     """
-
-    def __init__(self, connection: ServerConnection, query: str, fields: Mapping[str, Any]) -> None:
-        super().__init__(connection, query, fields)
-        self._open()
 
 
 class AsyncRemoteSession(_SessionEndpoints, Awaited):
-    """``RemoteSession`` for asyncio; it opens when it is awaited or entered."""
+    """``RemoteSession`` for asyncio; it may be awaited or entered."""
 
     def __await__(self) -> Generator[Any, None, Self]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self
+        yield from ()
+        return self
 
 
 Session = TypeVar("Session", RemoteSession, AsyncRemoteSession)
@@ -344,13 +335,16 @@ class _ClientEndpoints(Generic[Session]):
         *,
         before: Sequence[BeforeLike] = (),
     ) -> Session:
-        """Open a session: the server keeps the query and the calls.
+        """A session: the client keeps the query and the calls, and any server answers each step.
 
-        A context manager that deletes it. That of an ``AsyncClient`` is awaited, or entered with
-        ``async with``.
+        A context manager. That of an ``AsyncClient`` may be awaited, or entered.
+
+        Raises:
+            InputError: something is not a call or a message.
         """
-        fields = _step(query, history, before) | {"model": self.model}
-        return self._session(self._connection, query, fields)
+        if isinstance(history, str):
+            raise InputError(f"a history must be a list of calls, not {history!r}")
+        return self._session(self._connection, as_run(query, history, before), self.model)
 
     async def _ask(
         self, path: str, fields: Mapping[str, Any], kind: type[Answer], **options: Any
@@ -360,6 +354,9 @@ class _ClientEndpoints(Generic[Session]):
 
 class Client(_ClientEndpoints[RemoteSession], Blocking):
     """Asks a ``dtdr serve`` server. Thread-safe; a context manager that closes connections.
+
+    >>> with Client("http://127.0.0.1:8756") as client:                  # doctest: +SKIP
+    ...     client.rank("Mail Ann the summary of q3.pdf", ["open_file"]).best
 
     Args:
         url: the server's address.
@@ -383,6 +380,9 @@ class AsyncClient(_ClientEndpoints[AsyncRemoteSession], Awaited):
     """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
 
     Its calls are those of ``Client``, awaited. Arguments and errors are the same.
+
+    >>> async with AsyncClient("http://127.0.0.1:8756") as client:       # doctest: +SKIP
+    ...     (await client.rank("Mail Ann the summary of q3.pdf", ["open_file"])).best
     """
 
     _session = AsyncRemoteSession

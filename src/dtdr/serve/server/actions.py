@@ -1,10 +1,9 @@
-"""What clients ask a model at a step, of a request or of a session; sessions themselves."""
+"""What clients ask a model at a step of a run."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from math import isfinite
 from typing import Any
 
@@ -17,19 +16,12 @@ from dtdr.serve.server import schemas
 from dtdr.serve.server.models import (
     AskedStep,
     ServedModel,
-    add_calls,
-    are_names,
-    names_of,
-    read_run,
     unknown_names,
 )
+from dtdr.serve.server.runs import names_of, read_run
 from dtdr.serve.server.service import RequestContext
-from dtdr.serve.server.sessions import OpenSession
-from dtdr.serve.server.snapshots import RETRY_SOON, Snapshot
+from dtdr.serve.server.snapshots import Snapshot
 from dtdr.serve.server.tracing import note_ranking, ranking_span
-
-_ATTEMPTS = 8
-"""To add calls to a session, while others add some at the same moment."""
 
 _TOP_K = 10
 """Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
@@ -97,9 +89,12 @@ async def search(
     context.service.check_step(body.text)
 
     def answer(snapshot: Snapshot) -> schemas.SearchResponse:
-        run = step.read() if step.query else None
         offered = body.among if body.offered is None else body.offered
-        tools = snapshot.model.search(body.text, run, body.top_k, offered=offered)
+        if step.query:
+            with step.open(snapshot) as session:
+                tools = session.search(body.text, body.top_k, offered=offered)
+        else:
+            tools = snapshot.model.search(body.text, None, body.top_k, offered=offered)
         return schemas.SearchResponse(
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
             unknown_tools=unknown_names(snapshot, step.history),
@@ -121,8 +116,8 @@ async def predict_calls(
         )
 
     def answer(snapshot: Snapshot) -> schemas.CallsResponse:
-        model, run = snapshot.model, step.read()
-        predicted = [model.fill(tool, run)] if tool else model.next_calls(run, body.top_k)
+        with step.open(snapshot) as session:
+            predicted = [session.fill(tool)] if tool else session.next_calls(body.top_k)
         calls: list[Any] = [item.to_dict() for item in predicted]
         unknown = unknown_names(snapshot, step.history)
         return schemas.CallsResponse(calls=calls, unknown_tools=unknown, **snapshot.identity)
@@ -138,78 +133,12 @@ async def predict_plans(
 
     def answer(snapshot: Snapshot) -> schemas.PlansResponse:
         # Written in this thread: a plan fills its arguments when it is written.
-        predicted = snapshot.model.plans(step.read(), top_k=body.top_k)
-        plans: list[Any] = [plan.to_dict() for plan in predicted]
+        with step.open(snapshot) as session:
+            plans: list[Any] = [plan.to_dict() for plan in session.plans(top_k=body.top_k)]
         unknown = unknown_names(snapshot, step.history)
         return schemas.PlansResponse(plans=plans, unknown_tools=unknown, **snapshot.identity)
 
     return await step.ask(answer)
-
-
-async def create_session(
-    context: RequestContext, step: AskedStep, body: schemas.SessionBounds
-) -> schemas.SessionResponse:
-    """Open a session."""
-
-    def begin() -> OpenSession:
-        return OpenSession(step.model, step.read(), context.owner, context.size)
-
-    session = await step.model.current.run(begin) if step.has_details else begin()
-    await context.service.sessions.open(session)
-    return await _session_response(context, session, body.rank)
-
-
-async def show_session(context: RequestContext, session: OpenSession) -> schemas.SessionResponse:
-    """Show a session."""
-    return await _session_response(context, session, None)
-
-
-async def call_in_session(
-    context: RequestContext, session: OpenSession, body: schemas.CallRequest
-) -> schemas.SessionResponse:
-    """Add calls to a session."""
-    key = body.idempotency_key or secrets.token_hex(8)
-    limit = context.service.settings.limits.history
-
-    def add(session: OpenSession) -> OpenSession:
-        run, sent = add_calls(session.run, body.tools), session.sent + context.size
-        return replace(session, run=run, sent=sent, keys=session.keys | {key})
-
-    for _ in range(_ATTEMPTS):
-        if key in session.keys:
-            break  # the answer to an earlier request was lost
-        if len(session.run.calls) + len(body.tools) > limit:
-            raise HTTPException(422, f"the history would have more than {limit} calls")
-        if are_names(body.tools):
-            longer = add(session)
-        else:
-            longer = await session.model.current.run(add, session)
-        if await context.service.sessions.add(session, longer):
-            session = longer
-            break
-        session = await context.find_session()
-    else:
-        raise HTTPException(
-            503, "others add calls to this session at the same time; try again", RETRY_SOON
-        )
-    return await _session_response(context, session, body.rank)
-
-
-async def delete_session(context: RequestContext, session: OpenSession) -> None:
-    """Close a session."""
-    await context.service.sessions.close(session)
-
-
-async def _session_response(
-    context: RequestContext, session: OpenSession, selection: schemas.SelectionBody | None
-) -> schemas.SessionResponse:
-    return schemas.SessionResponse(
-        session=session.id,
-        model=session.model.name,
-        history=list(session.run.history),
-        expires_in=context.service.settings.limits.session_seconds,
-        ranking=None if selection is None else await rank(context, session.step, selection),
-    )
 
 
 def _require(model: ServedModel, learned: object | None, what: str) -> None:

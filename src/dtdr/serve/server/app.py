@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,11 +22,7 @@ from dtdr.serve.server.openapi import document
 from dtdr.serve.server.routes import ENDPOINTS
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.service import Service
-from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
-
-if TYPE_CHECKING:
-    from dtdr.serve.server.redis_sessions import RedisSessions
 
 
 def create_app(settings: Settings, *, more: Sequence[Endpoint] = ()) -> Starlette:
@@ -62,7 +57,6 @@ def create_app(settings: Settings, *, more: Sequence[Endpoint] = ()) -> Starlett
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
-            await service.sessions.shut_down()
             for feedback in service.feedback_logs.values():
                 feedback.close()
             log("stopped")
@@ -89,12 +83,7 @@ def _service(settings: Settings) -> Service:
     models = ModelRegistry(
         {name: ServedModel(name, folder, limits) for name, folder in settings.models.items()}
     )
-    sessions: Sessions | RedisSessions = Sessions(limits)
-    if settings.session_store is not None:
-        from dtdr.serve.server.redis_sessions import RedisSessions
-
-        sessions = RedisSessions(settings.session_store, limits, models)
-    service = Service(settings, models, sessions, Metrics(), keys)
+    service = Service(settings, models, Metrics(), keys)
     if settings.feedback_log is not None:
         for name in models:
             feedback = open_log(
@@ -103,8 +92,6 @@ def _service(settings: Settings) -> Service:
             if isinstance(feedback, FileLog):
                 feedback.prepare()  # fails now if it cannot be written
             service.feedback_logs[name] = feedback
-    if isinstance(sessions, Sessions):
-        service.metrics.sessions.set_function(sessions.__len__)
     for model in models.values():
         service.metrics.show_model(model)
     return service

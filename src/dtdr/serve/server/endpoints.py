@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -18,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
-from dtdr.serve.server.models import AskedStep, are_names, names_of, read_run
+from dtdr.serve.server.models import AskedStep
 from dtdr.serve.server.schemas import with_step
 from dtdr.serve.server.service import RequestContext
 
@@ -26,7 +25,7 @@ REFUSALS = {
     400: ("bad_request", "The body cannot be read."),
     401: ("unauthorized", "No valid key."),
     403: ("forbidden", "The key may not do this."),
-    404: ("not_found", "There is no such model or session."),
+    404: ("not_found", "There is no such model or tool."),
     405: ("method_not_allowed", ""),
     408: ("timeout", "The body took too long."),
     409: ("conflict", "The model cannot do this as it is."),
@@ -34,7 +33,7 @@ REFUSALS = {
     415: ("unsupported_media_type", ""),
     421: ("misdirected", "The host is not this machine's."),
     422: ("invalid_request", "The request is not valid."),
-    429: ("too_many", "Too many sessions are open, or the key sent too much feedback."),
+    429: ("too_many", "Too much feedback was sent, or waits."),
     431: ("too_large", ""),
     500: ("internal_error", ""),
     502: ("encoder_failed", "The model's encoder failed."),
@@ -51,13 +50,13 @@ _ENCODE = msgspec.json.Encoder().encode
 class Endpoint:
     """An ASGI application around one function.
 
-    The function takes the ``Call``, and by parameter name the ``step`` that a model is asked about,
-    the ``session`` of the path, and the decoded ``body``. A request may leave out a body whose
+    The function takes the context, and by parameter name the ``step`` that a model is asked about
+    and the decoded ``body``. A request may leave out a body whose
     fields all have defaults. The function returns what is encoded as JSON, a response, or None.
 
     Args:
         method: of HTTP.
-        path: with parameters in braces; with ``{session}``, the step is that of the session.
+        path: with parameters in braces.
         function: a coroutine function; its docstring describes the endpoint.
         needs_query: whether the step of a request has a query.
         status: of a success.
@@ -83,13 +82,10 @@ class Endpoint:
         described = signature(function, eval_str=True)
         types = {name: item.annotation for name, item in described.parameters.items()}
         self._is_asked = "step" in types
-        self._is_of_session = "{session}" in path
         self.name = function.__name__
-        if self._is_of_session and "session" not in self.name:
-            self.name += "_in_session"
         self.result = described.return_annotation
         self.body = types.get("body")
-        if self._is_asked and not self._is_of_session:
+        if self._is_asked:
             name = path.rsplit("/", 1)[1].capitalize()
             self.body = with_step(f"{name}Request", types["body"], needs_query=needs_query)
         self.needs_body = self.body is not None and any(
@@ -103,7 +99,6 @@ class Endpoint:
         context: RequestContext = scope["dtdr.context"]
         context.path, context.parameters = self.path, scope["path_params"]
         body: Any = None
-        run: Any = None
         if self.body is not None:
             limits = context.service.settings.limits
             content = await read_body(receive, limits)
@@ -111,12 +106,8 @@ class Endpoint:
             body = self._read(context, content.removeprefix(codecs.BOM_UTF8))
         if self.role == "admin":
             context.require_admin()
-        if self._is_of_session:
-            session = await context.find_session()
-            run = session.step if self._is_asked else session
-        elif self._is_asked:
-            run = _read_step(context, body)
-        result = await self.function(context, *(item for item in (run, body) if item is not None))
+        asked = [_read_step(context, body)] if self._is_asked else []
+        result = await self.function(context, *asked, *([] if body is None else [body]))
         if isinstance(result, Response):
             response = result
         elif result is None:
@@ -160,9 +151,7 @@ def _read_step(context: RequestContext, body: Any) -> AskedStep:
     else:
         service.check_step(query, body.history, body.before)
     context.log(model.name, query or body.text, calls=len(body.history))
-    has_details = bool(body.before) or not are_names(body.history)
-    read = partial(read_run, query, body.history, body.before)
-    return AskedStep(model, query, names_of(body.history), has_details, read)
+    return AskedStep(model, query, body.history, body.before, context.owner)
 
 
 def encode(body: Any) -> bytes:

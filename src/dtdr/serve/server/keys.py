@@ -22,7 +22,7 @@ from dtdr.data.files import explain_os_errors, lock_file, replace_file
 from dtdr.errors import InputError, cannot_read
 
 Role = Literal["rank", "admin"]
-"""``rank`` may rank and use sessions; ``admin`` may also update, save and reload models."""
+"""``rank`` may rank; ``admin`` may also update, save and reload models."""
 
 _PREFIX = "dtdr_"
 

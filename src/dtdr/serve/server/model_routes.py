@@ -17,7 +17,8 @@ from dtdr.data.tools import unique_tools
 from dtdr.serve.server import schemas
 from dtdr.serve.server.learning import ModelChange
 from dtdr.serve.server.logs import log
-from dtdr.serve.server.models import ServedModel, record_of
+from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.runs import record_of
 from dtdr.serve.server.service import RequestContext, Service
 
 

@@ -5,31 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from anyio import to_thread
-from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from dtdr import rankers
 from dtdr.api import load
-from dtdr.data.run import Run, as_run
+from dtdr.data.partials import TemporaryFolder
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.net.servers import Limits
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
+from dtdr.predict.session import Session
 from dtdr.rankers.model_folder import read_config
 from dtdr.rankers.ranking import Ranking
+from dtdr.serve.learning.versions import copy_folder
+from dtdr.serve.remote_folder import RemoteFolder, Stamp
 from dtdr.serve.server.learning import LearningQueue, ModelChange, check_change
 from dtdr.serve.server.logs import logger
+from dtdr.serve.server.runs import RunCache, are_names, names_of
 from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 
 Result = TypeVar("Result")
-Stamp = tuple[tuple[int, int, int], ...]
 
 _COMPUTING = 2
 """Threads of a model that only computes: more share one interpreter, and delay the event loop."""
@@ -41,19 +46,27 @@ _LOAD_SECONDS, _LEARN_SECONDS = 120.0, 3_600.0
 class ServedModel:
     """One model folder under its name.
 
+    Args:
+        name: of requests.
+        folder: of this machine, or a URL, of which this machine gets a copy.
+        limits: of rankings.
+
     Raises:
         ModelError: the folder has no usable model.
     """
 
-    def __init__(self, name: str, folder: Path, limits: Limits) -> None:
+    def __init__(self, name: str, folder: Path | str, limits: Limits) -> None:
         self.name = name
+        self._remote: RemoteFolder | None = None
+        if isinstance(folder, str):
+            self._remote, self._copies = RemoteFolder(folder), TemporaryFolder("dtdr-serve-")
+            folder = self._copies.path / "model"
         self.folder = folder
         self.reload_error: str | None = None
         self.unsaved = 0
         self._lock = asyncio.Lock()
-        self._stamp = _stamp(folder)
         self._failed_stamp: Stamp | None = None
-        model = _load(folder)
+        model, self._stamp = self._read()
         threads = min(limits.threads, _COMPUTING) if computes(model) else limits.threads
         self.workers = Workers(threads, limits.ranking_seconds)
         self._trainer = Workers(1, _LEARN_SECONDS)
@@ -65,12 +78,16 @@ class ServedModel:
     @property
     def written(self) -> float:
         """When the folder that was loaded was written, in seconds since 1970."""
-        return max((item[0] for item in self._stamp or ()), default=0) / 1e9
+        return self._written
 
     @property
     def changed(self) -> bool:
-        """Whether the folder has changed since it was loaded, or failed to load."""
-        stamp = _stamp(self.folder)
+        """Whether the folder has changed since it was loaded, or failed to load; may ask a store.
+
+        Raises:
+            ModelError: the store cannot be reached.
+        """
+        stamp = self._look()
         return stamp is not None and stamp not in (self._stamp, self._failed_stamp)
 
     async def reload(self) -> None:
@@ -80,9 +97,10 @@ class ServedModel:
             ModelError: the folder cannot be used; the model stays as it was.
         """
         async with self._lock:
-            stamp = _stamp(self.folder)
+            stamp: Stamp | None = None
             try:
-                model = await self.workers.run(_load, self.folder, seconds=_LOAD_SECONDS)
+                stamp = await self.workers.run(self._look)
+                model, stamp = await self.workers.run(self._read, seconds=_LOAD_SECONDS)
             except Exception as error:
                 if not isinstance(error, DtdrError):
                     logger.exception("a folder cannot be loaded")
@@ -94,10 +112,24 @@ class ServedModel:
             self.unsaved = 0
             self._install(model, self.current.generation + 1)
 
+    def _look(self) -> Stamp | None:
+        """What changes with the files of the folder."""
+        return _stamp(self.folder) if self._remote is None else self._remote.stamp()
+
+    def _read(self) -> tuple[Model, Stamp | None]:
+        """The model of the folder, and its stamp."""
+        stamp = _stamp(self.folder)
+        if self._remote is not None:
+            stamp = self._remote.fetch(self.folder)
+        model = _load(self.folder)
+        self._written = max(item[0] for item in _stamp(self.folder) or [(0,)]) / 1e9
+        return model, stamp
+
     def _install(self, model: Model, generation: int) -> None:
         # Prepared queries go with the snapshot, so that no older model ranks them.
         prepare = keep_prepared(model)
-        self.current = Snapshot(self.name, model, generation, self.workers, prepare)
+        runs = RunCache(model)
+        self.current = Snapshot(self.name, model, generation, self.workers, runs, prepare)
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -143,17 +175,31 @@ class ServedModel:
             OutputError: it cannot be written; it is as before.
         """
         async with self._lock:
+            if self._remote is not None:
+                raise HTTPException(
+                    409,
+                    f"model {self.name!r} is served from a URL; log the feedback, and publish it "
+                    "with dtdr learn --publish",
+                )
+            saved = self.unsaved
+            await to_thread.run_sync(self._save, self.current.model)
+            self._stamp = _stamp(self.folder)
+            self.unsaved -= saved
+            return saved
+
+    def _save(self, model: Model) -> None:
+        def confirm() -> None:
             if _stamp(self.folder) != self._stamp:
                 raise HTTPException(
                     409,
                     f"the folder of model {self.name!r} was changed since it was loaded; reload it "
                     "and send the feedback again, or copy the folder first",
                 )
-            saved, model = self.unsaved, self.current.model
-            await to_thread.run_sync(lambda: model.save(self.folder, force=True))
-            self._stamp = _stamp(self.folder)
-            self.unsaved -= saved
-            return saved
+
+        confirm()
+        with TemporaryDirectory(prefix=".dtdr-", dir=self.folder.parent) as folder:
+            model.save(Path(folder) / "model")
+            copy_folder(Path(folder) / "model", self.folder, confirm)
 
 
 class ModelRegistry(dict[str, ServedModel]):
@@ -177,27 +223,46 @@ class ModelRegistry(dict[str, ServedModel]):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass
 class AskedStep:
     """A run up to now, and the model that is asked about it.
 
     Attributes:
-        history: names of the tools called for the query, oldest first.
-        has_details: whether the run has more than the query and these names.
-        read: returns the run, with ids; slow if there are details.
+        calls: for the query, oldest first.
+        before: the conversation before the query.
+        owner: id of the key that asks.
     """
 
     model: ServedModel
     query: str
-    history: Sequence[str]
-    has_details: bool
-    read: Callable[[], Run] = field(repr=False)
+    calls: Sequence[CallMade | str] = field(repr=False)
+    before: Sequence[Object] = field(repr=False)
+    owner: str
+
+    @cached_property
+    def history(self) -> list[str]:
+        """Names of the tools called for the query, oldest first."""
+        return names_of(self.calls)
+
+    @cached_property
+    def has_details(self) -> bool:
+        """Whether the run has more than the query and these names."""
+        return bool(self.before) or not are_names(self.calls)
+
+    def open(self, snapshot: Snapshot) -> AbstractContextManager[Session]:
+        """The session of the run, of a recent request if there is one.
+
+        Raises:
+            InputError: something is not a call or a message, or two calls share an id.
+        """
+        return snapshot.runs.session(self.owner, self.query, self.calls, self.before)
 
     def rank(self, snapshot: Snapshot) -> Ranking:
         """The ranking of the next step."""
-        if self.has_details:
-            return snapshot.model.rank(self.read())
-        return snapshot.rank(self.query, self.history)
+        if not self.has_details:
+            return snapshot.rank(self.query, self.history)
+        with self.open(snapshot) as session:
+            return session.rank()
 
     async def ask(self, answer: Callable[[Snapshot], Result], *, ranks: bool = False) -> Result:
         """Compute an answer, in a thread unless this ranks a short step.
@@ -212,43 +277,10 @@ class AskedStep:
         return await snapshot.run(answer, snapshot)
 
 
-def are_names(calls: Sequence[CallMade | str]) -> bool:
-    """Whether the calls are names of tools."""
-    return all(isinstance(item, str) for item in calls)
-
-
-def names_of(calls: Sequence[CallMade | str]) -> list[str]:
-    """The names of the tools that were called."""
-    return [item if isinstance(item, str) else item.tool for item in calls]
-
-
-def record_of(call: CallMade) -> Object:
-    """A call as the library takes it."""
-    return {name: value for name, value in asdict(call).items() if value is not None}
-
-
 def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
     index = snapshot.model.index
     return list(dict.fromkeys(name for name in history if index(name) < 0))
-
-
-def read_run(query: str, calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> Run:
-    """The run of a request; long outputs are cut.
-
-    Raises:
-        InputError: something is not a call or a message, or two calls share an id.
-    """
-    return add_calls(as_run(query, (), before), calls)
-
-
-def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
-    """A run with further calls; one without an id gets its position, or the next free one.
-
-    Raises:
-        InputError: something is not a call, or two calls share an id.
-    """
-    return run.with_calls(item if isinstance(item, str) else record_of(item) for item in calls)
 
 
 def _load(folder: Path) -> Model:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dtdr.net import VERSION
+from dtdr._version import VERSION
 from dtdr.serve.server.endpoints import REFUSALS, Endpoint
 from dtdr.serve.server.schemas import ErrorResponse
 

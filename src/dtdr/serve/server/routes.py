@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from dtdr.net import VERSION
+from dtdr._version import VERSION
 from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
 from dtdr.serve.server.endpoints import Endpoint, encode
 from dtdr.serve.server.service import RequestContext
@@ -43,21 +43,13 @@ async def show_page(context: RequestContext) -> HTMLResponse:
 ENDPOINTS = (
     # The router looks from the top: first the requests of every step.
     Endpoint("POST", "/v1/rank", actions.rank),
-    Endpoint("POST", "/v1/sessions/{session}/call", actions.call_in_session),
-    Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
     Endpoint("POST", "/v1/search", actions.search, needs_query=False),
-    Endpoint("POST", "/v1/sessions/{session}/search", actions.search),
     Endpoint("POST", "/v1/calls", actions.predict_calls),
-    Endpoint("POST", "/v1/sessions/{session}/calls", actions.predict_calls),
     Endpoint("POST", "/v1/plans", actions.predict_plans),
-    Endpoint("POST", "/v1/sessions/{session}/plans", actions.predict_plans),
-    Endpoint("POST", "/v1/sessions", actions.create_session, status=201),
     Endpoint("POST", "/v1/mask/openai", masks.mask_openai),
     Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic),
     Endpoint("POST", "/v1/rank/batch", actions.rank_batch),
     Endpoint("POST", "/v1/explain", actions.explain),
-    Endpoint("GET", "/v1/sessions/{session}", actions.show_session),
-    Endpoint("DELETE", "/v1/sessions/{session}", actions.delete_session, status=204),
     Endpoint("POST", "/v1/feedback", model_routes.feedback, status=202, role="admin"),
     Endpoint("GET", "/v1/models", model_routes.list_models),
     Endpoint("GET", "/v1/models/{model}", model_routes.show_model),

@@ -240,36 +240,6 @@ class PlansResponse(ModelAnswer, kw_only=True):
     unknown_tools: UnknownTools
 
 
-RankToo = Annotated[SelectionBody | None, says("Return a ranking, too.")]
-
-
-class SessionBounds(RequestBody, kw_only=True):
-    """Whether to return a ranking, too."""
-
-    rank: RankToo = None
-
-
-class CallRequest(RequestBody, kw_only=True):
-    """Tools that the agent called."""
-
-    tools: Annotated[list[CallMade | ToolName], says("Names, or calls.", min_length=1)]
-    rank: RankToo = None
-    idempotency_key: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=64)] | None,
-        says("A random text; a request that repeats it adds nothing."),
-    ] = None
-
-
-class SessionResponse(ResponseBody, kw_only=True):
-    """An open session."""
-
-    session: str
-    model: str
-    history: list[str]
-    expires_in: Annotated[float, says("Seconds; every request restarts them.")]
-    ranking: RankResponse | None = None
-
-
 class FeedbackDemonstration(RequestBody, kw_only=True):
     """A query and the calls that answered it, as in ``demonstrations.jsonl``."""
 

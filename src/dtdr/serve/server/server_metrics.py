@@ -53,7 +53,6 @@ class Metrics:
         self.generation = show("model_generation", "Snapshot that is served.", "model")
         self.unsaved = show("unsaved_demonstrations", "Learned and not yet saved.", "model")
         self.failing = show("failing", "1 where the last look at a task failed.", "task")
-        self.sessions = show("sessions_open", "Open sessions.")
         self.refused_keys = count("refused_keys", "Requests without a valid key.")
         self.refused_connections = count("refused_connections", "Refused, or ended.", "reason")
 

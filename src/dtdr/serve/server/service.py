@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anyio import to_thread
 from starlette.exceptions import HTTPException
 
 from dtdr.errors import DtdrError, OutputError
@@ -21,25 +22,20 @@ from dtdr.serve.server.keys import ApiKey, read_keys
 from dtdr.serve.server.logs import log
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
-from dtdr.serve.server.sessions import OpenSession, Sessions
 from dtdr.serve.server.settings import Settings
-
-if TYPE_CHECKING:
-    from dtdr.serve.server.redis_sessions import RedisSessions
 
 _ID_LENGTH = 64
 _PAUSE = 2.0
-"""Seconds between two looks at keys and sessions."""
+"""Seconds between two looks at keys."""
 _HOUR = 3_600.0
 
 
 @dataclass
 class Service:
-    """Settings, models, sessions, keys and metrics of one server."""
+    """Settings, models, keys and metrics of one server."""
 
     settings: Settings
     models: ModelRegistry
-    sessions: Sessions | RedisSessions
     metrics: Metrics
     keys: tuple[ApiKey, ...] | None = None
     is_stopping: bool = False
@@ -119,7 +115,7 @@ class Service:
         )
 
     async def watch(self) -> None:
-        """Look after each folder, the keys and the sessions until cancelled.
+        """Look after each folder and the keys until cancelled.
 
         Each has a task, so one that fails or is slow delays no other.
         """
@@ -129,7 +125,6 @@ class Service:
             def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
                 tasks.create_task(self._repeat(task, pause, work))
 
-            repeat("sessions", _PAUSE, self.sessions.expire)
             if (file := self.settings.keys) is not None:
                 repeat("keys", min(seconds or _PAUSE, _PAUSE), partial(self._refresh_keys, file))
             for model in self.models.values() if seconds else ():
@@ -151,7 +146,7 @@ class Service:
 
     async def _follow(self, model: ServedModel) -> None:
         """Reload a model whose folder changed; a failure lasts until the folder changes again."""
-        if model.changed:
+        if await to_thread.run_sync(lambda: model.changed):
             await self.reload(model)
         elif model.reload_error is not None:
             raise DtdrError(model.reload_error)
@@ -202,7 +197,7 @@ class RequestContext:
 
     @property
     def owner(self) -> str:
-        """The owner of the request's sessions."""
+        """The id of the request's key."""
         return "" if self.key is None else self.key.id
 
     def require_admin(self) -> None:
@@ -223,16 +218,3 @@ class RequestContext:
         self.log_fields = {"model": model, **fields}
         if query is not None and self.service.settings.log_queries:
             self.log_fields["query"] = query
-
-    async def find_session(self) -> OpenSession:
-        """The session of the request's path.
-
-        Raises:
-            HTTPException: the key has no open session of that id.
-        """
-        identifier = self.parameters["session"]
-        if len(identifier) > _ID_LENGTH:
-            raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
-        session = await self.service.sessions.find(identifier, self.owner)
-        self.log(session.model.name)
-        return session

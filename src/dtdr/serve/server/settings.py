@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtdr.errors import InputError, check_at_least
 from dtdr.net.servers import Limits, is_loopback
+from dtdr.serve.remote_folder import is_url
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8756
@@ -21,13 +22,12 @@ class Settings:
     """The settings of a server.
 
     Attributes:
-        models: folders by the name that requests use.
+        models: folders, or URLs of folders, by the name that requests use.
         host: address to listen on; all but loopback needs ``keys``.
         port: 0 takes a free one.
         keys: file of API keys from ``dtdr keys create``; None: requests need no key.
-        limits: of requests, connections and sessions.
+        limits: of requests and connections.
         watch_seconds: between looks at the model folders; 0 does not look.
-        session_store: address of the Redis or Valkey with the sessions; None: this process.
         feedback_log: of ``dtdr learn``: a file, with ``{model}`` in its name for several models,
             or an address of Redis; None: models learn in memory.
         redact: whether secrets and personal data are removed from logged feedback.
@@ -36,12 +36,11 @@ class Settings:
         read_only: whether feedback, reloading and saving are refused.
     """
 
-    models: dict[str, Path]
+    models: Mapping[str, Path | str]
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     keys: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    session_store: str | None = None
     watch_seconds: float = 2.0
     feedback_log: str | None = None
     redact: bool = True
@@ -60,17 +59,18 @@ class Settings:
             )
 
 
-def named_models(texts: Iterable[str]) -> dict[str, Path]:
+def named_models(texts: Iterable[str]) -> dict[str, Path | str]:
     """Folders by name from ``name=folder``, or ``folder`` with its own name.
 
     Raises:
         InputError: a name is empty or given twice, or has a character that names may not have.
     """
-    models: dict[str, Path] = {}
+    models: dict[str, Path | str] = {}
     for item in texts:
         name, equals, folder = item.partition("=")
         if not equals:
-            name, folder = Path(item).resolve().name, item
+            folder = item
+            name = Path(item).resolve().name  # of a URL, too
         if not _NAME.fullmatch(name):
             raise InputError(
                 f"{name!r} cannot name a model; use letters, digits, '.', '_' and '-', "
@@ -82,5 +82,5 @@ def named_models(texts: Iterable[str]) -> dict[str, Path]:
             )
         if not folder:
             raise InputError(f"model {name!r} has no folder; write {name}=FOLDER")
-        models[name] = Path(folder)
+        models[name] = folder if is_url(folder) else Path(folder)
     return models

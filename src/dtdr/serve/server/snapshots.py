@@ -13,6 +13,7 @@ from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.rankers import NAMES
 from dtdr.rankers.ranking import Ranking
+from dtdr.serve.server.runs import RunCache
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -41,12 +42,14 @@ class Snapshot:
         model: fitted.
         generation: number of the snapshot, from 1.
         workers: threads of the served model.
+        runs: that were asked about lately.
     """
 
     name: str
     model: Model
     generation: int
     workers: Workers
+    runs: RunCache
     _prepare: Callable[[str], RankHistory]
 
     @property

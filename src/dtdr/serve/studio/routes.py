@@ -22,6 +22,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import AskedStep, ServedModel
+from dtdr.serve.server.runs import read_run
 from dtdr.serve.server.service import RequestContext, Service
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
@@ -281,7 +282,8 @@ class Studio:
         """Which tools a policy shows along a run, and what they cost."""
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
         served = step.model.current
-        return await served.run(select_shown, served.model, step.read(), policy)
+        run = read_run(step.query, step.calls, step.before)
+        return await served.run(select_shown, served.model, run, policy)
 
 
 def select_shown(model: Model, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.errors import EncoderError, ModelError
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.text.sparse import csr_array
 
 # Vowel signs and accents: ``\w`` leaves them out, which would cut Hindi or Thai words apart.
 _MARKS = "".join(

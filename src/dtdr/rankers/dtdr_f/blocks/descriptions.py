@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
+from dtdr.text.sparse import csr_array
 
 
 class Descriptions(Block):

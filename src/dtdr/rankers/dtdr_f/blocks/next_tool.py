@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import csr_array, hstack
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
+from dtdr.text.sparse import csr_array, hstack
 
 _LAST_CALLS = 3
 _POSITIONS = 12

@@ -1,0 +1,3 @@
+"""The version of dtdr, which packages, servers and the command line report."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,1 @@
+"""``zero-shot``: ranks tools by their names and descriptions, without demonstrations."""

@@ -142,6 +142,10 @@ class _HeldOut:
             other = np.arange(0, len(encoded), 2)
             some = encoded.subset(other), halves[other], apart[other]
             self._add(fitted, *some, names_only=True)
+        with_text = np.unique(encoded.columns["calls"].owner[encoded.texts.sizes > 0])
+        if len(with_text):
+            some = encoded.subset(with_text), halves[with_text], apart[with_text]
+            self._add(fitted, *some, with_text=True)
         every = np.arange(0, len(encoded), _REWORDED_EVERY)
         some = encoded.subset(every), halves[every], apart[every]
         self._add(fitted, *some, is_reworded=True)
@@ -155,6 +159,7 @@ class _HeldOut:
         *,
         names_only: bool = False,
         is_reworded: bool = False,
+        with_text: bool = False,
     ) -> None:
         new, text_rows = fitted.training.new, LAYOUT.text_rows
         for plan, steps in groupby(encoded.steps(), attrgetter("plan")):
@@ -173,6 +178,9 @@ class _HeldOut:
                         NO_OUTCOME if names_only else outcomes[place],
                         is_parallel=bool(parallel[place]),
                     )
+                place = encoded.starts[plan] + len(step.history)
+                if with_text and place < encoded.starts[plan + 1]:
+                    features.say(encoded.texts[place])
                 table = features.write()
                 right = np.zeros(table.shape[1], np.float32)
                 right[list(step.acceptable)] = 1
@@ -190,7 +198,9 @@ class _HeldOut:
                     chosen, _ = found
                     end = int(np.append(np.flatnonzero(chosen == end), -1)[0])
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
-                kind = _APART * bool(apart[plan]) + _AS_KNOWN * (not names_only and not is_reworded)
+                kind = _APART * bool(apart[plan]) + _AS_KNOWN * (
+                    not names_only and not is_reworded and not with_text
+                )
                 rows = table[:-1].T.copy()
                 self._steps.append((int(halves[plan]), is_reworded, kind, end, rows, right, absent))
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dtdr.data.calls import END, ToolCall
+from dtdr.data.calls import END, Status, ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
@@ -60,7 +60,7 @@ class _Conversation:
 
     def call(self, tool: str, arguments: dict[str, Any], output: Any, rule: str = "") -> None:
         number = len(self.calls) + sum(isinstance(item, ToolCall) for item in self.before) + 1
-        status = "ok" if output is not None else "unknown"
+        status: Status = "ok" if output is not None else "unknown"
         self.calls.append(
             ToolCall(str(number), tool, arguments, output, status, len(self.calls) + 1)
         )
@@ -74,7 +74,7 @@ class _Conversation:
 def conversation(number: int, rng: np.random.Generator) -> tuple[Demonstration, list[str]]:
     """A demonstration and, for each of its calls, the rule that asked for it, or nothing."""
     talk = _Conversation(rng)
-    claim_id, policy_id = f"C-{10_000 + number}", f"P-{int(rng.integers(1e5))}"
+    claim_id, policy_id = f"C-{10_000 + number}", f"P-{int(rng.integers(100_000))}"
     kind, channel = str(rng.choice([*ASSESSMENTS])), str(rng.choice([*CHANNELS]))
     amount = round(float(np.exp(rng.normal(8.2, 1.0))), 2)
     incident = date(2025, 1, 1) + timedelta(days=int(rng.integers(300)))

@@ -29,7 +29,7 @@ from dtdr.rankers.selection import Selection
 
 def main() -> None:
     """Print the table."""
-    parser = common.parser(__doc__, ranker="dtdr-l")
+    parser = common.parser(__doc__, retriever="dtdr-l")
     parser.add_argument("--icl", default=",".join(METHODS))
     parser.add_argument("--steps", type=int, default=8, help="warm and next")
     parser.add_argument("--cold-steps", type=int, default=3)

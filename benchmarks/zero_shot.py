@@ -135,7 +135,9 @@ def fit_tools(
         value, gradient = decay * float(away @ away), 2 * decay * away
         for steps, weight in sets:
             rows = np.arange(len(steps.wanted))
-            chances = softmax(steps.features @ (weights / scale).astype(np.float32))
+            chances = softmax(
+                (steps.features @ (weights / scale).astype(np.float32)).astype(np.float64)
+            )
             share = weight / total / len(rows)
             value -= share * float(np.log(chances[rows, steps.wanted] + 1e-12).sum())
             chances[rows, steps.wanted] -= 1

@@ -10,7 +10,7 @@ from typing import Any
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import config_checksum
 
-RANKER_ONLY = {"arguments": False, "plans": False}
+RANKER_ONLY: dict[str, Any] = {"arguments": False, "plans": False}
 """Keywords of a fit that learns to rank, and nothing else."""
 
 

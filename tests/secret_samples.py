@@ -62,7 +62,7 @@ KEYS = """
     access_token$production${l16}${h32} access-production-{uuid} rzp_live_{w14} FLWSECK-{h32}-X
     shpat_{h32} shpss_{h32} shippo_live_{h40} EZAK{l54} duffel_live_{w43} pat-na1-{uuid}
     pat{w14}.{h64} ntn_{w46} secret_{w43} lin_api_{w40} figd_{w40} 1/{d16}:{h32} tfp_{w59}
-    CFPAT-{w43} sk.eyJ{w60}.{w22} sntrys_eyJ{w60} glsa_{w32}_{h8} NRAK-{u27} sdk-{uuid} sqp_{h40}
+    CFPAT-{w43} sk.eyJ{w60}.{w22} sntrys_eyJ{w60} glsa_{w32}_{h8} NRAK-{u27} hvr.{w90} sqp_{h40}
     sgp_{h16}_{h40} npm_{w36} pypi-AgEIcHlwaS5vcmc{w60} rubygems_{h48} dckr_pat_{w27} AKCp{w69}
     CLOJARS_{l60} pnu_{l36} ops_eyJ{w250} AGE-SECRET-KEY-1{u58} sha256~{w43} LTAI{w20} AKID{w32}
     API-{u26} eyJ{w20}.eyJ{w40}.{w43}

@@ -311,4 +311,5 @@ def test_the_gateway_has_one_answer(model, answers):
             )
             for item in calls
         ]
+        assert ranker._model is not None
         assert dict(ranker._model.rank(query, state.read_calls())) == answer

@@ -1,9 +1,11 @@
-"""A ranker of somebody else's, with three methods, does what the rankers of the package do."""
+"""A user's own ranker, with three methods, does what the rankers of the package do."""
 
 import inspect
 import json
+import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -16,12 +18,14 @@ from dtdr.predict.model import Model
 from dtdr.rankers.similarity import QueryToolSimilarity
 from tests import small_data
 from tests.command_line import invoke
+from tests.conftest import PROJECT
 from tests.helpers import RANKER_ONLY
 from tests.lab.own_rankers import Frequent
 from tests.whole_calls import DEMONSTRATIONS
 from tests.whole_calls import TOOLS as WHOLE_TOOLS
 
 NAME = "tests.lab.own_rankers:Frequent"
+PAGE = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
 SET = small_data.dataset(24)
 QUERY = "Mail Ann the summary of q3.pdf"
 
@@ -136,5 +140,19 @@ def test_what_it_cannot_do_is_said_in_a_sentence(model, tmp_path):
             self.words = {"a": 1}
 
     odd = Model(Odd()).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
-    with pytest.raises(ModelError, match="'words' is no numpy array"):
+    with pytest.raises(ModelError, match="'words' is not a numpy array"):
         odd.save(tmp_path / "odd")
+
+
+def test_the_ranker_of_the_page_is_fitted_to_a_file_and_ranks(tmp_path, monkeypatch):
+    (code,) = re.findall(r"<!-- test: ranker -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    lines = (json.dumps(item.to_dict()) for item in SET.demonstrations)
+    (tmp_path / "demonstrations.jsonl").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    model = names["model"]
+    assert model.rank(QUERY).best == "read_file"
+    assert model.rank(QUERY, ["read_file", "summarize"]).best == "find_contact"
+    assert model.plans(QUERY)
+    assert not model.can_update

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,8 @@ class Piped:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.answers, self.log = queue.Queue(), []
+        self.answers: queue.Queue[Any] = queue.Queue()
+        self.log: list[str] = []
         self._follow(self.process.stdout, lambda line: self.answers.put(json.loads(line)))
         self._follow(self.process.stderr, lambda line: self.log.append(line.decode()))
         about = {"protocolVersion": "2025-06-18", "capabilities": {"sampling": {}},
@@ -45,6 +47,7 @@ class Piped:
         threading.Thread(target=follow, daemon=True).start()
 
     def write(self, line):
+        assert self.process.stdin is not None
         self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
@@ -68,9 +71,12 @@ class Piped:
     def most_memory(self):
         """The most megabytes that the process has had."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1e3
+        match = re.search(r"VmHWM:\s+(\d+)", status)
+        assert match is not None
+        return int(match[1]) / 1e3
 
     def close(self):
+        assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(30) == 0
 

@@ -7,7 +7,7 @@ import dtdr
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
-from dtdr.rankers.random import RandomRetriever
+from dtdr.rankers.dtdr_f.factored import DTDRFactored
 from tests.gateway.conftest import STRANGE, demonstrations
 from tests.gateway.helpers import NAMES, gateway_client, names, stdio, until
 from tests.helpers import RANKER_ONLY
@@ -61,7 +61,7 @@ async def test_tools_are_registered_under_the_names_that_clients_see(folder, ser
 
 
 async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(served):
-    class Refusing(RandomRetriever):
+    class Refusing(DTDRFactored):
         asked = 0
 
         def change_tools(self, tools, names):

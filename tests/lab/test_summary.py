@@ -9,10 +9,10 @@ from tests.runs import logs, make_log, make_step
 
 
 @given(logs())
-def test_the_curve_is_the_mean_of_recall_at_every_depth(log):
+def test_the_curve_is_the_share_of_next_tools_at_every_depth(log):
     found = summarize(log)
-    for k in range(1, len(found.recall) + 1):
-        assert found.recall[k - 1] == pytest.approx(mean_score(log, f"recall@{k}"))
+    for k in range(1, len(found.next_shown) + 1):
+        assert found.next_shown[k - 1] == pytest.approx(mean_score(log, f"tool_recall@{k}"))
 
 
 def test_a_log_without_steps_has_no_summary():

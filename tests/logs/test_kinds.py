@@ -3,6 +3,7 @@
 # ruff: noqa: E501  # a record is easier to read on one line
 
 import json
+from typing import Any
 
 import pytest
 from examples.hotel.log_formats import write_lines
@@ -115,7 +116,7 @@ def test_results_in_lines_of_the_program_and_queued_messages_are_read(tmp_path):
 
 def test_the_text_of_a_step_is_its_end_without_secrets_on_the_first_call(tmp_path):
     long = "word " * 200 + "the password is tr0ub4dor&3"
-    blocks = [{"type": "text", "text": long}]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": long}]
     blocks += [{"type": "tool_use", "id": f"t{n}", "name": "f", "input": {}} for n in (1, 2)]
     path = write_lines(
         tmp_path / "log.jsonl", [claude(1, "user", "go"), claude(2, "assistant", blocks)]
@@ -124,6 +125,7 @@ def test_the_text_of_a_step_is_its_end_without_secrets_on_the_first_call(tmp_pat
 
     (item,) = open_demonstrations([path], None, CutOptions(), redactor=Redactor())
     first, second = item.plan.calls
+    assert first.text is not None
     assert len(first.text) <= 500
     assert first.text.startswith("word")
     assert first.text.endswith("[password]") or "tr0ub4dor" not in first.text
@@ -285,6 +287,115 @@ def test_spans_without_ids_are_different_spans(tmp_path):
     tools = [{**run, "name": f"look_{n}", "outputs": {"output": "x"}} for n in range(3)]
     (item,) = read(write_lines(tmp_path / "log.jsonl", [chain, *tools]))
     assert set(item.plan.tools) == {"look_0", "look_1", "look_2"}
+
+
+def otlp(*spans):
+    """A file of OTLP with these spans, as names, attributes and events."""
+
+    def values(given):
+        given = {
+            key: value if isinstance(value, (str, bool)) else json.dumps(value)
+            for key, value in given.items()
+        }
+        return [
+            {"key": k, "value": {"boolValue" if isinstance(v, bool) else "stringValue": v}}
+            for k, v in given.items()
+        ]
+
+    found = []
+    for number, (name, attributes, *events) in enumerate(spans):
+        time = 1_780_000_000_000_000_000 + number * 1_000_000_000
+        listed = [
+            {"name": key, "attributes": values(said)}
+            for event in events
+            for key, said in event.items()
+        ]
+        found.append(
+            {
+                "traceId": "t",
+                "spanId": f"s{number}",
+                "parentSpanId": "s0" if number else "",
+                "name": name,
+                "events": listed,
+                "startTimeUnixNano": str(time),
+                "endTimeUnixNano": str(time + 5),
+                "attributes": values(attributes),
+            }
+        )
+    return {"resourceSpans": [{"scopeSpans": [{"spans": found}]}]}
+
+
+LOOK_ID = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "look",
+    "gen_ai.tool.call.id": "c1",
+}
+DETAILS = "gen_ai.client.inference.operation.details"
+GO = {"messages": [{"role": "user", "content": [{"text": "go"}]}]}
+PARTS = [{"functionCall": {"id": f"c{n}", "name": "look", "args": {"a": n}}} for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [  # Strands
+            ("chat", {"gen_ai.operation.name": "chat"}, {"gen_ai.user.message": {"content": [{"text": "go"}]}},
+             {"gen_ai.choice": {"message": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"a": 1}}}]}}),
+            ("execute_tool look", {**LOOK_ID, "gen_ai.tool.status": "error"}, {"gen_ai.tool.message": {"role": "tool", "content": {"a": 1}, "id": "c1"}},
+             {"gen_ai.choice": {"message": [{"text": "done"}], "id": "c1"}}),
+        ],
+        [  # Strands with the newest conventions
+            ("invoke_agent x", {"gen_ai.operation.name": "invoke_agent"}, {"gen_ai.user.message": {"content": [{"text": "go"}]}}),
+            ("execute_tool look", {**LOOK_ID, "gen_ai.tool.status": "error"},
+             {DETAILS: {"gen_ai.input.messages": [{"role": "tool", "parts": [{"type": "tool_call", "name": "look", "id": "c1", "arguments": {"a": 1}}]}]}},
+             {DETAILS: {"gen_ai.output.messages": [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": [{"text": "done"}]}]}]}}),
+        ],
+        [  # LiveKit
+            ("llm_node", {"lk.chat_ctx": {"items": [{"type": "message", "role": "user", "content": ["go"]}]}, "lk.response.text": "I look.",
+                          "lk.response.function_calls": [{"call_id": "c1", "name": "look", "arguments": "{\"a\": 1}"}]}),
+            ("function_tool", {"lk.function_tool.name": "look", "lk.function_tool.id": "c1", "lk.pii.function_tool.arguments": {"a": 1},
+                               "lk.function_tool.is_error": True, "lk.pii.function_tool.output": "done"}),
+        ],
+        [  # Spring AI
+            ("chat", {"gen_ai.operation.name": "chat", "gen_ai.prompt": ["Be brief.", "go"]}),
+            ("tool_call look", {"spring.ai.kind": "tool_call", "spring.ai.tool.definition.name": "look", "spring.ai.tool.call.arguments": {"a": 1},
+                                "spring.ai.tool.call.result": "done", "error.type": "IOException"}),
+        ],
+        [  # Genkit
+            ("model", {"genkit:metadata:subtype": "model", "genkit:name": "gemini", "genkit:input": GO,
+                       "genkit:output": {"message": {"role": "model", "content": [{"toolRequest": {"name": "look", "ref": "c1", "input": {"a": 1}}}]}}}),
+            ("look", {"genkit:metadata:subtype": "tool", "genkit:name": "look", "genkit:input": {"a": 1}, "genkit:output": "\"done\"", "genkit:state": "error"}),
+        ],
+        [  # Google ADK, with a span for all results of a message
+            ("call_llm", {"gen_ai.operation.name": "generate_content", "gcp.vertex.agent.llm_request": {"contents": [{"role": "user", "parts": [{"text": "go"}]}]},
+                          "gcp.vertex.agent.llm_response": {"content": {"role": "model", "parts": PARTS[:1]}}}),
+            ("execute_tool look", {**LOOK_ID, "gcp.vertex.agent.tool_call_args": {"a": 1}, "gcp.vertex.agent.tool_response": "done", "error.type": "x"}),
+            ("execute_tool (merged tools)", {**LOOK_ID, "gen_ai.tool.name": "(merged tools)", "gcp.vertex.agent.tool_call_args": "N/A"}),
+        ],
+    ],
+)  # fmt: skip
+def test_spans_of_further_frameworks_say_their_calls(spans, tmp_path):
+    (item,) = read(write_lines(tmp_path / "log.json", [otlp(*spans)]))
+    (made,) = item.plan.calls
+    assert (item.query, made.tool, made.arguments) == ("go", "look", {"a": 1})
+    assert (made.output, made.status) == ("done", "error")
+
+
+@pytest.mark.parametrize(
+    ("name", "entered", "left", "attributes"),
+    [
+        ("execute_tool look", [{"role": "tool", "content": '{"city": "Oslo"}', "id": "c1"}], {"message": '[{"text": "done"}]', "id": "c1"}, {}),
+        ("tool: 'look'", {"city": "Oslo"}, "done", {}),
+        ("Look", {"args": [{"city": "Oslo"}], "kwargs": {}}, "done", {"tool.name": "look"}),
+    ],
+)  # fmt: skip
+def test_tools_of_langfuse_that_frameworks_wrote_are_opened(
+    name, entered, left, attributes, tmp_path
+):
+    records = langfuse(observation(1, "TOOL", name, entered, left, **attributes))
+    (item,) = read(write_lines(tmp_path / "log.jsonl", records))
+    (made,) = item.plan.calls
+    assert (made.tool, made.arguments, made.output) == ("look", {"city": "Oslo"}, "done")
 
 
 # --- Arguments and outputs ---

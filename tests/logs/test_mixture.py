@@ -163,7 +163,9 @@ def test_nothing_is_kept_of_messages_that_are_not_read(tmp_path):
 
 def own_format():
     page = (PROJECT / "docs" / "formats.md").read_text(encoding="utf-8")
-    return re.search(r"<!-- test: own-format -->\n```python\n(.*?)```", page, re.DOTALL)[1]
+    block = re.search(r"<!-- test: own-format -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    return block[1]
 
 
 TABLE = f"""ticket,speaker,text,tool,arguments

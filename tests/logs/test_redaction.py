@@ -13,6 +13,7 @@ from dtdr.logs import Importer, Redactor, find_format, read_rules
 from dtdr.logs.redaction import MAX_TEXT
 from dtdr.logs.redaction_rules import BUILT_IN, Rule
 from tests.logs.log_samples import RENDERINGS, format_of
+from tests.logs.redaction_battery import is_replaced, leaked, samples, templates
 from tests.secret_samples import FORMATS, HARMLESS, SHAPES, ordinary_values
 
 SECRETS = {
@@ -194,6 +195,45 @@ def test_secrets_in_every_carrier_are_found():
         or (isinstance(value, str) and secret in Redactor().text(value))
     ]
     assert missed == []
+
+
+def test_most_secrets_of_templates_are_found_and_few_ordinary_texts_replaced():
+    """``python tests/logs/redaction_battery.py -v`` shows each; the rates are in docs/logs.md."""
+    secrets = list(samples("secret_shapes.txt", templates("secret_shapes.txt"), seed=1))
+    assert len([sample for sample in secrets if leaked(sample)]) <= 0.03 * len(secrets)
+    ordinary = list(samples("ordinary_texts.txt", 2_000, seed=1))
+    assert len(list(filter(is_replaced, ordinary))) <= 0.01 * len(ordinary)
+
+
+@pytest.mark.parametrize(
+    ("value", "scrubbed"),
+    [
+        ({"ssn": "154-91-2494"}, {"ssn": "[personal]"}),
+        ({"iban": "DE12 3456 7890 1234 5678 90"}, {"iban": "[personal]"}),
+        ({"account_number": 1234567890}, {"account_number": "[personal]"}),
+        ({"account_id": 1234567890}, {"account_id": 1234567890}),
+        ({"phone": ["5552671", "5552672"]}, {"phone": ["[personal]", "[personal]"]}),
+        ({"ip_address": "some host 12"}, {"ip_address": "some host 12"}),
+        ({"address": "1 Elm Court, Leeds"}, {"address": "[personal]"}),
+        ("SSN 154-91-2494", "SSN [personal]"),
+        ("Artikel 530-661-7677", "Artikel 530-661-7677"),
+        ("Meine Telefonnummer lautet 030 12345678.", "Meine Telefonnummer lautet [personal]."),
+        (
+            "The order with the number 4111 1111 1111 1111",
+            "The order with the number 4111 1111 1111 1111",
+        ),
+        ("credentials: none needed", "credentials: none needed"),
+        ("sdk-550e8400-e29b-41d4-a716-446655440000", "sdk-550e8400-e29b-41d4-a716-446655440000"),
+        ("SDK_KEY=sdk-550e8400-e29b-41d4-a716-446655440000", "SDK_KEY=[secret]"),
+        ("user,password\nann,Hunter22\nbob,n/a", "user,password\nann,[secret]\nbob,n/a"),
+        (
+            "INSERT INTO u (n, password) VALUES ('a', 'x y'), ('b,c', 'z')",
+            "INSERT INTO u (n, password) VALUES ('a', '[secret]'), ('b,c', '[secret]')",
+        ),
+    ],
+)
+def test_names_and_words_decide_what_a_value_is(value, scrubbed):
+    assert Redactor().value(value) == scrubbed
 
 
 PIECES = (

@@ -300,13 +300,14 @@ def test_feedback_is_answered_before_it_is_learned_and_the_model_says_what_waits
     }
     assert learning.metric('dtdr_waiting_changes{model="mail"}') == 5
     assert learning.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
-    for tools, status in (
+    cases: list[tuple[dict[str, Any], int]] = [
         ({"add": [{"name": "scan"}]}, 409),
         ({"add": [{"name": "print_pages"}]}, 409),
         ({"remove": ["weather"]}, 404),
         ({"add": [{"description": "x"}]}, 422),
         ({"remove": ["end"]}, 404),
-    ):
+    ]
+    for tools, status in cases:
         refused(learning.post("/v1/models/mail/tools", tools), status)
     # A folder that is loaded meanwhile learns what waits, too.
     assert learning.post("/v1/models/mail/reload").json()["generation"] == 2

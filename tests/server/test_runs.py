@@ -3,6 +3,7 @@
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def cache(learner, monkeypatch):
         original(self, tool, made)
 
     monkeypatch.setattr(FactoredStepState, "call", read)
-    kept = RunCache(dtdr.load(learner))
+    kept: Any = RunCache(dtdr.load(learner))
     kept.reads = reads
     return kept
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,9 +117,7 @@ class Cost(msgspec.Struct, frozen=True):
         cold_paid_tokens_per_run: tokens to pay for, cold: one from the cache counts
             ``CACHED_PRICE``.
         warm_paid_tokens_per_run: the same, warm.
-        recall: share of the acceptable next tools that were shown, as a mean over the steps that
-            call one.
-        hit: share of those steps at which at least one acceptable tool was shown.
+        next_shown: of the tools that the agent's next message called, the share that was shown.
         searches_per_run: calls of tools that were not shown and not searched for before: the round
             trips of an agent that can search.
     """
@@ -130,8 +127,7 @@ class Cost(msgspec.Struct, frozen=True):
     tokens_per_run: float
     cold_paid_tokens_per_run: float
     warm_paid_tokens_per_run: float
-    recall: float
-    hit: float
+    next_shown: float
     searches_per_run: float
 
 
@@ -145,7 +141,8 @@ def advise(
 ) -> list[Cost]:
     """Replay runs, and count the cost of each way to show tools.
 
-    Every demonstration is walked with its own calls, one request per call and one for the answer.
+    Every demonstration is walked with its own calls: one request per message, which may make calls
+    in parallel, and one for the answer.
     A prompt is the tools, the system prompt, the query, and each call with its result. Output is
     the same for all ways and not counted. Of searches for hidden tools, only those of the deferred
     way count: each is one more request.
@@ -224,7 +221,6 @@ class _Counter:
         self._names = tuple(costs)
         self._warm_cache: set[int] = set()
         self._sums: Counter[str] = Counter()
-        self._recalls: list[float] = []
 
     def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
         """Count one run; one ranking a step, the last for the end of plan."""
@@ -243,11 +239,13 @@ class _Counter:
             self._sums["cold_read"] += read
             self._sums["warm_read"] += send(prompt, self._warm_cache)[1]
 
-        steps = zip(demonstration.plan.steps(), rankings, strict=True)
-        for position, (step, ranking) in enumerate(steps):
+        calls = demonstration.plan.calls
+        for start, end in _messages(calls):
+            ranking = rankings[start]
             shown = frozenset(searched if self._way.deferred else self._names)
             if self._way.sticky is not None:
-                selection = selector.select(self._names, ranking, step.history, costs=self._costs)
+                called = demonstration.plan.tools[:start]
+                selection = selector.select(self._names, ranking, called, costs=self._costs)
                 shown = frozenset(selection.shown)
                 known = [name for name in selection.shown if selection.reasons[name] != "unknown"]
                 new = [name for name in known if name not in loaded]
@@ -257,24 +255,24 @@ class _Counter:
             ask(shown, ranking)
             self._sums["requests"] += 1
             self._sums["shown"] += len(shown)
-            if acceptable := step.acceptable - {END}:
-                self._recalls.append(len(acceptable & shown) / len(acceptable))
-            if position == len(demonstration.plan):
-                break
-            call = demonstration.plan.calls[position]
-            if call.tool not in shown and call.tool not in searched:
-                self._sums["searches"] += 1
-                if self._way.deferred:
-                    conversation.append(self._load([call.tool]))
-                    ask(shown, ranking)
-            searched.add(call.tool)
-            made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
-            key = (demonstration.id, position, call.tool)
-            conversation.append(Segment(key, made + self._sizes.result_tokens, mark=True))
+            wanted = {call.tool for call in calls[start:end]}
+            self._sums["next"] += len(wanted)
+            self._sums["next_shown"] += len(wanted & shown)
+            for position, call in enumerate(calls[start:end], start=start):
+                if call.tool not in shown and call.tool not in searched:
+                    self._sums["searches"] += 1
+                    if self._way.deferred:
+                        conversation.append(self._load([call.tool]))
+                        ask(shown, ranking)
+                searched.add(call.tool)
+                made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
+                key = (demonstration.id, position, call.tool)
+                size = made + self._sizes.result_tokens
+                conversation.append(Segment(key, size, mark=True))
 
     def cost(self) -> Cost:
         """The means."""
-        sums, runs, recalls = self._sums, self._sums["runs"], self._recalls or [1.0]
+        sums, runs = self._sums, self._sums["runs"]
         free = 1 - CACHED_PRICE
         return Cost(
             self._way.name,
@@ -282,8 +280,7 @@ class _Counter:
             tokens_per_run=sums["tokens"] / runs,
             cold_paid_tokens_per_run=(sums["tokens"] - free * sums["cold_read"]) / runs,
             warm_paid_tokens_per_run=(sums["tokens"] - free * sums["warm_read"]) / runs,
-            recall=math.fsum(recalls) / len(recalls),
-            hit=sum(map(bool, recalls)) / len(recalls),
+            next_shown=sums["next_shown"] / sums["next"] if sums["next"] else 1.0,
             searches_per_run=sums["searches"] / runs,
         )
 
@@ -304,6 +301,64 @@ class _Counter:
     def _load(self, names: Sequence[str]) -> Segment:
         tokens = count_tokens(load(names, 1)) + sum(self._costs[name] for name in names)
         return Segment(("load", *names), tokens, mark=True)
+
+
+def _messages(calls: Sequence[ToolCall]) -> Iterator[tuple[int, int]]:
+    """The first and the next position of each message's calls; last, the empty one of the answer.
+
+    Calls of one step are one message; without steps, each call is.
+    """
+    start = 0
+    for position in range(1, len(calls) + 1):
+        step = calls[start].step
+        if position == len(calls) or step is None or calls[position].step != step:
+            yield start, position
+            start = position
+    yield len(calls), len(calls)
+
+
+FEWEST_SHOWN = 0.9
+"""A way that shows a smaller share of the next tools is not advised: the agent would lack one in
+ten."""
+
+_ACTIONS = {
+    "all tools": "show all tools",
+    "allowed_tools OpenAI": "show all tools",
+    "defer_loading Anthropic": "defer the tools and load those that dtdr predicts",
+    "deferred, searched": "defer the tools and let dtdr answer the agent's searches",
+}
+
+
+def verdict(costs: Sequence[Cost]) -> str:
+    """One sentence: how to show this many tools with and without a prompt cache.
+
+    Args:
+        costs: of ``advise``, the first of all tools.
+    """
+    everything = costs[0]
+    good = [
+        cost
+        for cost in costs
+        if cost.next_shown >= FEWEST_SHOWN or cost.way == "deferred, searched"
+    ]
+    cached = min(good, key=lambda cost: cost.warm_paid_tokens_per_run)
+    plain = min(good, key=lambda cost: cost.tokens_per_run)
+
+    def part(cost: Cost, paid: float, all_paid: float) -> str:
+        action = _ACTIONS.get(cost.way, f"filter them ({cost.way.partition(', ')[2]})")
+        if action == "show all tools":
+            return f"{action} ({paid:,.0f} tokens a run)"
+        shares = f"{cost.next_shown:.1%} of the next tools shown"
+        if cost.way == "deferred, searched":
+            shares = f"{cost.searches_per_run:.1f} searches a run"
+        return f"{action} ({paid:,.0f} instead of {all_paid:,.0f} tokens a run, {shares})"
+
+    with_cache = part(cached, cached.warm_paid_tokens_per_run, everything.warm_paid_tokens_per_run)
+    without = part(plain, plain.tokens_per_run, everything.tokens_per_run)
+    return (
+        f"For {everything.tools_shown:.0f} tools: with a prompt cache, {with_cache}; without one, "
+        f"{without}."
+    )
 
 
 def _definition(tool: Tool) -> dict[str, Any]:

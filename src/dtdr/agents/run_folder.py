@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.errors import DtdrError
 from dtdr.predict.model import Model
-from dtdr.rankers.descriptions import document
 
 logger = logging.getLogger("dtdr.agents")
 
@@ -356,11 +355,4 @@ def _status_of(folder: RunFolder) -> list[tuple[str, str]]:
 
 def describe_tools(tools: Iterable[ToolLike]) -> Model:
     """A model that ranks tools by their names and descriptions, without a demonstration."""
-    from dtdr.api import fit
-
-    described = list(as_tools(tools))
-    if hasattr(Model, "of"):
-        return Model.of(described)  # type: ignore[no-any-return]
-    texts = [replace(tool, description=document(tool)) for tool in described]
-    calls = [(tool.description, [tool.name]) for tool in texts]
-    return fit(calls, texts, ranker="bm25", arguments=False, plans=False)
+    return Model.of(tools, arguments=False)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from dtdr.agents import ToolPolicy
-from dtdr.agents.advice import CACHED_PRICE, Cost, Sizes, unused_tools
+from dtdr.agents.advice import CACHED_PRICE, Cost, Sizes, unused_tools, verdict
 from dtdr.agents.advice import advise as compare
 from dtdr.api import load
 from dtdr.cli import options
@@ -56,7 +56,7 @@ def advise(
         runs = choose_split(data_set, split).testing(runs)
     if any(is_fitted_to(fitted_model, some) for some in (runs, data_set.demonstrations)):
         note(
-            "the model learned from these very runs, so recall is too high; "
+            "the model learned from these very runs, so too many next tools are shown; "
             "fit and advise with the same --split to count runs that it never saw"
         )
     costs = compare(fitted_model, runs, data_set.tools, policy=policy, sizes=sizes)
@@ -67,6 +67,7 @@ def advise(
                 "runs": len(runs),
                 "unused_tools": unused,
                 "sizes": msgspec.structs.asdict(sizes),
+                "verdict": verdict(costs),
                 "ways": [_rounded(cost) for cost in costs],
             }
         )
@@ -79,6 +80,7 @@ def advise(
             f"None of {len(data_set.demonstrations):,} runs calls {printable(names)}{more}. "
             f"If listed, they add {sum(unused.values()):,} tokens to every request."
         )
+    say(verdict(costs))
 
 
 def _rounded(cost: Cost) -> dict[str, Any]:
@@ -88,13 +90,12 @@ def _rounded(cost: Cost) -> dict[str, Any]:
 
 def _print(costs: Sequence[Cost], runs: int) -> None:
     print_table(
-        ("Way to show tools", "Tools", "Recall", "Any", "Searches", "Tokens", "Cold", "Warm"),
+        ("Way to show tools", "Tools", "Next shown", "Searches", "Tokens", "Cold", "Warm"),
         [
             (
                 cost.way,
                 f"{cost.tools_shown:.1f}",
-                float(cost.recall),
-                float(cost.hit),
+                float(cost.next_shown),
                 f"{cost.searches_per_run:.1f}",
                 round(cost.tokens_per_run),
                 round(cost.cold_paid_tokens_per_run),
@@ -104,18 +105,6 @@ def _print(costs: Sequence[Cost], runs: int) -> None:
         ],
         caption=f"Means of {runs:,} runs. Tokens: input. Cold and Warm count a token from the "
         f"prompt cache as {CACHED_PRICE:g}.\n"
-        "Recall: acceptable next tools that are shown. Any: steps that show at least one of them.\n"
+        "Next shown: of the tools that the agent's next message called, the share that was shown.\n"
         "Searches: round trips an agent makes for tools that are not shown, if it can search.",
     )
-    for label, paid in (
-        ("Cold", [cost.cold_paid_tokens_per_run for cost in costs]),
-        ("Warm", [cost.warm_paid_tokens_per_run for cost in costs]),
-    ):
-        place = paid.index(min(paid))
-        saved, hidden = 1 - paid[place] / paid[0], 1 - costs[place].hit
-        say(
-            f"{label}: {costs[place].way} is cheapest, {saved:.0%} below all tools; "
-            f"{hidden:.1%} of the steps show no right tool."
-            if place
-            else f"{label}: no way is cheaper than showing all tools."
-        )

@@ -10,11 +10,13 @@ from typing import Any
 
 import typer
 
+from dtdr.agents.advice import advise, verdict
 from dtdr.api import load
 from dtdr.cli import options
 from dtdr.cli.evaluation import Evaluation, Show
 from dtdr.cli.inputs import choose_split, is_fitted_to, load_dataset, name_some
-from dtdr.cli.output import console, note, print_json
+from dtdr.cli.output import console, note, print_json, say
+from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, MissingExtraError, OutputError
 from dtdr.evaluate import metrics
@@ -31,6 +33,9 @@ from dtdr.predict.model import Model
 from dtdr.rankers import NAMES, ranker_class
 
 ALL = "all"
+_REPLAYED = 100
+"""Runs that the last sentence counts tokens on."""
+
 MISTAKES = 10
 """Mistakes of a model that are listed."""
 
@@ -115,6 +120,8 @@ def evaluate(
             typer.echo(table.to_markdown())
         else:
             console().print(table.to_rich(cut=True))
+    if evaluation.verdict:
+        say(evaluation.verdict)
 
 
 def _test_model(
@@ -150,9 +157,16 @@ def _test_model(
         "logs": [log],
         "together": runs,
         "calls": calls,
+        "verdict": _verdict(model, runs, dataset),
         "plans": {model.name: score_plans(model, runs)} if Show.PLANS in shown else {},
         "mistakes": find_mistakes(log, runs, MISTAKES),
     }
+
+
+def _verdict(model: Model, runs: Sequence[Demonstration], dataset: Dataset) -> str:
+    """How to show the tools, by replaying some of the runs; empty without any."""
+    usable = [item for item in runs if item.outcome != "failure"][:_REPLAYED]
+    return verdict(advise(model, usable, dataset.tools)) if usable else ""
 
 
 def _test_rankers(
@@ -179,6 +193,7 @@ def _test_rankers(
     for name in filter(options.needs_llm, NAMES if are_optional else ()):
         note(f"left out {name}: it {options.LLM_REMEDY}")
     logs, plans = [], {}
+    best, advised = -1.0, ""
     is_described = any(tool.description for tool in dataset.tools)
     for name, parameters in keywords.items():
         if are_optional and not is_described and ranker_class(name).needs_descriptions:
@@ -194,6 +209,10 @@ def _test_rankers(
             note(f"left out {name}: {error}")
             continue
         logs.append(log)
+        if (score := metrics.mean_score(log, "mrr")) > best:
+            # Of folds, the model knows all but the last, whose runs are replayed.
+            best, tested = score, splits[-1].testing(dataset.demonstrations)
+            advised = f"With {name}: {_verdict(model, tested, dataset)}"
         if name in paths:
             write_run_log(paths[name], log, force=force)
         if scores is not None:
@@ -214,6 +233,7 @@ def _test_rankers(
         "logs": logs,
         "calls": calls,
         "plans": plans,
+        "verdict": advised,
     }
 
 

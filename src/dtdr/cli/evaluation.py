@@ -50,6 +50,7 @@ class Evaluation:
         calls: how calls are filled; None if that was not asked.
         plans: whether whole plans are right, by ranker; empty if that was not asked.
         mistakes: of a fitted model, most confident first; None if rankers were fitted.
+        verdict: how to show the tools, in one sentence.
     """
 
     dataset: str
@@ -62,6 +63,7 @@ class Evaluation:
     calls: CallScores | None = None
     plans: Mapping[str, PlanScores] = field(default_factory=dict)
     mistakes: Sequence[Mistake] | None = None
+    verdict: str = ""
 
     @cached_property
     def _next_calls(self) -> list[tuple[str, list[NextCalls], list[Agreement]]]:
@@ -94,7 +96,8 @@ class Evaluation:
             if self.mistakes is not None:
                 item["mistakes"] = [mistake.to_dict() for mistake in self.mistakes]
         synthetic = {"synthetic": True} if self.logs[0].header.synthetic else {}
-        return {"dataset": self.dataset, "split": self.split, "results": results, **synthetic}
+        described = {"dataset": self.dataset, "split": self.split, "results": results}
+        return {**described, "verdict": self.verdict, **synthetic}
 
     def tables(self) -> Iterator[Table]:
         """What a terminal shows, one table after the other."""

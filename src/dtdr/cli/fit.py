@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from dtdr.agents.advice import advise, verdict
 from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, dataset_of, load_dataset, report_bad
-from dtdr.cli.output import plural, print_json, quote
+from dtdr.cli.output import plural, print_json, printable, quote, say
 from dtdr.data.demonstrations import count_orders, describe_orders
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
@@ -22,6 +23,9 @@ from dtdr.logs import CANONICAL, open_demonstrations
 from dtdr.predict.counting import SAMPLE, Sample, draw_sample, has_more_rows
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
+
+_REPLAYED = 100
+"""Demonstrations that the last sentence counts tokens on."""
 
 
 class _FitSettings(msgspec.Struct, frozen=True):
@@ -133,10 +137,13 @@ def fit(
         "fit_seconds": round(seconds, 4),
         "bytes": sum(item.stat().st_size for item in output.iterdir()),
     }
+    if demonstrations:
+        summary["verdict"] = verdict(advise(chosen, demonstrations[:_REPLAYED], source.tools))
     if as_json:
         print_json(summary)
     else:
-        _print(summary, demonstrations[0].query if demonstrations else "what you want to do")
+        calls = chosen.calls_ or {}
+        _print(summary, max(calls, key=lambda name: calls[name], default=chosen.tools_[0].name))
 
 
 def _is_large(paths: Sequence[Path], size: int) -> bool:
@@ -169,7 +176,7 @@ def _draw(paths: Sequence[Path], size: int, bad: BadRecords | None, **how: Any) 
     return sample
 
 
-def _print(summary: dict[str, Any], query: str) -> None:
+def _print(summary: dict[str, Any], tool: str) -> None:
     from rich.filesize import decimal
 
     encoder = f" with encoder {summary['encoder']}" if summary["encoder"] else ""
@@ -188,5 +195,8 @@ def _print(summary: dict[str, Any], query: str) -> None:
     if learned:
         typer.echo(f"calls are learned {describe_orders(summary['orders'])}")
     typer.echo(f"wrote {summary['model']} ({decimal(summary['bytes'])})")
-    example = shorten(query, 60, placeholder="") or query[:60]
-    typer.echo(f"try: dtdr rank {quote(summary['model'])} {quote(example)}")
+    # The words of a tool: a query of the log is a customer's.
+    words = " ".join(re.findall(r"[^\W_]+", printable(tool))) or "what you want to do"
+    typer.echo(f"try: dtdr rank {quote(summary['model'])} {quote(words[:60])}")
+    if "verdict" in summary:
+        say(f"{summary['verdict']} That is of runs it learned from; dtdr advise counts others.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -96,7 +97,11 @@ def mcp(
         return
     if write:
         raise InputError("--write needs --setup; give --setup CLIENT as well")
-    from dtdr.agents.gateway import Gateway, Pins, Recorder, parse_rest, read_config
+    gc.disable()  # else the SDK's classes take a third longer to make
+    try:
+        from dtdr.agents.gateway import Gateway, Pins, Recorder, parse_rest, read_config
+    finally:
+        gc.enable()
     from dtdr.agents.policy import ToolPolicy
     from dtdr.agents.prefetch import MIN_PROBABILITY
     from dtdr.api import load

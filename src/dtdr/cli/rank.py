@@ -15,9 +15,11 @@ from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import Run
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
-from dtdr.rankers.explanation import Explanation
+from dtdr.rankers.explanation import Evidence, Explanation
 
 _NAME = 34
+_LINES = 6
+"""Pieces of evidence that are shown at most."""
 """Columns of a tool's name in the tables of an explanation."""
 
 
@@ -93,6 +95,12 @@ def _print(model: Model, run: Run, shown: Sequence[dict[str, Any]]) -> None:
     print_table(headers, rows, caption=caption if rest else "")
 
 
+def _choose_evidence(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The strongest pieces, those for the tool first."""
+    strongest = sorted(evidence, key=lambda item: -abs(item.adds))[:_LINES]
+    return [item for item in evidence if item in strongest]
+
+
 def _print_explanation(why: Explanation) -> None:
     tool, rival = (shorten(printable(name), _NAME) for name in (why.tool, why.rival))
     say(
@@ -102,22 +110,11 @@ def _print_explanation(why: Explanation) -> None:
     )
     if why.note:
         say(printable(why.note))
-    if why.contributions:
-        print_table(
-            ("Block", "Reads", "Adds", "Without it", "Best then"),
-            [
-                (
-                    item.block,
-                    item.about,
-                    f"{item.adds:+z.2f}".replace("+0.00", "0.00"),
-                    item.probability_without,
-                    shorten(item.best_without, _NAME),
-                )
-                for item in sorted(why.contributions, key=lambda item: -abs(item.adds))
-            ],
-            caption="Adds: what the log odds lose without the block; little if another block has "
-            "the same information.",
-        )
+    for item in _choose_evidence(why.evidence):
+        strength = f"{item.adds:+.2f}"
+        say(f"  {strength}  {shorten(printable(item.text), 88)}")
+    if why.evidence:
+        say("What the log odds lose without each; block by block with --json.", style="dim")
     if why.similar:
         print_table(
             ("Run", "Similarity", "Calls", "Same words"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dtdr.conversation.values import as_list, as_text, decode_value, each_object, first_of
 
-_LISTS = ("messages", "contents", "new_message", "input_messages", "chat_history")
+_LISTS = ("messages", "contents", "new_message", "input_messages", "chat_history", "items")
 _TEXTS = """input question query prompt text task inputs contents user_input""".split()  # noqa: SIM905
 _INSIDE = ("inputs", "input", "request", "kwargs", "body", "llm_request", "data")
 _INSTRUCTIONS = ("system", "instructions", "system_instruction", "systemInstruction")

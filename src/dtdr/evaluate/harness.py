@@ -20,6 +20,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log import RunHeader, RunLog, RunLogBuilder
 from dtdr.predict.model import Model
+from dtdr.rankers.base import IncrementalRanker
 from dtdr.rankers.model_folder import versions
 from dtdr.rankers.ranking import Ranking
 
@@ -127,8 +128,8 @@ def score_model(
     training = list(as_demonstrations(train or ()))
     if train is not None:
         learned = tools_called(training)
-    elif (plans := model.ranker.demonstrated_plans()) is not None:
-        learned = {tool for plan in plans for tool in plan.tools}
+    elif isinstance(model.ranker, IncrementalRanker):
+        learned = {tool for plan in model.ranker.demonstrated_plans() for tool in plan.tools}
     about = {
         "name": "all",
         "sha256": split_sha256(training, test),

@@ -1,8 +1,8 @@
 """Reads what spans say by the conventions of attributes that people's frameworks follow.
 
 OpenTelemetry GenAI, OpenLLMetry (also its numbered attributes), OpenInference, the Vercel AI SDK,
-Google ADK, Pydantic AI (Logfire), MLflow, LangSmith and AG2 name the same things differently. A
-table for each thing says under which names.
+Google ADK, Pydantic AI (Logfire), MLflow, LangSmith, AG2, Strands, LiveKit, Spring AI and Genkit
+name the same things differently. A table for each thing says under which names.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 from dtdr.conversation.events import UserMessage
 from dtdr.conversation.exchanges import asked_messages, offered_tools, replied_messages
-from dtdr.conversation.items import ToolResult, output_of, read_mark
+from dtdr.conversation.items import ToolCallRequest, ToolResult, output_of, read_mark
 from dtdr.conversation.messages import items_of
 from dtdr.conversation.values import (
     as_list,
+    as_mapping,
     as_text,
     decode_value,
     each_object,
@@ -34,7 +35,8 @@ _KIND_OF: dict[str, str] = {
     name: kind for kind, names in _TABLES["kind_of"].items() for name in names
 }
 _MODELS = tuple(_TABLES["models"])
-_NAME_PREFIXES = ("execute_tool ", "running tool: ", "running tool ", "tool: ", "tool.")
+_NAME_PREFIXES: tuple[str, ...] = tuple(_TABLES["name_prefixes"])
+_OF_EVENTS = {"message", "id", "finish_reason", "tool.result"}
 
 
 def flatten(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -59,7 +61,7 @@ def kind_of(attributes: Mapping[str, Any]) -> str:
                 return kind
             if key == "gen_ai.operation.name" and said == "create_agent":
                 return ""
-    if first_of(attributes, "gen_ai.tool.name", "ai.toolCall.name") is not None:
+    if first_of(attributes, *_TABLES["tool_names_only"]) is not None:
         return "tool"
     return "llm" if any(str(key).startswith(_MODELS) for key in attributes) else ""
 
@@ -101,9 +103,14 @@ def read_tool(
         left: its output, likewise.
     """
     span.tool = as_text(first_of(attributes, *_TABLES["tool_names"])) or bare_name(span.tool)
+    if span.tool.startswith("("):  # Google ADK: (merged tools)
+        span.kind = span.tool = ""
+        return
     span.call_id = as_text(first_of(attributes, *_TABLES["call_ids"])) or span.call_id
+    marks = (str(attributes.get(key)).lower() for key in _TABLES["marks"])
+    span.failed = span.failed or any(mark in ("true", "error") for mark in marks)
     arguments = entered if entered is not None else first_of(attributes, *_TABLES["arguments"])
-    span.arguments = open_arguments(arguments)
+    span.arguments = open_arguments(_in_messages(arguments))
     returned = [left, *(attributes.get(key) for key in _TABLES["outputs"])]
     known = [value for value in returned if value is not None]
     best = next((value for value in known if not is_empty(decode_value(value))), None)
@@ -137,6 +144,11 @@ def read_question(span: Span, value: Any) -> None:
 def read_output(span: Span, value: Any) -> None:
     """Read a tool's output, also from inside a message, with the mark of that message."""
     value = None if value in ("null", "None") else decode_value(value)
+    if isinstance(value, list) and len(value) == 1 and "role" in as_mapping(value[0]):
+        value = decode_value(first_of(value[0], "content") or value[0])
+    if isinstance(value, dict) and value.keys() <= _OF_EVENTS:
+        blocks = decode_value(value.get("message"))
+        value = blocks if isinstance(blocks, list) else value
     if isinstance(value, dict):
         if value.keys() >= {"output", "kwargs"}:  # of OpenLLMetry
             value = decode_value(value["output"])
@@ -157,7 +169,11 @@ def open_arguments(value: Any) -> Any:
         if not isinstance(value, dict):
             break
         if value.keys() >= {"args", "kwargs"} and isinstance(value["kwargs"], dict):
-            value = value["kwargs"]
+            args = as_list(value["args"])
+            if value["kwargs"] or not args:
+                value = value["kwargs"]
+            else:
+                value = args[0] if len(args) == 1 and isinstance(args[0], dict) else {"args": args}
         elif value.keys() >= {"input_str", "inputs"}:  # of OpenLLMetry
             value = decode_value(first_of(value, "inputs", "input_str"))
         elif len(value) == 1 and (key := next(iter(value))) in _TABLES["wrappers"]:
@@ -170,11 +186,25 @@ def open_arguments(value: Any) -> Any:
     return value
 
 
+def _in_messages(value: Any) -> Any:
+    """Arguments, also out of the message that a convention writes them in."""
+    value = decode_value(value)
+    message = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(message, dict) and message.get("role") in ("tool", "assistant"):
+        for item in items_of({**message, "role": "assistant"}):
+            if isinstance(item, ToolCallRequest):
+                return item.arguments
+        if message["role"] == "tool" and "content" in message:
+            return message["content"]
+    return value
+
+
 def bare_name(name: str) -> str:
-    """The name of a tool without what conventions write before it in a span's name."""
+    """The name of a tool without what conventions write around it in a span's name."""
     for prefix in _NAME_PREFIXES:
         if name.startswith(prefix):
-            return name[len(prefix) :].strip()
+            name = name[len(prefix) :].strip()
+            return name.split("'")[1] if name.startswith("'") and name.count("'") > 1 else name
     return name
 
 
@@ -195,8 +225,8 @@ def _replied(attributes: Mapping[str, Any]) -> list[Any]:
     for prefix in ("llm.output_messages", "gen_ai.completion"):
         if found := _numbered(attributes, prefix):
             return found
-    calls = decode_value(attributes.get("ai.response.toolCalls"))
-    text = as_text(attributes.get("ai.response.text"))
+    calls = decode_value(first_of(attributes, *_TABLES["replied_calls"]))
+    text = as_text(first_of(attributes, *_TABLES["replied_texts"]))
     if calls or text:
         return [{"role": "assistant", "content": text, "tool_calls": as_list(calls)}]
     for key in _TABLES["replied"]:
@@ -220,6 +250,10 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
     listed = decode_value(attributes.get(prefix))
     if not isinstance(listed, list):
         listed = unflatten(attributes, f"{prefix}.")
+    texts = [item for item in as_list(listed) if isinstance(item, str)]
+    if texts:  # of Spring AI
+        role = "user" if prefix == "gen_ai.prompt" else "assistant"
+        return [{"role": role, "content": texts[-1]}]
     messages = []
     for item in each_object(listed):
         item = unflatten(item) if any("." in str(key) for key in item) else item

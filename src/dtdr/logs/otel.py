@@ -131,7 +131,7 @@ def _read_event(event: Any, attributes: dict[str, Any]) -> None:
             asked.append({"role": _EVENT_ROLES[name], **values})
     elif name == "gen_ai.choice":
         message = decode_json(values.get("message"))
-        said = message if isinstance(message, dict) else values
+        said = message if isinstance(message, dict) else {"content": message, **values}
         attributes.setdefault("gen_ai.completion", [{"role": "assistant", **said}])
 
 

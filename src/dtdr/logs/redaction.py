@@ -14,8 +14,10 @@ from typing import Any
 
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
+from dtdr.logs.personal_data import fits, kind_of_field
 from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, HINTS, Rule, Scan
 from dtdr.logs.secret_names import Secrecy, secrecy
+from dtdr.logs.tables import scrub_tables
 
 MAX_TEXT = 100_000
 """Characters of a text that are searched: at most 0.3 s, in which no other thread runs."""
@@ -70,6 +72,8 @@ class Redactor:
         hinted = HINTS.search(small) is not None
         if hinted and _IS_JSON.match(text) and _has_secret_name(text):
             text = self._decoded(text)
+        if hinted and ("\n" in text or "values" in small):
+            text = scrub_tables(text, self._mark)
         for rule in self.rules:
             if hinted if rule.hints is HINTS else rule.hints.search(small):
                 text = self._apply(rule, text, field)
@@ -147,6 +151,10 @@ class Redactor:
             return Secrecy.SURE
         return max(secrecy(_PLACEHOLDER.sub("", key)), fields.get(key, Secrecy.NONE))
 
+    def _mark(self, _: str) -> str:
+        self.counts["secret"] += 1
+        return "[secret]"
+
     def _mark_long(self) -> str:
         self.counts[_LONG] += 1
         return f"[{_LONG}]"
@@ -160,8 +168,20 @@ class Redactor:
 
     def _under(self, found: Secrecy, value: Any, key: str = "") -> Any:
         """A value under a name, with every secret text and number in it replaced."""
+        scrubbed = self._hide(found, value, key)
+        is_atom = isinstance(value, (str, int)) and not isinstance(value, bool)
+        if not is_atom or not key or _PLACEHOLDER.fullmatch(str(scrubbed)):
+            return scrubbed
+        if not fits(kind_of_field(key), str(value)):
+            return scrubbed
+        self.counts["personal"] += 1
+        return "[personal]"
+
+    def _hide(self, found: Secrecy, value: Any, key: str) -> Any:
         if isinstance(value, str) and not found.covers(value):
             return self._text(value, key)
+        if isinstance(value, list) and kind_of_field(key):
+            return [self._under(found, item, key) for item in value]
         if found is Secrecy.NONE or value is None or isinstance(value, (bool, float)):
             return self._value(value)
         if isinstance(value, list):

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.errors import InputError, cannot_read
+from dtdr.logs.personal_data import CANDIDATE, NUMBERED, context_of, fits, is_identity
 from dtdr.logs.secret_names import KNOWN, PATTERNS, TELLING, Secrecy, is_random, secrecy
 
+_OUTER_BAR = re.compile(r"\|(?![^()]*\))")
 Match = re.Match[str]
 Span = tuple[int, int]
 
@@ -66,10 +68,30 @@ class Rule:
 
 
 def _any_of(parts: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, parts)))
+    return re.compile(_by_first_letter(map(re.escape, parts)))
+
+
+def _by_first_letter(words: Iterable[str], *, any_case: bool = False) -> str:
+    """An expression for one of the words, which looks at first letters first."""
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        length = 2 if word[:1] == "\\" else 1
+        groups.setdefault(word[:length], []).append(word[length:])
+    if not any_case:
+        return "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in groups.items())
+    return "|".join(
+        f"[{letter}{letter.upper()}](?i:{'|'.join(rest)})" for letter, rest in groups.items()
+    )
+
+
+def _names_of(*lists: str) -> str:
+    words = "|".join(KNOWN["parts"][name].replace("\n", "") for name in lists)
+    return f"(?:{_by_first_letter(re.split(_OUTER_BAR, words), any_case=True)})"
 
 
 def _is_card(match: Match, scan: Scan) -> bool:
+    if context_of(match.string, match.start(), scan.field).kind == NUMBERED:
+        return False
     digits = re.sub("[ -]", "", match[0])
     doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
     return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
@@ -115,11 +137,26 @@ def _is_address(match: Match, scan: Scan) -> bool:
 def _is_phone(match: Match, scan: Scan) -> bool:
     text = match[0]
     digits = [character for character in text if character.isdigit()]
+    context = context_of(match.string, match.start(), scan.field)
+    if context.kind == NUMBERED:
+        return False
     if text[0] == "+" or text.startswith("00"):
         return 8 <= len(digits) <= 16 and not re.fullmatch(r"\+\d+\.\d+", text)
     # In North America neither the area nor the exchange begins with 0 or 1.
-    has_area = text[0] == "("  # other numbers are not written so
-    return min(digits[0], digits[3]) > "1" and (has_area or not _before("numbered", match, scan))
+    if min(digits[0], digits[3]) <= "1":
+        return False
+    # Other numbers have no area in brackets.
+    return text[0] == "(" or context.kind in ("", "phone", "dial") or context.leads
+
+
+def _personal(match: Match, scan: Scan) -> Span | None:
+    """The number that the words before it, or its form, make personal."""
+    context = context_of(match.string, match.start(), scan.field)
+    value = match[0].rstrip(" ./-")
+    end = match.start() + len(value)
+    if context.kind != "address" and fits(context.kind, value):
+        return match.start(), end
+    return (match.start(), end) if is_identity(value, context) else None
 
 
 _QUOTED = re.compile(
@@ -128,6 +165,10 @@ _QUOTED = re.compile(
 _OPENINGS = frozenset("@\"'`\\&%")
 """What a quoted value begins with."""
 _JOINT = re.compile("[ _-]")
+_IN_ADDRESSES = frozenset(KNOWN["addresses"]["random"].split())
+_FUNCTION_WORDS = frozenset(KNOWN["addresses"]["words"].split())
+_LOOSE_NAMES = frozenset(["secret", "secrets", "credential", "credentials"])
+"""Names that texts use for other things than one password."""
 _PROSE_AFTER = re.compile(r" [a-z]{2,}")
 _FIRST = 256
 """Characters of a value that decide whether it is secret. Without a limit, a text such as
@@ -174,12 +215,17 @@ def _assigned(match: Match, scan: Scan) -> Span | None:
     """The value of ``name=value``, ``"name": "value"``, ``Name: SCHEME value`` and the like."""
     text, name = match.string, match["name"]
     found = secrecy(name)
-    if not found and name.lower() not in TELLING:
+    if name.isdigit() and len(name) < 3:  # "Unseal Key 1: x"
+        line = text[max(0, match.start() - 40) : match.start()].rpartition("\n")[2]
+        found = secrecy(_words_before(line))
+    if not found and name.lower() not in TELLING and name.lower() not in _IN_ADDRESSES:
         return None
     if found and name.lower().endswith(("authorization", "cookie")) and ":" in match[0]:
         return _read(match, scan, Secrecy.SURE, "header")
     if text[match.start() - 1 : match.start()] in ("?", "&") and match.start():
         # The query of a web address has no other words.
+        if name.lower() in _IN_ADDRESSES:
+            found = max(found, Secrecy.RANDOM)
         span = _read(match, scan, max(found, min(secrecy(f"api {name}"), Secrecy.MIXED)))
         if span is None and found:
             span = _read(match, scan, Secrecy.MIXED)
@@ -195,16 +241,25 @@ def _assigned(match: Match, scan: Scan) -> Span | None:
     sign = match[0][match.end("name") - match.start() :]
     if any(mark in sign for mark in ("\n", "==", ",", "(")):
         return _read(match, scan, min(found, Secrecy.MIXED))
-    begins = line.strip(" \t-") in ("", "export", "set", "env") and (is_start or not first)
+    begins = line.strip(" \t-") in ("", "export", "set", "env") and (not first or bool(is_start))
     whole = () if not begins else ("environment",) if sign == "=" else ("block", "whole_line")
     span = _read(match, scan, found, *whole)
-    word = "" if span is None else text[slice(*span)].rstrip(".,;!?")
-    # "The secret: patience." is prose; "password: patience" need not be.
-    if span and word.isalpha() and word.islower() and text[match.end()] == word[0]:
-        bare = name.lower() in ("secret", "credential", "credentials")
-        if bare or (":" in sign and not begins and _PROSE_AFTER.match(text, span[1])):
-            return None
+    if span and text[match.end()] == text[span[0]] and _is_prose(text, span, name, begins=begins):
+        return None
     return span
+
+
+def _is_prose(text: str, span: Span, name: str, *, begins: bool) -> bool:
+    """Whether a value without quotes is words of a sentence, as in "secret: patience"."""
+    words = [word.strip(".,;:!?'") for word in text[slice(*span)].split()]
+    if not all(map(str.isalpha, words)):
+        return False
+    if len(words) > 1 and not _FUNCTION_WORDS.isdisjoint(map(str.lower, words)):
+        return True
+    if name.lower() in _LOOSE_NAMES:
+        return len(words) > 1 or words[0].islower()
+    # "password: patience" need not be prose.
+    return not begins and words[0].islower() and _PROSE_AFTER.match(text, span[1]) is not None
 
 
 def _named(match: Match, scan: Scan) -> Span | None:
@@ -224,8 +279,9 @@ def _element(match: Match, scan: Scan) -> Span | None:
 
 def _spoken(match: Match, scan: Scan) -> Span | None:
     """The value after ``the password of x is``, or after ``password`` alone."""
-    name = match["name"] or match["alone"]
-    found = secrecy(name)
+    name = match["name"] + (match["more"] or "")
+    # Names in some languages are known here only.
+    found = secrecy(name) if secrecy(match["name"]) else Secrecy.MIXED
     quoted = match.string[match.end() : match.end() + 1] in _OPENINGS and (
         _QUOTED.match(match.string, match.end()) is not None
     )
@@ -234,7 +290,8 @@ def _spoken(match: Match, scan: Scan) -> Span | None:
     span = _read(match, scan, found if clear and password else min(found, Secrecy.MIXED))
     word = "" if span is None else match.string[slice(*span)]
     fits = match["link"] or (password and (quoted or (len(word) > 5 and not word.isdigit())))
-    return span if fits or is_random(word) else None
+    is_code = word.isdigit() and _CODE.match(name) is not None
+    return span if fits or is_code or is_random(word) else None
 
 
 def _command(match: Match, scan: Scan) -> Span | None:
@@ -242,7 +299,8 @@ def _command(match: Match, scan: Scan) -> Span | None:
         return None
     # After "mysql -p" and a space, a plain word is the name of a database.
     is_apart = match[0].startswith(("mysql", "mariadb")) and match[0][-1].isspace()
-    return _read(match, scan, Secrecy.MIXED if is_apart else Secrecy.SURE, least=1)
+    is_pair = match[0].rstrip()[-1:] in ("/", "|") and "/user" not in match[0]
+    return _read(match, scan, Secrecy.MIXED if is_apart or is_pair else Secrecy.SURE, least=1)
 
 
 def _is_token(match: Match, scan: Scan) -> bool:
@@ -252,7 +310,7 @@ def _is_token(match: Match, scan: Scan) -> bool:
     )
 
 
-HINTS = _any_of(KNOWN["hints"].split())
+HINTS = _any_of(hint.replace("~", " ") for hint in KNOWN["hints"].split())
 _CHECKS: dict[str, Check] = {
     "userinfo": lambda match, _: ":" in match["secret"] or is_random(match["secret"]),
     "key": lambda match, _: is_random(match[0]) or match[0].startswith("xox"),
@@ -267,9 +325,11 @@ _CHECKS: dict[str, Check] = {
     "card": _is_card,
     "ip": _is_address,
     "phone": _is_phone,
+    "personal": _personal,
 }
 _PARTS = {
     **{name: pattern.strip() for name, pattern in KNOWN["parts"].items()},
+    "CANDIDATE": CANDIDATE,
     "SHAPES": "|".join(KNOWN["shapes"]),
     "PREFIXES": "|".join(map(re.escape, KNOWN["prefixes"].split())),
     "PROGRAMS": "|".join(
@@ -280,6 +340,8 @@ _PARTS = {
     ),
 }
 _PART = re.compile("|".join(_PARTS))
+_PARTS["SPOKEN"] = _names_of("SPOKEN", "CODE")
+_CODE = re.compile(_names_of("CODE"), re.VERBOSE)
 
 
 def _known(rule: dict[str, Any]) -> Rule:

@@ -27,7 +27,8 @@ _RUN = re.compile(r"[^\W_]{8,}")
 
 def is_random(text: str) -> bool:
     """Whether a part of a text, between signs, is neither words nor a number."""
-    return any(not PATTERNS["word"].fullmatch(run) for run in _RUN.findall(text))
+    # Keys are ASCII: other letters are words.
+    return any(run.isascii() and not PATTERNS["word"].fullmatch(run) for run in _RUN.findall(text))
 
 
 class Secrecy(IntEnum):

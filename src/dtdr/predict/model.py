@@ -29,7 +29,7 @@ from dtdr.predict.plans.plan_model import PlanModel
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
 from dtdr.rankers import DEFAULT, model_folder, ranker_class
-from dtdr.rankers.base import Arrays, HeldOutFold, Ranker, StepState
+from dtdr.rankers.base import Arrays, HeldOutFold, IncrementalRanker, Ranker, StepState
 from dtdr.rankers.folds import assign_folds
 from dtdr.rankers.training import TrainingData, select_training_data
 
@@ -184,7 +184,7 @@ class Model(Predictor):
             draft.ranker = ranker = copy.copy(self.ranker)
             ranker.fit(usable, draft.tools_)
             # Taken in any case, so that the ranker does not keep its models of folds.
-            held_out = ranker.held_out(usable)
+            held_out = ranker.held_out(usable) if isinstance(ranker, IncrementalRanker) else None
             draft.training_ = record
             draft.arguments_ = None
             if arguments:
@@ -274,19 +274,19 @@ class Model(Predictor):
         """
         with self._change() as draft:
             draft.training_ = training
-            if phrases is not None:
+            if phrases is not None and isinstance(draft.ranker, IncrementalRanker):
                 draft.ranker = copy.copy(draft.ranker)
                 draft.ranker.add_phrases(phrases)
 
     @property
     def can_update(self) -> bool:
         """Whether the ranker supports ``update``."""
-        return type(self.ranker).update is not Ranker.update
+        return isinstance(self.ranker, IncrementalRanker)
 
     @property
     def can_change_tools(self) -> bool:
         """Whether ``add_tools``, ``remove_tools`` and ``rename_tool`` work."""
-        return type(self.ranker).change_tools is not Ranker.change_tools
+        return isinstance(self.ranker, IncrementalRanker)
 
     def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         """Learn from further demonstrations; a saved model keeps them.
@@ -306,7 +306,7 @@ class Model(Predictor):
             DtdrError: the model is not fitted, or its ranker does not support updates.
         """
         self._snapshot()
-        if not self.can_update:
+        if not isinstance(self.ranker, IncrementalRanker):
             raise DtdrError(f"{self.name} does not support updates; fit it again")
         with self._change() as draft:
             usable, record = select_training_data(
@@ -319,14 +319,13 @@ class Model(Predictor):
             names = {call.tool for item in usable for call in item.plan.calls}
             new = sorted(names - set(draft._index) - {END})
             if new:
-                if not self.can_change_tools:
-                    raise InputError(f"no tool is named {new[0]!r}; fit {self.name} again with it")
                 draft._change_tools([*draft.tools_[:-1], *map(Tool, new)], draft._names)
             if draft.arguments_ is not None:
                 draft.arguments_ = draft.arguments_.update(usable, seed=draft.seed)
             if draft.plans_ is not None:
                 draft.plans_ = draft.plans_.update(usable)
             draft.ranker = ranker = copy.copy(draft.ranker)
+            assert isinstance(ranker, IncrementalRanker)
             ranker.update(usable)
             draft.training_ = draft.training_.add(record)
             if draft.calls_ is not None:
@@ -404,7 +403,7 @@ class Model(Predictor):
 
     def _change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """Change the vocabulary; ``names`` are the new names of the old tools, in order."""
-        if not self.can_change_tools:
+        if not isinstance(self.ranker, IncrementalRanker):
             raise DtdrError(f"the tools of {self.name} cannot change; fit it again with others")
         if self.arguments_ is not None:
             renamed = {a: b for a, b in zip(self._names, names, strict=True) if a != b}

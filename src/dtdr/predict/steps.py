@@ -12,8 +12,9 @@ import numpy as np
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
+from dtdr.predict.evidence import find_evidence
 from dtdr.predict.new_tools import NewTools
-from dtdr.rankers.base import UNKNOWN, Ranker, ReadsText, StepState
+from dtdr.rankers.base import UNKNOWN, IncrementalRanker, Ranker, ReadsText, StepState
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.vectors import normalise, rule_out_end
@@ -41,7 +42,7 @@ class RunRanker:
         """The rankings of runs."""
         if not runs:
             return []
-        if type(self.ranker).start is not Ranker.start:
+        if isinstance(self.ranker, IncrementalRanker):
             rankings = self._rank_by_state(runs)
         else:
             distinct = {run.query: run for run in runs}  # equal queries share one object
@@ -99,9 +100,11 @@ class RunRanker:
 
     def start(self, prepared: Any, run: Run) -> StepState:
         """The state after the calls of a run, by its prepared query."""
-        state = self.ranker.start(prepared, run)
-        if state is None:
-            state = ReplayedState(self, prepared, run.first(0))
+        state: StepState = (
+            self.ranker.start(prepared, run)
+            if isinstance(self.ranker, IncrementalRanker)
+            else ReplayedState(self, prepared, run.first(0))
+        )
         self._add_calls(state, run.calls)
         if run.text is not None:
             self.say(state, run.text)
@@ -134,11 +137,15 @@ class RunRanker:
             probability=ranking.probability(tool),
             rival=against,
             rival_probability=ranking.probability(against),
+            evidence=find_evidence(self.rank, run, tool, against),
         )
         if tool == END and not run.calls and not ranking.probability(END):
             note = "Every demonstration calls a tool, so the plan cannot end before the first call."
             explanation = replace(explanation, note=note)
-        return self.ranker.explain(explanation, run, state)
+        if isinstance(self.ranker, IncrementalRanker):
+            return self.ranker.explain(explanation, run, state)
+        note = f"{self.ranker.name} gives no reasons for its probabilities."
+        return replace(explanation, note=f"{explanation.note} {note}".strip())
 
 
 class ReplayedState:

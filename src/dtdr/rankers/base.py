@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -68,8 +68,8 @@ class HeldOutFold:
 class Ranker(ABC):
     """Scores every tool for the next step of a run (the paper's ω, Section 3).
 
-    Three methods make one. ``dtdr.predict.model.Model(ranker)`` adds everything else: sessions,
-    masks, arguments, plans, saving, ``evaluate`` and the lab, where it is named ``module:Class``.
+    Implement ``fit``, ``prepare`` and ``probabilities``. ``dtdr.Model(ranker)`` adds sessions,
+    masks, arguments, plans and saving. ``evaluate`` and the lab take it as ``module:Class``.
 
         class Frequent(Ranker):
             def fit(self, demonstrations, tools):
@@ -130,7 +130,7 @@ class Ranker(ABC):
         ranker._given = inspect.signature(cls).bind_partial(*args, **keywords).arguments
         return ranker
 
-    # -- what a ranker implements --------------------------------------------------------------
+    # -- to implement --------------------------------------------------------------------------
 
     @abstractmethod
     def fit(self, demonstrations: Sequence[Demonstration], tools: Sequence[Tool]) -> None:
@@ -156,7 +156,7 @@ class Ranker(ABC):
             run: the query, what came before it, and the calls so far.
         """
 
-    # -- what it may override ------------------------------------------------------------------
+    # -- may be overridden ---------------------------------------------------------------------
 
     def prepare_all(self, runs: Sequence[Run]) -> Sequence[Any]:
         """``prepare`` for the queries of several runs."""
@@ -165,10 +165,6 @@ class Ranker(ABC):
     def score_all(self, prepared: Sequence[Any], runs: Sequence[Run]) -> Floats:
         """``probabilities`` of several steps; shape (steps, n)."""
         return np.stack([self.probabilities(*step) for step in zip(prepared, runs, strict=True)])
-
-    def start(self, prepared: Any, run: Run) -> StepState | None:
-        """The state of a run before its first call; None if each step is computed separately."""
-        return None
 
     def familiarity(self, prepared: Any) -> float | None:
         """How much a query is like the demonstrations' queries; None where it cannot tell."""
@@ -188,47 +184,6 @@ class Ranker(ABC):
     def may_end_at_once(self) -> bool:
         """Whether a plan may end before its first call even if no demonstrated plan does."""
         return False
-
-    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """An explanation with what the ranker can add to the probabilities.
-
-        Args:
-            explanation: of a tool and its rival, which are known.
-            run: what was ranked.
-            state: after its calls.
-        """
-        note = f"{self.name} gives no reasons for its probabilities."
-        return replace(explanation, note=f"{explanation.note} {note}".strip())
-
-    def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold] | None:
-        """Parts of the demonstrations just fitted, with rankers that have not seen them.
-
-        None if ``fit`` kept none; if the model needs some, it fits them.
-        """
-        return None
-
-    def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Learn from further demonstrations, whose tools are in the vocabulary, if it can.
-
-        As ``fit`` does, it replaces attributes.
-        """
-        raise NotImplementedError
-
-    def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """Take another vocabulary, if it can.
-
-        Args:
-            tools: the new one, as ``fit`` takes it.
-            names: the current name of each tool of the old one, in its order.
-        """
-        raise NotImplementedError
-
-    def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:  # noqa: B027  # may do nothing
-        """Add the hashed phrases of further queries, if familiarity reads them."""
-
-    def demonstrated_plans(self) -> list[Plan] | None:
-        """The plans that were learned from, by names alone; None where they are not kept."""
-        return None
 
     # -- parameters and saving -----------------------------------------------------------------
 
@@ -251,13 +206,13 @@ class Ranker(ABC):
         for name, value in learned.items():
             if not isinstance(value, np.ndarray):
                 raise ModelError(
-                    f"{self.name} cannot be saved: its attribute {name!r} is no numpy array; "
+                    f"{self.name} cannot be saved: its attribute {name!r} is not a numpy array; "
                     "override arrays and restore"
                 )
         return learned
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
-        """Take back what ``arrays`` gave.
+        """Restore from the output of ``arrays()``.
 
         Raises:
             ModelError: the arrays do not fit the ranker, its encoder or its tools.
@@ -268,3 +223,52 @@ class Ranker(ABC):
     def _own(self) -> set[str]:
         """Attributes that the constructor sets."""
         return set(vars(type(self)(**self.get_params())))
+
+
+class IncrementalRanker(Ranker):
+    """A ranker that keeps a state along a run, explains itself, and changes after its fit.
+
+    ``Model`` asks for this class before it uses one of these methods; dtdr-f is the only one here.
+    """
+
+    @abstractmethod
+    def start(self, prepared: Any, run: Run) -> StepState:
+        """The state of a run before its first call."""
+
+    @abstractmethod
+    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
+        """Add reasons to an explanation.
+
+        Args:
+            explanation: of a tool and its rival, which are known.
+            run: what was ranked.
+            state: after its calls.
+        """
+
+    @abstractmethod
+    def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
+        """Folds of the demonstrations just fitted, with rankers that have not seen them."""
+
+    @abstractmethod
+    def update(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Learn from further demonstrations, whose tools are in the vocabulary.
+
+        As ``fit`` does, it replaces attributes.
+        """
+
+    @abstractmethod
+    def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
+        """Use another vocabulary.
+
+        Args:
+            tools: the new one, as ``fit`` takes it.
+            names: the new name of each tool of the old one, in its order.
+        """
+
+    @abstractmethod
+    def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
+        """Add the hashed phrases of further queries, which make queries familiar."""
+
+    @abstractmethod
+    def demonstrated_plans(self) -> list[Plan]:
+        """The plans that were learned from, with names of tools but without arguments."""

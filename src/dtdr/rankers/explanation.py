@@ -28,6 +28,20 @@ class Contribution:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """Something in a run that speaks for a tool, or against it.
+
+    Attributes:
+        text: ``query: pay out``, ``after verify_bank`` or ``get_claim: amount 48,000``.
+        adds: to the logarithm of the odds of the tool against its rival, in nats: what they lose
+            if the run does not have it.
+    """
+
+    text: str
+    adds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SimilarDemonstration:
     """A demonstration whose query is like this one.
 
@@ -54,6 +68,7 @@ class Explanation:
         probability: over all tools.
         rival: the tool that it is compared with: the best of the others, unless named.
         rival_probability: over all tools.
+        evidence: what of the run speaks for the tool, strongest first, then what speaks against it.
         contributions: of the blocks of dtdr-f, in their order; empty for other rankers.
         similar: the nearest demonstrations, nearest first; of dtdr-f.
         note: what else has to be known to read it; empty where there is nothing.
@@ -64,6 +79,7 @@ class Explanation:
     probability: float
     rival: str
     rival_probability: float
+    evidence: tuple[Evidence, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     similar: tuple[SimilarDemonstration, ...] = ()
     note: str = ""

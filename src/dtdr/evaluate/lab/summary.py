@@ -26,7 +26,7 @@ LEVEL = 0.05
 """Of significance."""
 
 DEEPEST = 100
-"""Recall@k is computed up to this k."""
+"""The share of next tools among the first k is computed up to this k."""
 
 INTERVALS = (
     "Means over splits ± half of the 95 % interval (Student's; of one or two splits, the "
@@ -45,7 +45,8 @@ class RunSummary:
         means: of the default metrics, over all steps.
         by_plan: for each metric and plan, the mean over the plan's steps.
         top1_by_length: by number of calls, top-1 accuracy and number of steps.
-        recall: shape (k,): mean share of the acceptable tools among the first 1, 2, ... k.
+        next_shown: shape (k,): of the steps that make a call, the share whose next tool in the log
+            is among the first 1, 2, ... k.
     """
 
     header: RunHeader
@@ -53,7 +54,7 @@ class RunSummary:
     means: Mapping[str, float]
     by_plan: Mapping[str, Mapping[str, float]]
     top1_by_length: Mapping[int, metrics.Mean]
-    recall: Floats
+    next_shown: Floats
 
 
 Summaries = Mapping[str, Sequence[RunSummary]]
@@ -78,7 +79,7 @@ def summarize(log: RunLog) -> RunSummary:
             for name in metrics.DEFAULT
         },
         metrics.by_plan_length(log, "top1"),
-        np.array([(metrics.hits_at(log, k) / log.accepted).mean() for k in range(1, depth + 1)]),
+        np.array([metrics.mean_score(log, f"tool_recall@{k}") for k in range(1, depth + 1)]),
     )
 
 

@@ -15,7 +15,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
+from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, IncrementalRanker, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
 from dtdr.rankers.dtdr_f.blocks.block import Query, StepFeatures
@@ -31,7 +31,7 @@ from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
 
 
-class DTDRFactored(Ranker):
+class DTDRFactored(IncrementalRanker):
     """DTDR-F: blocks of features that know the demonstrations, and a ranker that weighs them.
 
     Each block (``dtdr.rankers.dtdr_f.blocks``) computes features of every tool, from the query, the
@@ -82,7 +82,7 @@ class DTDRFactored(Ranker):
         self._install(model)
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
-        """See ``Ranker.add_phrases``."""
+        """See ``IncrementalRanker.add_phrases``."""
         model = self.model_
         if isinstance(model, ZeroShotModel):
             return
@@ -90,7 +90,7 @@ class DTDRFactored(Ranker):
         self._install(replace(model, training=replace(model.training, featurizer=featurizer)))
 
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
-        """See ``Ranker.held_out``."""
+        """See ``IncrementalRanker.held_out``."""
         folds, self._folds = self._folds, []
 
         def start(models: fitting.FittedFold, position: int) -> StepState:
@@ -106,7 +106,7 @@ class DTDRFactored(Ranker):
     # -- updates -------------------------------------------------------------------------------
 
     def update(self, demonstrations: Sequence[Demonstration]) -> None:
-        """See ``Ranker.update``.
+        """See ``IncrementalRanker.update``.
 
         The model is fitted again, to the demonstrations that it keeps as arrays and to these, so
         that it ranks as if it had been fitted to all of them. That takes as long as a fit; a
@@ -123,7 +123,7 @@ class DTDRFactored(Ranker):
             )
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
-        """See ``Ranker.change_tools``; the model is fitted again where tools are gone."""
+        """See ``IncrementalRanker.change_tools``; fits again where tools are gone."""
         model = self.model_
         if isinstance(model, ZeroShotModel):
             self._install(ZeroShotModel(tools))
@@ -153,7 +153,7 @@ class DTDRFactored(Ranker):
         return [self.model_.prepare(run.query, run.before) for run in runs]
 
     def start(self, prepared: Any, run: Run) -> StepState:
-        """See ``Ranker.start``."""
+        """See ``IncrementalRanker.start``."""
         return self.model_.start(prepared)
 
     def probabilities(self, prepared: Any, run: Run) -> Floats:
@@ -164,7 +164,7 @@ class DTDRFactored(Ranker):
         return state.rank().scores
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
+        """See ``IncrementalRanker.explain``: the effect of each block, and similar runs."""
         model = self.model_
         for tool in (explanation.tool, explanation.rival):
             if tool not in model.index:

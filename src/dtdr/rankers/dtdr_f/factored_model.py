@@ -26,6 +26,7 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, Trainin
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, read_texts
+from dtdr.rankers.dtdr_f.hand_over import HandOver
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import (
     ERROR,
@@ -47,6 +48,8 @@ from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import token_costs
 from dtdr.rankers.vectors import dense, rule_out_end, unit
+from dtdr.rankers.zero_shot.model import ZeroShotModel
+from dtdr.rankers.zero_shot.scorer import ZeroShotState
 from dtdr.text.encoders.base import Encoder
 
 _ENOUGH = 0.25
@@ -66,6 +69,7 @@ class FactoredModel:
 
     Attributes:
         training: what the blocks were fitted on, with all demonstrations.
+        zero_shot: ranks the tools without demonstrations.
         blocks: one of each type in ``BLOCKS``, in their order.
         offered: shape (tools,): whether the demonstrations could have called each tool.
         encoder: whose vectors are read in addition to words; or None.
@@ -77,6 +81,7 @@ class FactoredModel:
     """
 
     training: TrainingSet
+    zero_shot: ZeroShotModel
     blocks: tuple[Block, ...]
     offered: npt.NDArray[np.bool_]
     encoder: Encoder | None = None
@@ -89,7 +94,7 @@ class FactoredModel:
     @classmethod
     def fit(
         cls,
-        tools: Sequence[Tool],
+        zero_shot: ZeroShotModel,
         encoded: EncodedDemonstrations,
         *,
         reference: float,
@@ -100,6 +105,7 @@ class FactoredModel:
 
         For ``reference`` and ``seen`` see ``TrainingSet``; by default, plans call all seen tools.
         """
+        tools = zero_shot.tools
         featurizer = QueryFeaturizer.fit(encoded.columns, documents_of(tools))
         seen = encoded.seen if seen is None else seen
         training = TrainingSet(
@@ -112,7 +118,7 @@ class FactoredModel:
             seed,
         )
         blocks = tuple(block.fit(training) for block in BLOCKS)
-        return cls(training, blocks, np.ones(len(tools), np.bool_))
+        return cls(training, zero_shot, blocks, np.ones(len(tools), np.bool_))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -153,7 +159,10 @@ class FactoredModel:
         """Everything that depends on the query and what came before it alone."""
         table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
         table[-1] = 1
-        query = Query(features, context, asked, table)
+        earlier = [tool for tool, _ in context.calls]
+        match = self.zero_shot.match(features.text, earlier, context is not NO_CONTEXT)
+        zero_shot = ZeroShotState.start(match, self.zero_shot.weights)
+        query = Query(features, context, asked, table, zero_shot)
         for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
             state = block.start(query, table[rows])
             if state is not None:
@@ -186,9 +195,15 @@ class FactoredModel:
         trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(new) else 1.0)
         if trust < 1:
             mixed = trust * mixed + (1 - trust) * candidate_ranker.softmax(table[LAYOUT.counts])
+        mixed = self.hand_over.mix(mixed, step.zero_shot)
         if not step.calls and not self.may_end_at_once:
             rule_out_end(mixed)
         return mixed
+
+    @cached_property
+    def hand_over(self) -> HandOver:
+        """How the rankings with and without demonstrations are mixed."""
+        return HandOver.of(self.training.data)
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -201,7 +216,7 @@ class FactoredModel:
             tools: the new vocabulary, end of plan last.
             position: for each old tool its index among the new ones.
         """
-        before = self.training
+        before, zero_shot = self.training, ZeroShotModel(tools)
         stems = before.featurizer.stems.extend(stems_of(documents_of(tools)).values)
         training = replace(
             before,
@@ -215,6 +230,7 @@ class FactoredModel:
         return replace(
             self,
             training=training,
+            zero_shot=zero_shot,
             blocks=tuple(block.restore(block.arrays(), training) for block in self.blocks),
             calibration=replace(self.calibration, tokens=token_costs(tools), added=~offered),
             offered=offered,
@@ -281,6 +297,7 @@ class FactoredModel:
         )
         restored = cls(
             training,
+            ZeroShotModel(tools),
             tuple(block.restore(parts[block.name], training) for block in BLOCKS),
             offered,
             encoder,

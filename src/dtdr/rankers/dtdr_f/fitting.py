@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from dtdr.data.progress import track
 from dtdr.data.tools import Tool
-from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
@@ -20,12 +19,14 @@ from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker, RankerFit, Ste
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
+from dtdr.rankers.dtdr_f.hand_over import LEAST_STEPS, ZeroShotColumns, calibrate
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.rankers.dtdr_f.run_tools import RunTools
 from dtdr.rankers.dtdr_f.values import NO_VALUES
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.selection import token_costs
+from dtdr.rankers.zero_shot.model import ZeroShotModel
 from dtdr.text.encoders.base import Encoder
 
 _NEW_TOOLS = 0.01
@@ -44,8 +45,6 @@ _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 """Of the words that are replaced in such a query."""
 _STATE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 _NO_SHARE = 1e-6
-_LEAST_STEPS = 60
-"""Steps of each half that are enough to choose and calibrate by."""
 _APART, _AS_KNOWN = 1, 2
 """Kinds of a step: the blocks saw no plan of its group; all that is known of its run was read.
 Steps of both kinds say how good rankings of further runs are."""
@@ -77,9 +76,10 @@ def fit(
     share, seen = encoded.new_tool_share, None
     if not candidate_ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
         seen = np.arange(encoded.tools)
+    zero_shot = ZeroShotModel(tools)
     held = _HeldOut(len(tools), steps, seed)
     *fitted, whole = (
-        FactoredModel.fit(tools, part, reference=reference, seed=seed, seen=seen)
+        FactoredModel.fit(zero_shot, part, reference=reference, seed=seed, seen=seen)
         for part in track([*map(encoded.subset, rest), encoded], "learning", len(rest) + 1)
     )
     for model, part in zip(fitted, inside, strict=True):
@@ -118,11 +118,11 @@ class _HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
-        self._steps: list[tuple[int, bool, int, int, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
+        self._zero_shot: list[ZeroShotColumns] = []
+        self._steps: list[tuple[int, bool, int, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
         """The half of a step's plan, whether its query was read with unknown words, ``_APART`` and
-        ``_AS_KNOWN``, the candidate that is the end of plan or -1, and of its k candidates the
-        features, shape (k, features), 1 where it is acceptable, shape (k,), and whether the run was
-        not offered it, shape (k,)."""
+        ``_AS_KNOWN``, and of its k candidates the features, shape (k, features), 1 where it is
+        acceptable, shape (k,), and whether the run was not offered it, shape (k,)."""
 
     def add(
         self,
@@ -192,17 +192,18 @@ class _HeldOut:
                     if len(new) and len(self._examples) % (1 + len(new) // _MOST_NEW) == 0:
                         wanted = float(right[new].sum() / max(right.sum(), 1))
                         self._wanted.append((table[np.ix_(text_rows, new)], wanted))
+                every = right
                 found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
-                end = len(right) - 1
-                if found is not None:
-                    chosen, _ = found
-                    end = int(np.append(np.flatnonzero(chosen == end), -1)[0])
+                chosen = None if found is None else found[0]
+                columns = ZeroShotColumns.of(features.zero_shot, fitted.hand_over, chosen, every)
+                self._zero_shot.append(columns)
+                if chosen is not None:
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
                 kind = _APART * bool(apart[plan]) + _AS_KNOWN * (
                     not names_only and not is_reworded and not with_text
                 )
                 rows = table[:-1].T.copy()
-                self._steps.append((int(halves[plan]), is_reworded, kind, end, rows, right, absent))
+                self._steps.append((int(halves[plan]), is_reworded, kind, rows, right, absent))
 
     def learn(
         self, model: FactoredModel, new_tool_share: float
@@ -213,18 +214,22 @@ class _HeldOut:
             The model, and rankers that learned from either half of the plans; None where too
             little was demonstrated.
         """
-        model = replace(model, new_tools=self._new_tools(new_tool_share))
+        model = replace(
+            model,
+            new_tools=self._new_tools(new_tool_share),
+            calibration=model.zero_shot.calibration,
+        )
         checks: list[CandidateRanker | None] = [None, None]
         if not any(right.any() for *_, right, _ in self._steps):
             return model, checks
-        half, is_reworded, kind, end, features, right, absent = map(
+        half, is_reworded, kind, features, right, absent = map(
             np.array, zip(*self._steps, strict=True)
         )
         steps = Steps.of(features, right, absent)
         del features  # as large as what follows
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
-        calibration = Calibration()
+        calibration = model.zero_shot.calibration
         if all((usable & (half == number)).any() for number in (0, 1)):
             own = [usable & (half == number) for number in (0, 1)]
             fits = [self._fit(steps.part(rows)) for rows in own]
@@ -237,12 +242,13 @@ class _HeldOut:
             parts = [steps.part(rows) for rows in unseen]
             chances = np.concatenate([fits[n].chances(parts[n], *mix) for n in (0, 1)])
             by_state = np.concatenate([_of_state(part) for part in parts])
-            unseen_right, unseen_end = (part[np.concatenate(unseen)] for part in (right, end))
+            unseen_right = right[np.concatenate(unseen)]
             share = _choose_share(chances, by_state, unseen_right > 0)
             chances += np.float32(share) * np.where(
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
-            calibration = _calibrate(chances, unseen_right, unseen_end)
+            held = [self._zero_shot[at] for at in np.concatenate(unseen).tolist()]
+            calibration = calibrate(chances, unseen_right, held, model.hand_over.share)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
@@ -285,27 +291,4 @@ def _enough(
     some: list[npt.NDArray[np.bool_]], every: list[npt.NDArray[np.bool_]]
 ) -> list[npt.NDArray[np.bool_]]:
     """Some of the steps of each half if they are enough to measure on, else all."""
-    return some if min(int(rows.sum()) for rows in some) >= _LEAST_STEPS else every
-
-
-def _calibrate(chances: Matrix, right: Matrix, end: Indices) -> Calibration:
-    """By rankings of steps.
-
-    Args:
-        chances: shape (steps, k).
-        right: shape (steps, k): which candidates were acceptable.
-        end: shape (steps,): the candidate that is the end of plan, or -1.
-    """
-    every, is_right = chances.astype(np.float64), right > 0
-    acceptable = (every * is_right).max(axis=1)
-    best = every.argmax(axis=1)
-    rows = np.arange(len(best))
-    likely, outcome = every[rows, best], is_right[rows, best].astype(np.float64)
-    ends = best == end
-    curves = [
-        fit_isotonic(likely[kind], outcome[kind]) if kind.sum() >= _LEAST_STEPS else None
-        for kind in (~ends, ends)
-    ]
-    if any(curve is None for curve in curves):
-        curves = [fit_isotonic(likely, outcome), None]
-    return Calibration(np.sort(acceptable), curves[0], end_confidence=curves[1])
+    return some if min(int(rows.sum()) for rows in some) >= LEAST_STEPS else every

@@ -98,7 +98,7 @@ class ZeroShotState:
         """Probabilities of the tools, given that one is called; shape (2, n)."""
         rows = self.progress.features()
         rows[[FEATURES.index(name) for name in without]] = 0
-        return softmax(self.weights.tools @ rows)
+        return softmax(self.weights.tools @ rows) if rows.size else np.zeros((2, 0))
 
     @property
     def _shares(self) -> Floats:

@@ -19,6 +19,7 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
+from dtdr.rankers.base import IncrementalRanker
 from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import AskedStep, ServedModel
@@ -348,7 +349,8 @@ def _describe_tool(tool: Tool, graph: ToolGraph) -> dict[str, Any]:
 @lru_cache(4)
 def _read_kept_plans(model: Model) -> Runs:
     """The plans that a model kept, as runs without queries."""
-    plans = model.ranker.demonstrated_plans() or ()
+    ranker = model.ranker
+    plans = ranker.demonstrated_plans() if isinstance(ranker, IncrementalRanker) else ()
     return Runs(Demonstration(str(number), "", plan) for number, plan in enumerate(plans, 1))
 
 

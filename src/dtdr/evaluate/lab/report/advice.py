@@ -17,7 +17,9 @@ from dtdr.evaluate.tables import Cell, Column, Table, number, numeric, significa
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.selection import BYTES_PER_TOKEN
 
-RECALL = 0.95
+SHOWN = 0.95
+"""Share of the next tools of the log that the advised number of tools includes."""
+
 CONFUSED = 10
 
 
@@ -84,7 +86,10 @@ def _advise(results: Results, place: Place, runs: Sequence[Experiment]) -> list[
             "Over all splits; a step with several acceptable tools counts for the best ranked.",
         ),
         method_table(
-            needed, columns, f"Tools to show for {100 * RECALL:.0f} % recall, {title}", note
+            needed,
+            columns,
+            f"Tools to show for {100 * SHOWN:.0f} % of the next tools, {title}",
+            note,
         ),
     ]
 
@@ -111,20 +116,20 @@ def _describe(splits: Sequence[RunSummary]) -> str:
 
 def _what_to_show(count: int | None, tools: int, all_tokens: int) -> str:
     if count is None:
-        return f"Even many tools do not reach {100 * RECALL:.0f} % recall."
+        return f"Even many tools do not include {100 * SHOWN:.0f} % of the next tools."
     tokens = count * all_tokens / tools
     return (
-        f"Show {count} of {tools:,} tools, the end of the plan among them, for "
-        f"{100 * RECALL:.0f} % recall of the acceptable ones. That takes about {tokens:,.0f} "
+        f"Show {count} of {tools:,} tools: {100 * SHOWN:.0f} % of "
+        f"the tools that the log calls next are shown. That takes about {tokens:,.0f} "
         f"tokens a step instead of {all_tokens:,}: {100 * (1 - tokens / all_tokens):.0f} % less."
     )
 
 
 def _tools_needed(summaries: Sequence[RunSummary]) -> int | None:
-    """How many tools reach the recall; None where not even the most do."""
-    depth = min(len(one.recall) for one in summaries)
-    curve = np.mean([one.recall[:depth] for one in summaries], axis=0)
-    reached = np.flatnonzero(curve >= RECALL)
+    """How many tools include that share of the next ones; None where not even the most do."""
+    depth = min(len(one.next_shown) for one in summaries)
+    curve = np.mean([one.next_shown[:depth] for one in summaries], axis=0)
+    reached = np.flatnonzero(curve >= SHOWN)
     return int(reached[0]) + 1 if len(reached) else None
 
 

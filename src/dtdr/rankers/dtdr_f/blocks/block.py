@@ -25,6 +25,7 @@ from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
 from dtdr.rankers.dtdr_f.values import Values
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.zero_shot.scorer import ZeroShotState
 
 Key = TypeVar("Key", bound=Hashable)
 Rows = TypeVar("Rows")
@@ -132,6 +133,7 @@ class Query:
         context: what came before it.
         asked: the numbers in it.
         table: shape (features + 1, tools): before any call; the last row is ones.
+        zero_shot: what ranks without demonstrations, before any call.
         states: of each block that changes with calls, before any, and its rows.
         reader: of calls, before any; copied where one is read.
     """
@@ -140,6 +142,7 @@ class Query:
     context: Context
     asked: Values
     table: Matrix
+    zero_shot: ZeroShotState
     states: list[tuple[BlockState, slice]] = field(default_factory=list)
     reader: RunReader = field(default_factory=RunReader)
 
@@ -213,6 +216,7 @@ class StepFeatures:
     Attributes:
         table: shape (features + 1, tools); current after ``write``.
         calls: how many were made.
+        zero_shot: what ranks without demonstrations, after these calls.
     """
 
     def __init__(self, query: Query) -> None:
@@ -222,18 +226,20 @@ class StepFeatures:
         self._states = [state for state, _ in query.states]
         self._called: dict[int, int] = {}
         self.calls = 0
+        self.zero_shot = query.zero_shot
 
     def copy(self) -> StepFeatures:
         """The same features, to go on from in another way."""
         other = StepFeatures(self.query)
         other.table[:] = self.table
         other._states, other._called = self._states, self._called.copy()
-        other.calls = self.calls
+        other.calls, other.zero_shot = self.calls, self.zero_shot
         return other
 
     def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:
         """One more call; an index outside the tools is an unknown one, and so is the end."""
         self.calls += 1
+        self.zero_shot = self.zero_shot.call(tool)
         if 0 <= tool < self.table.shape[1] - 1:
             count = self._called[tool] = self._called.get(tool, 0) + 1
             event = CallEvent(tool, count, outcome, is_parallel)

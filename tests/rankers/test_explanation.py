@@ -15,7 +15,6 @@ from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
-from dtdr.rankers.dtdr_f.candidate_ranker import softmax
 from tests import small_data
 from tests.helpers import RANKER_ONLY, inner
 from tests.small_data import TOOLS
@@ -37,7 +36,7 @@ def log_odds(explanation):
 def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
     model = inner(factored)
     ranking = factored.rank(QUERY, history)
-    for tool in ranking.tools[:4]:
+    for tool in [name for name in ranking.tools if name in factored.vocabulary][:4]:
         explanation = ranking.explain(tool)
         assert explanation.rank == ranking.tools.index(tool) + 1
         assert explanation.rival == next(name for name in ranking.tools if name != tool)
@@ -49,7 +48,7 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
         for rows, item in zip(LAYOUT.rows, explanation.contributions, strict=True):
             table = whole.copy()
             table[rows] = model.ranker.mean[rows, None]
-            rest = softmax(model.ranker.scores(table))
+            rest = model.probabilities(step, table)
             one, two = np.log(rest[tools])
             assert item.adds == pytest.approx(log_odds(explanation) - (one - two), abs=1e-3)
             assert item.probability_without == pytest.approx(rest[tools[0]], abs=1e-6)
@@ -164,3 +163,36 @@ def test_why_is_part_of_the_json(model, capsys):
     assert run(["rank", model, QUERY, "--why", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["why"]["tool"] == answer["tools"][0]["tool"] != answer["why"]["rival"]
+
+
+def test_evidence_names_the_words_calls_and_values_that_decide():
+    runs = []
+    for number in range(60):
+        amount = 48_000 if number % 2 else 90
+        calls = [
+            ToolCall("1", "get_claim", {"id": number}, output={"amount": amount, "id": number})
+        ]
+        calls.append(ToolCall("2", "ask_manager" if number % 2 else "pay_claim", {}))
+        runs.append(Demonstration(f"c{number}", f"Pay out claim {number}", Plan(tuple(calls))))
+    model = fit(runs, **RANKER_ONLY)
+    session = model.session("Pay out claim 71")
+    session.call("get_claim", {"id": 71}, output={"amount": 48_000, "id": 71})
+    ranking = session.rank()
+    assert ranking.best == "ask_manager"
+    evidence = ranking.explain(against="pay_claim").evidence
+    assert evidence[0].text == "get_claim: amount 48,000"
+    signs = [item.adds > 0 for item in evidence]
+    assert signs == sorted(signs, reverse=True)
+    assert all(abs(item.adds) >= 0.05 for item in evidence)
+
+
+def test_the_command_shows_six_pieces_at_most_and_no_zero(tmp_path, capsys):
+    small = fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
+    small.save(tmp_path / "model")
+    history = ["--history", "read_file", "--history", "summarize"]
+    assert run(["rank", str(tmp_path / "model"), QUERY, *history, "--why"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = [float(line[0]) for line in lines if line and line[0][:1] in "+-" and len(line[0]) > 2]
+    assert 1 <= len(shown) <= 6
+    assert shown == [*sorted(x for x in shown if x > 0)[::-1], *sorted(x for x in shown if x < 0)]
+    assert "-0.00" not in str(lines)

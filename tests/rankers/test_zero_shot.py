@@ -11,6 +11,8 @@ from dtdr import Tool
 from dtdr.data.demonstrations import Message
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.hand_over import HandOver
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.zero_shot.words import clauses_of, hash_words
 from tests import small_data
@@ -188,3 +190,31 @@ def test_fit_takes_tools_alone(capsys, tmp_path):
 def test_weights_ship_in_less_than_a_kilobyte():
     weights = resources.files("dtdr.rankers.zero_shot").joinpath("weights.json")
     assert len(weights.read_bytes()) < 1_000
+
+
+def test_one_demonstration_ranks_as_none_does(model):
+    fitted = Model.of(small_data.TOOLS)
+    fitted.update([small_data.demonstration(2)])
+    for history in ((), ("read_file",), ("read_file", "summarize")):
+        known, none = fitted.rank(QUERY, history), model.rank(QUERY, history)
+        assert known.calls == none.calls
+        tools = none.calls
+        expected = [none.probability(tool) for tool in tools]
+        assert [known.probability(tool) for tool in tools] == pytest.approx(expected)
+
+
+def test_descriptions_count_less_with_each_demonstration():
+    encoded = EncodedDemonstrations.of(
+        [small_data.demonstration(number) for number in range(91)],
+        {tool.name: at for at, tool in enumerate((*small_data.TOOLS, Tool("end")))},
+    )
+    shares = [HandOver.of(encoded.subset(np.arange(count))).share for count in (1, 11, 91)]
+    assert shares == pytest.approx([1, 0.5, 0.1])
+
+
+def test_few_demonstrations_are_believed_with_caution():
+    demonstrations = list(map(small_data.demonstration, range(4)))
+    fitted = dtdr.fit(demonstrations, small_data.TOOLS, plans=False)
+    ranking = fitted.rank(small_data.demonstration(0).query)
+    assert ranking.calibration.has_coverage
+    assert ranking.confidence < 0.9

@@ -18,7 +18,7 @@ from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.values import short_hash
 from tests.whole_calls import ADJECTIVES, NAMES, NOUNS, demonstrations
 
-HOTEL = Path(__file__).resolve().parent.parent / "examples" / "hotel" / "openai-chat.jsonl"
+HOTEL = Path(__file__).resolve().parents[2] / "examples" / "hotel" / "openai-chat.jsonl"
 CITIES = ("ROM", "OSL", "LIM", "BER", "KYI", "CAI", "QUI", "TUN", "DEL", "PER")
 
 

@@ -179,6 +179,7 @@ def writer_of(path, kind="file"):
     """A process that writes a file, and ends at a line of input; it is killed at the end of it."""
     command = [sys.executable, "-c", KILLED, str(path), kind]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     assert process.stdout.readline() == "writing\n"
     return process
 

@@ -10,7 +10,7 @@ from dtdr.cli import run
 from dtdr.data.demonstration_files import save_demonstrations
 from tests import whole_calls
 from tests.fake_llm_server import fake_server
-from tests.test_filling import with_body
+from tests.llm.test_filling import with_body
 
 QUERY = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
 LEARNED = whole_calls.DEMONSTRATIONS[:40]

@@ -17,7 +17,7 @@ from dtdr.serve.learning import LearnOptions, Trainer, Versions
 from dtdr.serve.learning.guard import weigh
 from dtdr.serve.learning.versions import checksum_of
 from synthetic_runs import generate
-from tests.test_learning import OPTIONS, feedback, model, small_model, step
+from tests.serve.test_learning import OPTIONS, feedback, model, small_model, step
 
 __all__ = ["model", "small_model"]  # fixtures
 EVIL = ToolCall("1", "send_to_me")

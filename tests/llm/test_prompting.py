@@ -126,7 +126,7 @@ def first_letters(shown, tools):
 
 
 def test_an_icl_method_of_your_own_writes_its_part_of_the_prompt():
-    writer = prompts("tests.test_prompting:first_letters")
+    writer = prompts("tests.llm.test_prompting:first_letters")
     prompt = writer.prompt(QUERY, (), SHOWN)
     assert prompt.variable.startswith("Likely: send_mail (")
     assert len(writer.choices(SHOWN)) == len(TOOLS)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState, checksum
 from tests.helpers import RANKER_ONLY, inner
-from tests.test_factored import QUERY, TEST, TOOLS, TRAIN
+from tests.rankers.test_factored import QUERY, TEST, TOOLS, TRAIN
 
 HALF = TRAIN[: len(TRAIN) // 2]
 REST = TRAIN[len(TRAIN) // 2 :]
@@ -82,7 +83,7 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
 
 EVERY = [f"tool_{number}" for number in range(18)]
 PARALLEL = [{"id": name, "tool": name, "step": 1} for name in EVERY]
-SHAPES = {
+SHAPES: dict[str, list[list[Any]]] = {
     "a run that calls every tool": [PARALLEL, ["tool_1"], ["tool_2", "tool_3"]],
     "nothing but such a run": [PARALLEL],
     "a vocabulary of one tool": [["tool_1"], ["tool_1", "tool_1"]],

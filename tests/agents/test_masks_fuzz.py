@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.errors import InputError
+from tests.agents.test_masks import KEYS, MODULE, body_of, conversations
 from tests.integrations.tools import MODEL
 from tests.integrations.tools import NAMES as SMALL
-from tests.test_masks import KEYS, MODULE, body_of, conversations
 
 MASK = ToolMask(MODEL, ToolPolicy(top_k=2))
 FORMS = {

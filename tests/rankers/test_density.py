@@ -13,7 +13,7 @@ from dtdr.rankers.clustering import ClusterLikelihood, Clusters
 from dtdr.rankers.out_of_distribution import Mahalanobis
 from dtdr.rankers.vectors import REDUCED, rows, unit
 from tests.helpers import RANKER_ONLY
-from tests.test_familiarity import requests
+from tests.rankers.test_familiarity import requests
 
 METHODS = ("dtdr-c", "dtdr-l")
 

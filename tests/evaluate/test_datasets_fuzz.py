@@ -11,8 +11,8 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets import t_eval, taskbench, tinyagent, traject_bench, ultratool
 from tests.crafted import change
-from tests.test_datasets import HUB_RECORD, bank, t_eval_record, ultratool_record
-from tests.test_datasets_taskbench import NEW
+from tests.evaluate.test_datasets import HUB_RECORD, bank, t_eval_record, ultratool_record
+from tests.evaluate.test_datasets_taskbench import NEW
 
 NODES = [
     {"id": 0, "prev": [], "name": "a", "args": {}},

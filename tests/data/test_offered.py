@@ -104,10 +104,10 @@ def test_dtdr_f_learns_among_what_each_run_was_offered(tmp_path):
         ranking = model.rank("Mail the list to Bo").restrict(["read", "mail_fast", "mail_slow"])
         return ranking.probability("mail_fast")
 
-    assert fast(untold) < 0.7 < 0.8 < fast(told)
+    assert fast(untold) < 0.7 < 0.75 < fast(told)
     told.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     for model in (told, loaded):
         model.add_tools([Tool("translate", "Translate a text")])
         model.update([mail(60, "mail_fast", ["mail_slow"])])
-    assert fast(told) == fast(loaded) > 0.8
+    assert fast(told) == fast(loaded) > 0.75

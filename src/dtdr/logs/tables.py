@@ -1,0 +1,80 @@
+"""Removes secrets from columns: CSV, Markdown tables and SQL that inserts rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dtdr.logs.secret_names import Secrecy, secrecy
+
+_HEADER = re.compile(r"[\w .\"'`*-]{0,40}")
+_INSERT = re.compile(
+    r"""(?i)\((?P<names>[\w\s,"`\[\].]{3,400})\)\s{0,9}VALUES\s{0,9}(?P<rows>\([^;]{1,4000})"""
+)
+_SQL_VALUE = re.compile(r"'(?:[^'\n]|'')*'|[^,()'\n]+")
+_MARKS = " \t\"'`*[]"
+
+Replace = Callable[[str], str]
+"""Gives what is written for a secret."""
+
+
+def scrub_tables(text: str, replace: Replace) -> str:
+    """A text with the secrets in its columns replaced; the column's name says what is secret."""
+    if "values" in text.lower():
+        text = _INSERT.sub(lambda match: _scrub_insert(match, replace), text)
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines) - 1:
+        at += 1
+        for sign in "|\t;,":
+            columns = _secret_columns(lines[at - 1], sign)
+            if not columns:
+                continue
+            while at < len(lines) and lines[at].count(sign) == lines[at - 1].count(sign):
+                lines[at] = _scrub_cells(lines[at].split(sign), columns, sign, replace)
+                at += 1
+            break
+    return "\n".join(lines)
+
+
+def _secret_columns(line: str, sign: str) -> dict[int, Secrecy]:
+    if sign not in line or len(line) > 1000:
+        return {}
+    cells = line.split(sign)
+    if not all(_HEADER.fullmatch(cell) and len(cell.split()) < 4 for cell in cells):
+        return {}
+    names = {index: secrecy(cell.strip(_MARKS)) for index, cell in enumerate(cells)}
+    return {index: found for index, found in names.items() if found}
+
+
+def _scrub_cells(cells: list[str], columns: dict[int, Secrecy], sign: str, replace: Replace) -> str:
+    for index, found in columns.items():
+        value = cells[index].strip(_MARKS)
+        if is_value(value, found):
+            cells[index] = cells[index].replace(value, replace(value))
+    return sign.join(cells)
+
+
+def is_value(value: str, found: Secrecy) -> bool:
+    """Whether a cell is a secret, and no word, rule or placeholder."""
+    is_plain = value.isalpha() and value.islower()
+    return any(map(str.isalnum, value)) and not is_plain and found.covers(value)
+
+
+def _scrub_insert(match: re.Match[str], replace: Replace) -> str:
+    names = [secrecy(name.strip(_MARKS + "\n")) for name in match["names"].split(",")]
+    if not any(names):
+        return match[0]
+    index = -1
+
+    def scrub(value: re.Match[str]) -> str:
+        nonlocal index
+        if value[0].isspace():
+            return value[0]
+        index = (index + 1) % len(names)
+        text = value[0].strip(_MARKS)
+        secret = text and names[index].covers(text)
+        return value[0].replace(text, replace(text)) if secret else value[0]
+
+    rows = _SQL_VALUE.sub(scrub, match["rows"])
+    return match[0][: match.start("rows") - match.start()] + rows

@@ -1,0 +1,155 @@
+"""From descriptions to demonstrations: how much each says about the next tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.rankers.calibration import Calibration, Floats, fit_isotonic
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.zero_shot.scorer import ZeroShotState, shipped_weights
+
+_EARLY = 10
+"""Demonstrations after the first that count as much as descriptions do."""
+
+_FEW_STEPS, _REPEATED = 200, 4
+"""Held-out steps below which the calibration of other sets counts as some twenty more."""
+LEAST_STEPS = 60
+"""Held-out steps that are enough to choose and to calibrate by."""
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class HandOver:
+    """A mixture of two rankings of a step, with demonstrations and without.
+
+    Attributes:
+        share: weight of the ranking without demonstrations: 1 with one of them, a half with
+            eleven, a tenth with ninety-one.
+        new: columns of the tools that no demonstration calls. Where these are likely by their
+            descriptions, that ranking has up to half of the rest of the weight.
+    """
+
+    share: float
+    new: Indices
+
+    @classmethod
+    def of(cls, data: EncodedDemonstrations) -> Self:
+        """The mixture for a model of these demonstrations."""
+        share = min(1.0, _EARLY / (_EARLY - 1 + max(len(data), 1)))
+        return cls(share, np.flatnonzero(data.frequency[:-1] == 0))
+
+    def mix(self, learned: Floats, zero_shot: ZeroShotState) -> Floats:
+        """Probabilities of every tool and of the end; shape (tools,), summing to 1.
+
+        Args:
+            learned: from the demonstrations.
+            zero_shot: the same step without them.
+        """
+        tools = zero_shot.tools()
+        if not len(tools):
+            return learned
+        progress, share = zero_shot.progress, self.share_at(tools)
+        if not progress.match.known:
+            # Only what agents do in general is left, of which demonstrations say more.
+            share *= share
+        end = float(learned[-1])
+        if progress.calls:
+            end += self.share * (zero_shot.end() - end)
+        known = float(np.add.reduce(learned[:-1]))
+        mixed = np.empty(len(learned))
+        # Of a step that surely ends, the demonstrations say nothing about tools.
+        mixed[:-1] = tools if known <= 0 else learned[:-1] * ((1 - share) / known) + share * tools
+        mixed[:-1] *= 1 - end
+        mixed[-1] = end
+        return mixed
+
+    def share_at(self, tools: Floats) -> float:
+        """The weight of a ranking without demonstrations, from its probabilities of the tools."""
+        return self.share + (1 - self.share) / 2 * float(np.add.reduce(tools[self.new]))
+
+
+class ZeroShotColumns(NamedTuple):
+    """What the ranking without demonstrations says of a held-out step.
+
+    Attributes:
+        chances: shape (k,): of the candidates of the step, in their order; of the end of plan too.
+        is_end: shape (k,): which candidate is the end of plan.
+        new: the probability of the tools that no demonstration calls.
+        outside: the highest probability of a tool that is not a candidate.
+        is_outside_right: whether that tool is acceptable.
+    """
+
+    chances: Floats
+    is_end: npt.NDArray[np.bool_]
+    new: float
+    outside: float
+    is_outside_right: bool
+
+    @classmethod
+    def of(
+        cls, state: ZeroShotState, hand_over: HandOver, chosen: Indices | None, right: Matrix
+    ) -> Self:
+        """Read a step.
+
+        Args:
+            state: the step.
+            hand_over: of the fold.
+            chosen: the candidates; None if all are.
+            right: shape (tools,): above 0 where a tool is acceptable.
+        """
+        tools, end = state.tools(), state.end()
+        every = np.append(tools, end)
+        is_end = np.arange(len(every)) == len(tools)
+        new = float(np.add.reduce(tools[hand_over.new]))
+        if chosen is None:
+            return cls(every, is_end, new, 0.0, False)
+        rest = tools.copy()
+        rest[chosen[chosen < len(tools)]] = 0
+        best = int(rest.argmax())
+        return cls(every[chosen], is_end[chosen], new, float(rest[best]), bool(right[best] > 0))
+
+
+def calibrate(
+    learned: Matrix, right: Matrix, zero_shot: Sequence[ZeroShotColumns], share: float
+) -> Calibration:
+    """What held-out steps say of the mixed probabilities.
+
+    While there are few such steps, what other sets say counts too.
+
+    Args:
+        learned: shape (steps, k): of the candidates, from the demonstrations.
+        right: shape (steps, k): above 0 where a candidate is acceptable.
+        zero_shot: of each step.
+        share: weight of the ranking without demonstrations; see ``HandOver``.
+    """
+    chances, is_end = (np.array([step[at] for step in zero_shot]) for at in (0, 1))
+    new, outside, outside_right = (np.array([step[at] for step in zero_shot]) for at in (2, 3, 4))
+    share_at = (share + (1 - share) / 2 * new)[:, None]
+    learned_end = (learned * is_end).sum(axis=1, keepdims=True)
+    end = learned_end + share * ((chances * is_end).sum(axis=1, keepdims=True) - learned_end)
+    known = np.where(is_end, 0, learned) / np.maximum(1 - learned_end, _TINY)
+    tools = (1 - share_at) * known + share_at * np.where(is_end, 0, chances)
+    mixed = np.where(is_end, end, (1 - end) * tools)
+    mixed = np.append(mixed, (1 - end) * share_at * outside[:, None], axis=1)
+    is_right = np.append(right > 0, outside_right[:, None], axis=1)
+    best = mixed.argmax(axis=1)
+    rows = np.arange(len(best))
+    acceptable = (mixed * is_right).max(axis=1)
+    points, outcomes = mixed[rows, best], is_right[rows, best].astype(np.float64)
+    if len(best) < _FEW_STEPS:
+        shipped = shipped_weights()
+        acceptable = np.append(acceptable, shipped.quantiles)
+        points = np.append(points, np.repeat(shipped.confidence[0], _REPEATED))
+        outcomes = np.append(outcomes, np.repeat(shipped.confidence[1], _REPEATED))
+    else:
+        ends = np.append(is_end, np.zeros((len(best), 1), np.bool_), axis=1)[rows, best]
+        if min(int(ends.sum()), int((~ends).sum())) >= LEAST_STEPS:
+            tool, finish = (fit_isotonic(points[kind], outcomes[kind]) for kind in (~ends, ends))
+            return Calibration(np.sort(acceptable), tool, end_confidence=finish)
+    return Calibration(np.sort(acceptable), fit_isotonic(points, outcomes))

@@ -1,4 +1,4 @@
-"""What a ranker is: learned from demonstrations, it scores the tools for the next step of a run."""
+"""Rankers: fitted to demonstrations, they score the tools for the next step of a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ReadsText(Protocol):
     """A ``StepState`` that also reads what the agent wrote before its next call."""
 
     def say(self, text: str | None) -> None:
-        """The text, until the next call; None: nothing is known."""
+        """Read the text, which counts until the next call; None: nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Ranker(ABC):
 
     @abstractmethod
     def prepare(self, query: str) -> Any:
-        """What is computed once a query: its vector, its cluster, its ranking."""
+        """Compute what is needed once per query: its vector, its cluster, its ranking."""
 
     @abstractmethod
     def probabilities(self, prepared: Any, run: Run) -> Floats:
@@ -197,7 +197,7 @@ class Ranker(ABC):
         return {name: item.default for name, item in signature.items()}
 
     def arrays(self) -> Arrays:
-        """What was learned, as named arrays.
+        """The fitted state as named arrays.
 
         Raises:
             ModelError: an attribute that ``fit`` set has another type.

@@ -114,3 +114,9 @@ def test_no_two_classes_share_a_name():
             if isinstance(node, ast.ClassDef):
                 names.setdefault(node.name, []).append(module)
     assert {name: modules for name, modules in names.items() if len(modules) > 1} == {}
+
+
+def test_no_docstring_begins_with_what_or_of():
+    """A docstring says what a function does, or what a value is, in a sentence of its field."""
+    vague = re.compile(r'^\s*r?"""(?:What|Of)\b', re.MULTILINE)
+    assert [name for name, path in MODULES.items() if vague.search(path.read_text("utf-8"))] == []

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import subprocess
 import urllib.request
 from typing import Any
 
@@ -29,9 +30,9 @@ def yaml():
     return pytest.importorskip("yaml", reason="the manifests are YAML")
 
 
-@pytest.fixture(scope="module")
-def compose(yaml):
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module", params=["compose.yaml", "replicas.yaml"])
+def compose(yaml, request):
+    return yaml.safe_load((DEPLOY / request.param).read_text(encoding="utf-8"))
 
 
 def test_the_compose_file_is_valid(compose):
@@ -41,10 +42,13 @@ def test_the_compose_file_is_valid(compose):
     jsonschema = pytest.importorskip("jsonschema", reason="it comes with check-jsonschema")
     schema = schemas.get_builtin_schema("vendor.compose-spec")
     jsonschema.validate(compose, schema)
-    service = {**compose["services"]["dtdr"], "prots": []}
+    services = compose["services"]
+    service = {**services.get("dtdr", services.get("dtdr-1")), "prots": []}
     with pytest.raises(jsonschema.ValidationError, match="prots"):
         jsonschema.validate({"services": {"dtdr": service}}, schema)
-    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    ports = [port for item in services.values() for port in item.get("ports", ())]
+    assert len(ports) == 1
+    assert ports[0].startswith("127.0.0.1:")
     assert (DEPLOY / service["build"]["context"] / "pyproject.toml").exists()
     assert (PROJECT / service["build"]["dockerfile"]).exists()
 
@@ -57,13 +61,28 @@ def test_containers_call_commands_that_there_are(compose):
     calls = [
         [*service.get("entrypoint", json.loads(entry.group(1))), *service["command"]]
         for service in compose["services"].values()
+        if service["image"] == "dtdr"
     ]
-    assert len(calls) == 2
+    assert len(calls) >= 2
     for program, name, *arguments in calls:
         assert program == "dtdr"
         root.get_command(None, name).make_context(
             name, arguments
         )  # raises where an option is unknown
+
+
+def test_the_proxy_of_the_replicas_passes_on_to_them(yaml, tmp_path):
+    services = yaml.safe_load((DEPLOY / "replicas.yaml").read_text(encoding="utf-8"))["services"]
+    shell, option, script = services["proxy"]["command"]
+    changes = script.partition("&&")[0]
+    for there, here in (("/etc/dtdr", str(DEPLOY)), ("/tmp", str(tmp_path))):
+        changes = changes.replace(there, here)
+    subprocess.run([shell, option, changes], check=True)
+    text = (tmp_path / "nginx.conf").read_text(encoding="utf-8")
+    servers = re.findall(r"^ +server ([\w.-]+):8756 ", text, re.MULTILINE)
+    assert servers == ["dtdr-1", "dtdr-2"]
+    assert servers == [name for name in services if name.startswith("dtdr")]
+    assert "listen 8080;" in text
 
 
 def test_the_dashboard_shows_metrics_that_there_are():

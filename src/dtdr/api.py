@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dtdr")
 
 _WORDS = re.compile(r"[\w ,+-]*")
-"""What a text among the parameters of a folder may be: a choice, and no path."""
+"""A text among the parameters of a folder must be a choice, not a path."""
 
 
 @renamed_keywords(retriever="ranker")

@@ -34,7 +34,7 @@ class OutputError(DtdrError):
 
 
 class UnavailableError(DtdrError):
-    """Another server, such as Redis, does not do now what it is asked for; later it may."""
+    """A service such as Redis is temporarily unavailable."""
 
 
 class MissingExtraError(DtdrError, ImportError):

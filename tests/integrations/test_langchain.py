@@ -38,7 +38,7 @@ def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
         use_responses_api=api == "responses",
         http_client=http,
     )
-    middleware = ToolMaskMiddleware(mask(), form="allowed-tools", api=api)
+    middleware = ToolMaskMiddleware(mask())  # the form and the API follow from the model
     agent = create_agent(model, tools=tools(Script()), middleware=[middleware])
     with pytest.raises(sdk.BadRequestError):
         agent.invoke({"messages": [HumanMessage(QUERY)]})
@@ -47,6 +47,23 @@ def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
     choice = sent[0]["tool_choice"]
     allowed = choice["allowed_tools"] if api == "chat" else choice
     assert {openai.tool_name(tool) for tool in allowed["tools"]} == best([]) | {NEW}
+
+
+def test_a_server_that_is_only_compatible_with_openai_gets_a_filtered_list():
+    package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
+    sdk = pytest.importorskip("openai", reason="openai is not installed")
+    http, sent = captured_client(sdk, 400, {"error": {"message": "enough"}})
+    address = "http://localhost:8000/v1"
+    model = package.ChatOpenAI(
+        model="m", api_key="none", base_url=address, max_retries=0, http_client=http
+    )
+    middleware = [ToolMaskMiddleware(mask())]
+    agent = create_agent(model, tools=tools(Script()), middleware=middleware)
+    with pytest.raises(sdk.BadRequestError):
+        agent.invoke({"messages": [HumanMessage(QUERY)]})
+
+    assert {openai.tool_name(tool) for tool in sent[0]["tools"]} == best([]) | {NEW}
+    assert "tool_choice" not in sent[0]
 
 
 def test_outputs_and_failures_are_read():

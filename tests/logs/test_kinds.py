@@ -75,6 +75,10 @@ def test_a_command_that_an_agent_answered_is_what_was_typed_and_others_are_none(
         "<system-reminder>be brief</system-reminder>",
         "[Request interrupted by user]",
         "This session is being continued from a previous conversation that ran out of context. So",
+        "Stop hook feedback:\n- the tests fail",
+        "Another Claude session sent a message:\n<teammate-message>go</teammate-message>",
+        "<user-memory-input>use tabs</user-memory-input>",
+        "<user_shell_command>ls</user_shell_command>",
     ],
 )
 def test_what_a_program_writes_begins_no_turn_and_joins_no_query(text, tmp_path):
@@ -396,6 +400,25 @@ def test_tools_of_langfuse_that_frameworks_wrote_are_opened(
     (item,) = read(write_lines(tmp_path / "log.jsonl", records))
     (made,) = item.plan.calls
     assert (made.tool, made.arguments, made.output) == ("look", {"city": "Oslo"}, "done")
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_printed_message_of_a_tool_is_its_content_and_a_dotted_order_names_the_trace(
+    quote, tmp_path
+):
+    top = {
+        "run_id": "r0",
+        "run_type": "chain",
+        "name": "x",
+        "inputs": {"input": "go"},
+        "dotted_order": "20260301T120000000000Zr0",
+    }
+    printed = f"content={quote}no\\nfile{quote} name='look' tool_call_id='c1' status='error'"
+    tool = {**top, "run_id": "r1", "parent_run_id": "r0", "run_type": "tool", "name": "look", "inputs": {}, "outputs": {"output": printed},
+            "dotted_order": "20260301T120000000000Zr0.20260301T120001000000Zr1"}  # fmt: skip
+    (item,) = read(write_lines(tmp_path / "log.jsonl", [top, tool]))
+    (made,) = item.plan.calls
+    assert (item.query, made.tool, made.output, made.status) == ("go", "look", "no\nfile", "error")
 
 
 # --- Arguments and outputs ---

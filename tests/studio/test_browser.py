@@ -240,8 +240,8 @@ def test_an_output_counts_and_stays_as_it_is_typed_and_a_run_is_taught(browser, 
     generation = odd.service.models["mail"].current.generation
     browser.open("run", q="Do 3 things", calls=[ODD[3], ODD[4]])
     browser.button("Teach the model").click()
-    browser.wait(lambda: "Learned" in browser.text("main"))
-    assert odd.service.models["mail"].current.generation == generation + 1
+    browser.wait(lambda: "is learning it" in browser.text("main"))
+    browser.wait(lambda: odd.service.models["mail"].current.generation == generation + 1)
 
 
 def test_a_recorded_run_can_be_taken_call_by_call(browser, tinyagent):

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from dtdr.agents import openai
 from dtdr.agents.mask import ToolMask
@@ -40,8 +41,9 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         mask: model and policy.
         form: ``filtered`` leaves tools out; the others keep all, and with them the prompt cache.
             ``allowed-tools``, for models of OpenAI, puts the shown ones into ``tool_choice``;
-            ``hint`` names the preferred ones in a last message of this call.
-        api: which API of OpenAI the model uses; for ``allowed-tools``.
+            ``hint`` names the preferred ones in a last message of this call. None takes
+            ``allowed-tools`` for OpenAI's own API and ``filtered`` for every other model.
+        api: which API of OpenAI the model uses, for ``allowed-tools``; None asks the model.
         search: give the agent a tool ``search_tools`` to search for hidden tools; what it finds is
             shown from then on.
 
@@ -53,13 +55,13 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         self,
         mask: ToolMask,
         *,
-        form: Form = "filtered",
-        api: openai.Api = "chat",
+        form: Form | None = None,
+        api: openai.Api | None = None,
         search: bool = False,
     ) -> None:
         super().__init__()
-        check_choice("form", form, get_args(Form))
-        check_choice("API", api, get_args(openai.Api))
+        check_choice("form", form or "filtered", get_args(Form))
+        check_choice("API", api or "chat", get_args(openai.Api))
         self.mask = mask
         self.form = form
         self.api = api
@@ -93,14 +95,16 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         if not request.tools:
             return request
         selection = self.select(request.tools, request.messages)
-        if self.form == "filtered":
+        form = self.form or ("allowed-tools" if _is_openai(request.model) else "filtered")
+        if form == "filtered":
             shown = [tool for tool in request.tools if selection.shows(tool_name(tool))]
             return request.override(tools=shown)
-        if self.form == "allowed-tools":
+        if form == "allowed-tools":
+            is_responses = getattr(request.model, "use_responses_api", None) is True
             choice = openai.allowed_tools(
                 [tool if isinstance(tool, dict) else _reference(tool) for tool in request.tools],
                 selection,
-                api=self.api,
+                api=self.api or ("responses" if is_responses else "chat"),
                 choice=request.tool_choice,
             )
             return request.override(tool_choice=choice) if selection.hidden else request
@@ -109,6 +113,14 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
             return request
         # Some providers take a system message at the start only.
         return request.override(messages=[*request.messages, HumanMessage(text)])
+
+
+def _is_openai(model: object) -> bool:
+    """Whether a chat model asks OpenAI itself, and not a server that is compatible with it."""
+    if not any(kind.__module__.startswith("langchain_openai.") for kind in type(model).__mro__):
+        return False
+    address = str(getattr(model, "openai_api_base", None) or "https://api.openai.com/v1")
+    return urlsplit(address).hostname == "api.openai.com"
 
 
 def _search_tool(mask: ToolMask) -> BaseTool:

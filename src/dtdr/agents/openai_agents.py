@@ -20,9 +20,10 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from agents import ModelResponse, ModelSettings, Tool
     from agents.items import TResponseInputItem, TResponseStreamEvent
     from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+
+    from agents import ModelResponse, ModelSettings, Tool
 
 
 class ToolMaskModel(Model):
@@ -117,7 +118,7 @@ def tool_name(tool: Tool) -> str | None:
 
 
 def _definition(tool: Any) -> dict[str, Any]:
-    """What the model gets of a function tool."""
+    """The definition of a function tool, as the model gets it."""
     schema = tool.params_json_schema
     return {"name": tool.name, "description": tool.description, "parameters": schema}
 

@@ -93,7 +93,7 @@ class ToolPolicy(Selection):
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:
-    """What a step shows, and why.
+    """The tools that a step shows, and why.
 
     Attributes:
         names: the named tools that were available, in their order.

@@ -1,4 +1,4 @@
-"""What the requests of all providers share: tools, conversations, hints."""
+"""Tools, conversations and hints, as the requests of all providers have them."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ from dtdr.predict.model import Model
 logger = logging.getLogger("dtdr.agents")
 
 MOST_BYTES = 200_000_000
-"""Of the file of runs; later ones are not written."""
+"""Largest file of runs; later runs are not written."""
 
 MOST_RUNS_AN_HOUR = 300
-"""Of all clients together; a client that makes up runs does not outweigh the others in an hour."""
+"""Limit for all clients together, so that made-up runs of one cannot outweigh the others."""
 
 _RUNS, _TOOLS, _MODEL = "demonstrations.jsonl", "tools.json", "model"
 _HISTORY, _USAGE, _LOCK = "history.jsonl", "usage.json", "lock"
@@ -157,7 +157,7 @@ class RunFolder(Recorder):
         return about.st_ino, about.st_mtime_ns
 
     def start_model(self) -> Model:
-        """What ranks the tools before a model was learned: their names and descriptions."""
+        """The model before any run was learned: it ranks by names and descriptions."""
         return describe_tools(self.tools)
 
     # -- runs ----------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class RunFolder(Recorder):
         return learning
 
     def history(self) -> list[Learning]:
-        """What was learned when, oldest first; damaged lines are left out."""
+        """The history of learning, oldest first; damaged lines are left out."""
         entries = []
         with suppress(OSError):
             for line in (self.folder / _HISTORY).read_bytes().splitlines():
@@ -320,7 +320,7 @@ class RunFolder(Recorder):
         return Counter()
 
     def status(self) -> str:
-        """What was recorded and learned, what is listed, and what that saved, in five lines."""
+        """Summarize recording, learning, listing and savings in five lines."""
         return "\n".join(f"{name:<7}{text}" for name, text in _status_of(self))
 
 

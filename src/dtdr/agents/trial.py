@@ -23,7 +23,7 @@ GAIN = 0.3
 is first at a third of all steps where it is wrong: a person must look at the runs."""
 
 FEWEST_STEPS = 20
-"""Of a tool, for its gain to count."""
+"""Steps of a tool that are needed for its gain to count."""
 
 
 @dataclass

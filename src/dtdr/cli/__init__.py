@@ -86,7 +86,7 @@ app = typer.Typer(
 )
 
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
-"""What typer raises for misuse; its place differs between versions of typer."""
+"""The exception of typer for misuse; its module differs between versions of typer."""
 
 
 @app.callback(invoke_without_command=True)

@@ -17,7 +17,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT, NAMES
 
 DEMONSTRATIONS = 1_000
-"""Of the bundled 3,200: dtdr-f learns from 700 in well under a minute."""
+"""Demonstrations taken of the bundled 3,200: dtdr-f learns from 700 in under a minute."""
 
 SHOWN_QUERIES = 3
 SHOWN_TOOLS = 3

@@ -1,4 +1,4 @@
-"""What ``dtdr evaluate`` shows of runs: tables and JSON."""
+"""Results of ``dtdr evaluate`` on runs: tables and JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dtdr.evaluate.tables import Column, Table, numeric
 
 
 class Show(StrEnum):
-    """What is shown in addition to the metrics of the ranking."""
+    """Results that are shown in addition to the metrics of the ranking."""
 
     CALIBRATION = "calibration"
     CALLS = "calls"
@@ -100,7 +100,7 @@ class Evaluation:
         return {**described, "verdict": self.verdict, **synthetic}
 
     def tables(self) -> Iterator[Table]:
-        """What a terminal shows, one table after the other."""
+        """Tables for the terminal, one after the other."""
         header = self.logs[0].header
         tested = "held-out plans" if self.mistakes is None else "runs"
         is_hidden = header.synthetic and "synthetic" not in self.title

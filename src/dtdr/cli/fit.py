@@ -29,7 +29,7 @@ _REPLAYED = 100
 
 
 class _FitSettings(msgspec.Struct, frozen=True):
-    """What ``--set`` takes in addition to the parameters of the ranker."""
+    """Keys of ``--set`` in addition to the parameters of the ranker."""
 
     value_runs: Annotated[int, msgspec.Meta(ge=0)] = 3
 

@@ -13,7 +13,7 @@ import typer
 from dtdr import logs
 from dtdr.cli import options
 from dtdr.cli.inputs import report_bad, save_tools_next_to
-from dtdr.cli.output import note, plural, print_json, print_table, quote
+from dtdr.cli.output import note, plural, print_json, print_table, quote, say
 from dtdr.conversation.injected import INJECTED_TAGS
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -31,7 +31,7 @@ SAMPLE_CALLS = 6
 
 
 class _ImportSettings(msgspec.Struct, frozen=True):
-    """What ``--set`` takes: choices that few imports need."""
+    """Keys of ``--set`` that few imports need."""
 
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
     leave_out: str = ",".join(INJECTED_TAGS)
@@ -128,7 +128,7 @@ def _open_logs(
 
 
 def _sentences(summary: dict[str, Any]) -> Iterator[str]:
-    """What to say about an import beside its numbers."""
+    """Sentences about an import, in addition to its numbers."""
     yield from filter(
         None,
         (
@@ -209,4 +209,4 @@ def _print_samples(samples: list[dict[str, Any]]) -> None:
         more = len(sample["calls"]) - SAMPLE_CALLS
         query = " ".join(sample["query"].split())[:SAMPLE_LENGTH]
         rest = f" … {more} more" if more > 0 else ""
-        typer.echo(f"  {query!r}: {calls}{rest} ({sample['outcome']})")
+        say(f"  {query!r}: {calls}{rest} ({sample['outcome']})")

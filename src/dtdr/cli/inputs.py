@@ -1,4 +1,4 @@
-"""What commands read: demonstrations, their tools, a split of them, and runs."""
+"""Inputs of commands: demonstrations, their tools, a split of them, and runs."""
 
 from __future__ import annotations
 

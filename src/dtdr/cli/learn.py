@@ -121,7 +121,7 @@ def learn(
 
 
 def _publisher(model: Path, url: str | None) -> Callable[[], None]:
-    """What copies the model to a URL whenever it has changed."""
+    """A function that copies the model to a URL whenever it has changed."""
     if url is None:
         return lambda: None
     target, sent = RemoteFolder(url), ""

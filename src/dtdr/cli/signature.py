@@ -59,7 +59,7 @@ def as_command(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _read_docstring(text: str) -> tuple[str, Mapping[str, tuple[str | None, str]]]:
-    """What a command does; and the metavar and help of its parameters."""
+    """The summary of a command, and the metavar and help of its parameters."""
     about, _, section = text.partition("\nArgs:\n")
     entries = {}
     for entry in re.split(r"\n(?=    \w)", "\n" + section):

@@ -1,4 +1,4 @@
-"""What a conversation consists of: messages and calls, in order."""
+"""Events of a conversation: messages and calls, in order."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _TASKS = ("prompt", "task", "query", "question", "goal", "input", "instruction",
 
 
 def call_text(call: LoggedCall) -> str:
-    """What a call asks for, as the query of what ran inside it: a text, or the whole call."""
+    """The request of a call, as the query of a nested run: a text, or the whole call."""
     arguments = arguments_of(call.arguments)
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value}
     if task := first_of(texts, *_TASKS) or (len(texts) == 1 and next(iter(texts.values()))):

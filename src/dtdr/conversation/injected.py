@@ -1,4 +1,4 @@
-"""What a program put into a conversation: blocks in users' messages, and refusals of calls."""
+"""Texts that programs put into conversations: blocks in users' messages, refused calls."""
 
 from __future__ import annotations
 
@@ -16,23 +16,17 @@ INJECTED_TAGS: tuple[str, ...] = sum(map(tuple, FORMS["injected"].values()), ())
 NOTIFICATIONS = ("task-notification", "local-command-stdout", "local-command-stderr")
 """Tags with which a message of a program begins; what the program writes behind is its own, too."""
 
-_BY_PROGRAM = (
-    "This session is being continued from a previous conversation that ran out of context",
-    "This is the Gemini CLI. We are setting up the context",
-    "This is the Qwen Code. We are setting up the context",
-    "This is Qwen Code. We are setting up the context",
-)
-"""Beginnings of messages that Claude Code writes after a compaction, and others at the start."""
+_BY_PROGRAM: tuple[str, ...] = tuple(FORMS["messages"]["by_program"])
 
 _TYPED = ("task", "user_query", "user_message", "user_request", "userRequest", "feedback")
 """Tags around what the user typed, of Cline, Roo Code, Cursor and Copilot."""
 _IDE_REQUEST = "## My request for Codex:"
-"""What Codex's extension writes before the user's words, behind the state of the editor."""
+"""Heading that Codex's extension writes between the editor's state and the user's words."""
 
 _TITLE = r"(?:# AGENTS\.md instructions[^\n<]{0,500}\n\s{0,9})?"
-"""What Codex writes before ``<INSTRUCTIONS>``; bounded, so that the time is linear."""
+"""Heading that Codex writes before ``<INSTRUCTIONS>``; bounded, so that time is linear."""
 _INTERRUPTED = re.compile(r"\[Request interrupted by user(?: for tool use)?\]")
-"""What Claude Code writes when the user stops it."""
+"""Text that Claude Code writes when the user stops it."""
 
 HIDDEN = "The tool {name} cannot be used at this step."
 """Beginning of dtdr's own refusal."""
@@ -80,13 +74,13 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
 
 
 def _inside(text: str, tag: str) -> str:
-    """What is between the first opening and the last closing tag; empty if there are none."""
+    """The text between the first opening and the last closing tag; empty without tags."""
     _, _, rest = text.partition(f"<{tag}>")
     return rest.rpartition(f"</{tag}>")[0].strip()
 
 
 def typed_command(text: str) -> str:
-    """What the user typed, ``/name arguments``, of a command that Claude Code wrote as tags."""
+    """The command that the user typed, ``/name arguments``, from Claude Code's tags."""
     if "<command-name>" not in text:
         return text
     return f"{_inside(text, 'command-name')} {_inside(text, 'command-args')}".strip() or text

@@ -1,4 +1,4 @@
-"""What a message contains: texts, requests for calls, and results of calls."""
+"""Items of a message: texts, requests for calls, and results of calls."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def text_of(content: Any) -> str:
 
 
 def output_of(content: Any) -> Any:
-    """What a tool returned, without the blocks and wrappers around it.
+    """The output of a tool, without the blocks and wrappers around it.
 
     Text blocks become one text, and one ``json`` block its value; a structured result of MCP goes
     before its text. Blocks may be written as JSON text. Anything else stays as it is.

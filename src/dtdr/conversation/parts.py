@@ -19,7 +19,7 @@ _RESULT_IDS = ("tool_use_id", "source_call_id", *_IDS)
 
 @dataclass(slots=True)
 class MessageSegment:
-    """What a message has up to its first results, and these; calls of one segment are parallel."""
+    """Items of a message up to its first results; calls of one segment are parallel."""
 
     texts: list[Any] = field(default_factory=list)
     requests: list[ToolCallRequest] = field(default_factory=list)

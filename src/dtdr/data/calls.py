@@ -1,4 +1,4 @@
-"""What a call is: tool, arguments with references to earlier outputs, and what it returned."""
+"""Tool calls: tool, arguments with references to earlier outputs, and output."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ def before_record(item: object) -> object:
 
 
 def parse_before(records: object) -> tuple[Message | ToolCall, ...]:
-    """What came before a query, from its JSON list: messages and calls, oldest first.
+    """Messages and calls before a query, oldest first, from their JSON list.
 
     Raises:
         InputError: it is not a list of ``{"role": "user" | "assistant", "content"}`` and

@@ -152,7 +152,7 @@ class Plan:
 
     @property
     def order_rule(self) -> Literal["steps", "dependencies", "any"]:
-        """What orders the calls: steps, dependencies, or nothing."""
+        """The rule that orders the calls: steps, dependencies, or nothing."""
         if any(call.step is not None for call in self.calls):
             return "steps"
         return "dependencies" if any(self.dependencies) else "any"
@@ -197,7 +197,7 @@ class Plan:
         return frozenset(ready) or frozenset({END})
 
     def next_in_log(self, done: Iterable[int]) -> frozenset[str]:
-        """What the log called next: the first call not done and, if it has a step, parallel calls.
+        """The next calls in the log: the first not done and, if it has a step, parallel ones.
 
         ``{END}`` if no call is left.
 

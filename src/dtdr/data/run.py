@@ -18,7 +18,7 @@ CallLike = str | ToolCall | Mapping[str, Any]
 """A call: the name of its tool, a ``ToolCall``, or its JSON object, which needs no id."""
 
 BeforeLike = Message | ToolCall | Mapping[str, Any]
-"""What came before a query: a message, a call, or the JSON object of one."""
+"""An item before a query: a message, a call, or the JSON object of one."""
 
 NO_CALLS = ("", END)
 """Names in a history that are not calls, and are skipped."""

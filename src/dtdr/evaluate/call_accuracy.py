@@ -114,7 +114,7 @@ def score_calls(
 def _judge_slots(
     prediction: CallPrediction, call: ToolCall, state: RunState
 ) -> list[tuple[str, str, bool]]:
-    """Of each argument that was predicted or given: its name, its source, and whether it is right.
+    """Each argument that was predicted or given: name, source, and whether it is right.
 
     One that was given and not predicted has the source ``omitted``.
     """

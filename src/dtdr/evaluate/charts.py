@@ -32,7 +32,7 @@ _SHAPES = (
     "M-3.6,-3.6H3.6V3.6H-3.6z",
     "M0,-4.8L4.6,3.6H-4.6z",
 )
-"""Of the markers: one that tells two series of one colour apart."""
+"""Markers that tell two series of one colour apart."""
 
 Scale = Callable[[float], float]
 

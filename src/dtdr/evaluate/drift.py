@@ -41,7 +41,7 @@ MEASURES = {
     "transitions": "Transitions between tools",
     "sources": "Sources of arguments",
 }
-"""What is measured of whole runs, with the titles of tables."""
+"""Measures of whole runs, with their titles in tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def compare_runs(
     distributions = [name for name in MEASURES if name in places]
 
     def sums(labels: Floats) -> tuple[Floats, Floats]:
-        """Of the runs before and after, each of shape (labellings, columns)."""
+        """Sums over the runs before and after, each of shape (labellings, columns)."""
         after = np.asarray(labels @ matrix)
         return total - after, after
 
@@ -155,7 +155,7 @@ def compare_runs(
     p_values = (as_far + 1) / (permutations + 1)
 
     def changes(kind: Kind, tested: Mapping[str, int]) -> list[Change]:
-        """Of columns and, after these, distances; their p-values are corrected together."""
+        """Changes of columns, then distances; their p-values are corrected together."""
         adjusted = holm({name: float(p_values[place]) for name, place in tested.items()})
         found = []
         for name, place in tested.items():

@@ -161,7 +161,7 @@ def _ranked_tools(model: Model, test: Sequence[Demonstration]) -> tuple[str, ...
 
 
 def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[Demonstration]]:
-    """What is learned from and what is tested."""
+    """Demonstrations to learn from, and those to test on."""
     train = split.training(dataset.demonstrations)
     test = [item for item in split.testing(dataset.demonstrations) if item.outcome != "failure"]
     for side, members in (("train", train), ("test", test)):
@@ -221,7 +221,7 @@ def rank_microseconds_median(model: Model, demonstrations: Sequence[Demonstratio
 
 
 def run_before(item: Demonstration, done: int, history: int | None = None) -> Run:
-    """What the agent of a demonstration knew before call ``done``, counted from 0.
+    """The run as the agent knew it before call ``done``, counted from 0.
 
     Of calls of one step, none had returned when the others were made.
 

@@ -31,7 +31,7 @@ PREDICTED = 5
 
 
 SHARES = ("greedy", "tools", "tools@5", "dag", "log")
-"""What makes a plan right: the best tool of each step of a session makes the demonstrated calls;
+"""Criteria of a right plan: the best tool of each step of a session makes the demonstrated calls;
 the right tools, each as often as demonstrated, come first, or are among the first five; the first
 plan is isomorphic to the demonstrated one by names, or calls the tools in the order of the log."""
 
@@ -77,7 +77,7 @@ class PlanScores:
 
     @property
     def p_value(self) -> float:
-        """Of ``tools`` against ``greedy``: a permutation test paired by query."""
+        """P-value of ``tools`` against ``greedy``: a permutation test paired by query."""
         pairs = [(one.right["tools"], one.right["greedy"]) for one in self.results]
         differences = np.array([float(tools - greedy) for tools, greedy in pairs])
         return permutation_p_value(differences, np.random.default_rng(0))

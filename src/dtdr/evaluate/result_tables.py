@@ -1,4 +1,4 @@
-"""What ``dtdr evaluate`` measured, as tables."""
+"""Results of ``dtdr evaluate`` as tables."""
 
 from __future__ import annotations
 

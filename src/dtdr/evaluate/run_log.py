@@ -25,7 +25,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What was run on what: all that is needed to say where a figure comes from, and to repeat it.
+    """The origin of a run log: everything that is needed to repeat it.
 
     Attributes:
         dataset: name of the demonstrations, as users type it.

@@ -28,7 +28,7 @@ _UNIT = 10**DIGITS
 _LARGEST_FILE = 1 << 30
 _SMALL = 32_000_000
 _LARGEST_RATIO = 100
-"""Of the bytes of the arrays and of the file; logs have 5 to 20."""
+"""Largest ratio of the bytes of the arrays to those of the file; logs have 5 to 20."""
 
 
 def write_run_log(path: str | Path, log: RunLog, *, force: bool = False) -> None:

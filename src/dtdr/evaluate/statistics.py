@@ -19,7 +19,7 @@ PERMUTATIONS = 10_000
 """Sign flips, and bootstrap resamples: p-values down to 1e-4, in about a second for 1,000 plans."""
 
 BINS = 15
-"""Of confidence, of equal width, as in Guo et al. 2017."""
+"""Bins of confidence, of equal width, as in Guo et al. 2017."""
 
 FEWEST_SPLITS = 3
 """Student's factor is 12.7 with two splits: such an interval is useless."""

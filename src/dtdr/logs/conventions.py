@@ -7,6 +7,7 @@ name the same things differently. A table for each thing says under which names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ _KIND_OF: dict[str, str] = {
 }
 _MODELS = tuple(_TABLES["models"])
 _NAME_PREFIXES: tuple[str, ...] = tuple(_TABLES["name_prefixes"])
+_PRINTED = re.compile(
+    r"content=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\") (?=[^\n]*tool_call_id='([^']*)')(.*)",
+    re.DOTALL,
+)
+"""A message of LangChain as Python prints it."""
 _OF_EVENTS = {"message", "id", "finish_reason", "tool.result"}
 
 
@@ -144,6 +150,10 @@ def read_question(span: Span, value: Any) -> None:
 def read_output(span: Span, value: Any) -> None:
     """Read a tool's output, also from inside a message, with the mark of that message."""
     value = None if value in ("null", "None") else decode_value(value)
+    if isinstance(value, str) and (printed := _PRINTED.match(value)) is not None:
+        span.call_id = span.call_id or printed[2]
+        span.failed = span.failed or "status='error'" in printed[3]
+        value = decode_value((as_list(decode_value(f"[{printed[1]}]")) or [value])[0])
     if isinstance(value, list) and len(value) == 1 and "role" in as_mapping(value[0]):
         value = decode_value(first_of(value[0], "content") or value[0])
     if isinstance(value, dict) and value.keys() <= _OF_EVENTS:

@@ -343,7 +343,7 @@ def _is_by_program(item: Item) -> bool:
 
 
 def _mark(item: Item) -> object:
-    """What an item is compared by: texts, and ids of calls; their outputs may be cut."""
+    """The key to compare items by: texts, and ids of calls; their outputs may be cut."""
     if isinstance(item, ToolCallRequest):
         return item.id, item.tool, str(item.arguments)
     if isinstance(item, ToolResult):

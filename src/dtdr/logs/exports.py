@@ -55,7 +55,8 @@ class LangSmith(SpanFormat):
         """A run, and the runs below it; see ``SpanFormat.spans``."""
         if not self.recognizes(record):
             raise InputError("not a LangSmith run: it has no 'run_type'")
-        trace = first_of(record, "trace_id", "session_trace_id", "id", "run_id")
+        top = as_text(record.get("dotted_order")).partition(".")[0].partition("Z")[2]
+        trace = first_of(record, "trace_id", "session_trace_id") or top or span_of(record).id
         yield from self._tree(record, "", str(trace or ""))
 
     def _tree(self, run: Mapping[str, Any], parent: str, trace: str) -> Iterator[Span]:

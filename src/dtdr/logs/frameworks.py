@@ -1,4 +1,4 @@
-"""What frameworks of agents save: Google ADK, smolagents, AutoGen and OpenHands."""
+"""Logs that frameworks of agents save: Google ADK, smolagents, AutoGen and OpenHands."""
 
 from __future__ import annotations
 

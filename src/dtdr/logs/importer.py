@@ -82,7 +82,7 @@ class Importer:
                     yield demonstration
 
     def _new(self, found: Sequence[Demonstration], seen: SeenIds) -> Iterator[Demonstration]:
-        """What was not read before, of a group; other runs get another id if theirs is taken."""
+        """Demonstrations of a group that are new; other runs get another id if theirs is taken."""
         renamed: dict[str, str] = {}
         for demonstration in found:
             identifier = demonstration.id
@@ -161,7 +161,7 @@ class Importer:
         return scrubbed
 
     def summary(self) -> dict[str, Any]:
-        """What was read, kept and left out, and why."""
+        """Counts of what was read, kept and left out, with reasons."""
         numbers = {**self.format.counts, **self.cutter.counts}
         by_name = {
             "dropped": self.cutter.dropped,

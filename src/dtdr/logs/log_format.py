@@ -1,4 +1,4 @@
-"""What a format makes of a log: traces of events in order."""
+"""The interface of log formats, which read logs as events in order."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _looks_said(message: Any) -> bool:
 
 
 _RESULT = re.compile(r"\[([a-z_]+)(?: for [^\n]*)?\] Result:\s*")
-"""What Cline writes before the result of a call, in a message of the user's."""
+"""Text that Cline writes before the result of a call, in a message of the user."""
 _ERRORS = ("The tool execution failed", "[ERROR]", "The user denied this operation")
 """Beginnings of the results of calls that failed, or were not made."""
 _OPENING = re.compile(r"<([a-z_]+)>")

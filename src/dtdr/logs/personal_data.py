@@ -46,7 +46,7 @@ _NOT_AFTER = re.compile(_one_line(_KNOWN["kinds"]["address"]["not_after"]))
 
 @dataclass(frozen=True, slots=True)
 class NumberContext:
-    """What stands before a number.
+    """The context before a number.
 
     Attributes:
         kind: of personal data, ``NUMBERED``, ``other``, or empty if nothing says what it is.
@@ -58,7 +58,7 @@ class NumberContext:
 
 
 def context_of(text: str, start: int, field: str = "") -> NumberContext:
-    """What the words before a position, or the name of the field, say of the number there."""
+    """The kind of a number from the words before it, or from the name of its field."""
     window = text[max(0, start - _WINDOW) : start]
     if breaks := [found.end() for found in _BREAK.finditer(window)]:
         window = window[breaks[-1] :]

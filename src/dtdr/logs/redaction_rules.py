@@ -163,7 +163,7 @@ _QUOTED = re.compile(
     rf"@?(?P<q>{KNOWN['parts']['QUOTE']})(?P<secret>[^\n]{{1,4000}}?)(?<!\\)(?P=q)"
 )
 _OPENINGS = frozenset("@\"'`\\&%")
-"""What a quoted value begins with."""
+"""Characters that a quoted value begins with."""
 _JOINT = re.compile("[ _-]")
 _IN_ADDRESSES = frozenset(KNOWN["addresses"]["random"].split())
 _FUNCTION_WORDS = frozenset(KNOWN["addresses"]["words"].split())
@@ -289,9 +289,14 @@ def _spoken(match: Match, scan: Scan) -> Span | None:
     clear = quoted or (match["link"] or "").startswith("lautet")
     span = _read(match, scan, found if clear and password else min(found, Secrecy.MIXED))
     word = "" if span is None else match.string[slice(*span)]
+    if word.isdigit() or (span is None and match["link"]):
+        is_code = _CODE.match(name) or name[:3].lower() == "pin"
+        digits = PATTERNS["code"].match(match.string, match.end()) if is_code else None
+        return (
+            digits.span("secret") if digits and (match["link"] or "code" in name.lower()) else None
+        )
     fits = match["link"] or (password and (quoted or (len(word) > 5 and not word.isdigit())))
-    is_code = word.isdigit() and _CODE.match(name) is not None
-    return span if fits or is_code or is_random(word) else None
+    return span if fits or is_random(word) else None
 
 
 def _command(match: Match, scan: Scan) -> Span | None:
@@ -357,7 +362,7 @@ def _known(rule: dict[str, Any]) -> Rule:
 
 BUILT_IN: tuple[Rule, ...] = tuple(map(_known, KNOWN["rules"]))
 COMMAND = next(rule.pattern for rule in BUILT_IN if rule.check is _command)
-"""What comes before a password on a command line."""
+"""Pattern of the text before a password on a command line."""
 
 
 def read_rules(path: str | Path) -> tuple[Rule, ...]:

@@ -53,7 +53,7 @@ _Place = tuple[str | int, ...]
 
 @dataclass(slots=True, eq=False)
 class _Output:
-    """What a call returned, and when."""
+    """The output of a call, and its position."""
 
     value: Any
     id: str

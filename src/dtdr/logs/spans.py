@@ -78,7 +78,7 @@ _ENDS = (
 
 
 def span_of(record: Mapping[str, Any]) -> Span:
-    """What spans, runs and observations have in common; ``tool`` is the name of the record."""
+    """A span from the fields that spans, runs and observations share; ``tool`` is its name."""
     context = as_mapping(record.get("context"))
     record = {**record, **{f"context.{key}": value for key, value in context.items()}}
     status = first_of(record, "status", "status_code", "otel_status_code")

@@ -20,7 +20,7 @@ from dtdr.errors import InputError
 from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
 
 STANDARD_INPUT = Path("-")
-"""What users write for standard input."""
+"""The path that stands for standard input."""
 
 
 class LogReader:

@@ -98,7 +98,7 @@ class Cutter:
     def _cut_nested(
         self, conversation: _Conversation, demonstration: Demonstration | None
     ) -> Iterator[Demonstration]:
-        """What ran inside a turn's calls."""
+        """Demonstrations of the runs inside a turn's calls."""
         for call in conversation.turn.calls():
             identifier = conversation.calls[id(call)].id
             parent = None if demonstration is None else Parent(demonstration.id, identifier)
@@ -183,7 +183,7 @@ class _Conversation:
             self.calls[id(call)] = self._call(call, str(self._count))
 
     def before(self) -> tuple[Message | ToolCall, ...]:
-        """What happened before the latest turn."""
+        """Messages and calls before the latest turn."""
         for item in self._pending:
             if isinstance(item, Message):
                 item = self.scrubber.message(item)

@@ -68,7 +68,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """The server's connections without a request, the longest waiting first."""
     _timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
-    """Of what is not complete: a head, a chunk's line, or trailers."""
+    """Bytes of an incomplete head, chunk's line, or trailers."""
     _is_in_body = False
     _has_progressed = False
     """Whether the piece that is parsed completed a head or a chunk's line, or had bytes of a body.

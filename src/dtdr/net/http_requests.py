@@ -37,7 +37,7 @@ LARGEST_ANSWER = 64 << 20
 """Bytes; no model's answer comes near."""
 
 _CONNECT_SHARE = 0.9
-"""Of the seconds of a try, for connecting: later than that, no answer would come in time."""
+"""Share of the seconds of a try for connecting; later, no answer would come in time."""
 
 _end: ContextVar[float] = ContextVar("end", default=inf)
 """On ``time.monotonic``'s clock, of all requests that are sent in this context."""

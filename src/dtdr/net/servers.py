@@ -1,4 +1,4 @@
-"""What servers share: limits, the address, who may ask, and settings of the process."""
+"""Common parts of servers: limits, the address, who may ask, settings of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a run speaks for a tool or against it: its words, its calls, values of its outputs."""
+"""Evidence in a run for a tool or against it: its words, its calls, values of its outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FLOOR = 1e-300
 def find_evidence(
     rank: Callable[[Sequence[Run]], list[Ranking]], run: Run, tool: str, rival: str
 ) -> tuple[Evidence, ...]:
-    """What changes the odds of a tool against its rival if the run does not have it.
+    """Parts of a run whose removal changes the odds of a tool against its rival.
 
     Each word of the query, each of the last calls, and each value of their outputs is left out, and
     the step is ranked again. So it works with every ranker.

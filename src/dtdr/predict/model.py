@@ -38,7 +38,7 @@ logger = logging.getLogger("dtdr")
 END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no further tool is needed.")
 
 Demonstrations = str | Path | Iterable[DemonstrationLike]
-"""What a model learns from: a file, or an iterable."""
+"""Demonstrations to learn from: a file, or an iterable."""
 
 
 class Model(Predictor):

@@ -63,7 +63,7 @@ def ranker_class(name: str) -> type[Ranker]:
 
 
 def import_own(name: str) -> Any:
-    """What ``module:attribute`` names; the module may be in the current folder.
+    """Import ``module:attribute``; the module may be in the current folder.
 
     Raises:
         ImportError: there is no such module.
@@ -110,7 +110,7 @@ _TYPE_WORDS = {
 
 
 def expected_type(name: str, parameter: str, value: object) -> str:
-    """What a parameter of a ranker has to be in JSON; empty where the value is of that type.
+    """The type of a ranker's parameter in JSON; empty if the value has that type.
 
     Also where the parameter takes what JSON has not, which its constructor judges.
     """

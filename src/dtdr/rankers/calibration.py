@@ -14,12 +14,12 @@ from dtdr.errors import InputError
 Floats = npt.NDArray[np.float64]
 
 _UNKNOWN_TOKENS = 50
-"""What a tool costs in a prompt of which only the name is known, about."""
+"""Approximate prompt tokens of a tool of which only the name is known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a fitted ranker knows about its own rankings, shared by all of them.
+    """The calibration of a fitted ranker, shared by all its rankings.
 
     Attributes:
         held_out: shape (steps,), ascending: on plans that were held out, the probability of the
@@ -94,7 +94,7 @@ class Calibration:
         return probability * min(max(share, 0.0), 1.0)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What is saved: all but ``tokens``, which follow from the tools."""
+        """Arrays to save: all but ``tokens``, which follow from the tools."""
         parts = {
             "held_out": self.held_out,
             "confidence": self.confidence,

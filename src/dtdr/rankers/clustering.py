@@ -217,7 +217,7 @@ class DTDRClustering(DistanceRanker):
     global_chain_: MarkovChains
     likelihood_: ClusterLikelihood
     variance_: Floats
-    """Of a coordinate within a cluster."""
+    """Variance of a coordinate within a cluster."""
 
     def __init__(
         self,

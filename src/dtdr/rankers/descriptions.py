@@ -1,4 +1,4 @@
-"""What a tool says of itself, as text for encoders and word statistics."""
+"""Texts of tools for encoders and word statistics."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one block of dtdr-f adds to a tool.
+    """The contribution of one block of dtdr-f to a tool.
 
     Attributes:
         block: its name.

@@ -125,7 +125,7 @@ class MarkovChains:
         yield from zip(range(first, end), self.keys[first:end].tolist(), strict=True)
 
     def lookup(self, group: int, history: Sequence[int]) -> Floats:
-        """What followed exactly the last N calls (paper, Algorithm 4); zeros if unseen.
+        """Counts of the tools that followed exactly the last N calls (paper, Algorithm 4).
 
         Args:
             group: the chain.
@@ -143,7 +143,7 @@ class MarkovChains:
         return row
 
     def mix(self, node: int, below: Floats, strength: float) -> Floats:
-        """What followed a node, with ``below`` counted as ``strength`` further calls.
+        """Frequencies after a node, smoothed with ``strength`` pseudo-counts from ``below``.
 
         This is interpolation with a Dirichlet prior (MacKay and Peto, 1995): a node with few
         counts stays near ``below``, one with many leaves it.

@@ -58,21 +58,21 @@ _MAX_CONFIG_VALUES = 1_000_000
 """Values in ``config.json``: small ones need more memory than text."""
 _MAX_TENSORS_BYTES = 4_000_000_000
 _MAX_HEADER_BYTES = 1_000_000
-"""Of ``model.safetensors``; some 50 arrays need 5 kB."""
+"""Largest header of ``model.safetensors``; some 50 arrays need 5 kB."""
 _MAX_VALUE = 1e12
-"""Of a number in an array; squares and sums of such stay finite in single precision."""
+"""Largest number in an array; squares and sums stay finite in single precision."""
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 """How often a folder is read that is replaced meanwhile."""
 
 
 class SavedPart(Protocol):
-    """What is learned in addition to the ranking, and saved with it."""
+    """A part of a model that is saved with its ranker."""
 
     def config(self) -> dict[str, Any]:
-        """What is not an array, as JSON."""
+        """The JSON part of the state."""
 
     def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
-        """What is, by name."""
+        """The arrays, by name."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ModelFolder:
     def restore(
         self, key: str, restore: Callable[[dict[str, Any], dict[str, npt.NDArray[Any]]], P]
     ) -> P | None:
-        """What ``restore`` makes of a part's configuration and arrays; None where there is none."""
+        """Restore a part from its configuration and arrays; None without a part."""
         config = self.config.get(key)
         return None if config is None else restore(config, self.part_arrays[key])
 
@@ -231,7 +231,7 @@ def read(folder: str | Path) -> ModelFolder:
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
-    """What is in a model folder, as ``dtdr inspect`` shows it.
+    """The content of a model folder, as ``dtdr inspect`` shows it.
 
     Raises:
         ModelError: naming what is wrong with the folder.

@@ -119,7 +119,7 @@ class NameRanker(Ranker):
 
     @abstractmethod
     def _prepare(self, queries: Sequence[str]) -> Sequence[Any]:
-        """What is computed once a query, one item a query."""
+        """Values that are computed once per query, one item per query."""
 
     @abstractmethod
     def _row(self, prepared: Any, history: History) -> Floats:

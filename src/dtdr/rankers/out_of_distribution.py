@@ -95,7 +95,7 @@ def _mean_square(vectors: Vectors) -> float:
 
 
 class Placed(NamedTuple):
-    """What a ranker prepares for a query, and how much the query is like the demonstrations'."""
+    """The prepared query, and its similarity to the demonstrations' queries."""
 
     prepared: Any
     familiarity: float

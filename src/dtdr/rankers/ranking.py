@@ -120,7 +120,7 @@ class Ranking:
         return not (is_added or self.is_familiar) and self.confidence < 0.5
 
     def new_tool(self, names: Collection[str], kept: Collection[str] = ()) -> str | None:
-        """Of the tools that the demonstrations hardly call, the one that the query names best.
+        """The tool that the query names best, of those that demonstrations hardly call.
 
         A mask keeps a place for it. If the query's words match none, it is a tool without any call:
         one that is ``kept`` from an earlier step, or the most probable.

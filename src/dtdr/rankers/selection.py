@@ -41,7 +41,7 @@ class Bounds(TypedDict, total=False):
 
 
 class Scored(Protocol):
-    """What tools are chosen from: a ``Ranking``."""
+    """The part of a ``Ranking`` that a selection reads."""
 
     calibration: Calibration
     threshold: float | None
@@ -189,7 +189,7 @@ class Selection:
 
 
 def token_costs(tools: Sequence[Tool]) -> npt.NDArray[np.int64]:
-    """What showing each tool as JSON costs in a prompt, in tokens; shape (tools,)."""
+    """Prompt tokens of each tool as JSON; shape (tools,)."""
     return np.array([count_tokens(tool.to_dict()) for tool in tools], np.int64)
 
 

@@ -91,7 +91,7 @@ class QueryToolSimilarity(StaticRanker):
     def _adapt(
         self, vectors: npt.NDArray[np.float32], demonstrations: Sequence[Demonstration]
     ) -> npt.NDArray[np.float32]:
-        """What is done to the description vectors before they are compared; here nothing."""
+        """Adapt the description vectors before they are compared; unchanged here."""
         return vectors
 
     def _set_vectors(self, vectors: npt.NDArray[np.float32]) -> None:
@@ -99,7 +99,7 @@ class QueryToolSimilarity(StaticRanker):
         self._columns = np.ascontiguousarray(vectors.T)
 
     def _texts(self, queries: Sequence[str]) -> Sequence[str]:
-        """What is encoded for each query; here the query."""
+        """The texts to encode, one per query; here the query."""
         return queries
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:

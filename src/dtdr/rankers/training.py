@@ -16,7 +16,7 @@ from dtdr.errors import nothing_to_learn
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a model was fitted on, as its folder records it.
+    """The record of the data that a model was fitted on.
 
     Attributes:
         empty_plans: how many of the demonstrations call no tool; None where they were
@@ -57,7 +57,7 @@ def select_training_data(
     failures: bool = True,
     learned: str = "",
 ) -> tuple[list[Demonstration], TrainingData]:
-    """What to learn from, and its record.
+    """Select the demonstrations to learn from, with their record.
 
     Args:
         demonstrations: as ``Model.fit`` takes them, but not a path.
@@ -88,7 +88,7 @@ def select_training_data(
 
 
 def fingerprint(demonstration: Demonstration) -> bytes:
-    """What of a demonstration is learned from, as bytes."""
+    """The learned content of a demonstration, as bytes."""
     plan = demonstration.plan
     calls = [[call.references(), *_call_fingerprint(call)] for call in plan.calls]
     before = [

@@ -13,7 +13,7 @@ from dtdr.errors import ModelError, OutputError
 _FILES = ("model.safetensors", "config.json")
 """In the order in which they are published: the configuration has the checksum of the tensors."""
 _CHANGES = ("ETag", "etag", "md5", "md5Hash", "LastModified", "mtime", "created", "size")
-"""What stores say of a file that changes with it."""
+"""Headers of stores that change with a file."""
 _ATTEMPTS = 3
 
 Stamp = tuple[Any, ...]

@@ -243,7 +243,7 @@ class Catalog(dict[str, CatalogTool]):
         return self._model_name(listed, *owner) or listed
 
     def subjects(self) -> list[str]:
-        """What tools are about, by the words of their names; those the model knows first.
+        """Topics of the tools, from the words of their names; those the model knows first.
 
         The first word of a name says what the tool does, the others what it works on.
         """

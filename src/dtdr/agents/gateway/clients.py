@@ -1,4 +1,4 @@
-"""What the gateway remembers of each client: the query, the calls so far, the tools it sees."""
+"""State of each client of the gateway: the query, the calls so far, the tools it sees."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAX_SEARCHES = 20
 MAX_CALLS = 1_000
 MAX_CALL_CHARACTERS = 16_000
 MAX_RUN_CHARACTERS = 1_000_000
-"""What is kept of a run; a longer one is cut into two, so that a client that never pauses takes
+"""Limit of a run; a longer one is cut into two, so that a client that never pauses takes
 bounded memory. ``MAX_CALL_CHARACTERS`` are for the arguments and again for the output of a call:
 ranking reads 2,000 characters of an output."""
 
@@ -109,7 +109,7 @@ class ClientState:
 
     @property
     def query(self) -> str:
-        """What tools are ranked for: the intent, the last search, or the query of an MCP log."""
+        """The text to rank for: the intent, the last search, or the query of an MCP log."""
         return self.intent or (self.searches[-1] if self.searches else MCP.default_query)
 
     @property

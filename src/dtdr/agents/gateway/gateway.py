@@ -177,7 +177,7 @@ class Gateway:
 
     @property
     def instructions(self) -> str:
-        """What the client's model should know: of the search tool, and from each server."""
+        """Instructions for the client's model: the search tool's, and each server's."""
         parts = [
             f"Not every tool is listed. Call {SEARCH_TOOL} with what you want to do to find more; "
             "the tools it finds are then listed and can be called."

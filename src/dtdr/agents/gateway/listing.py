@@ -1,4 +1,4 @@
-"""What a server lists: every page, each item once, without the items that cannot be used."""
+"""Listings of a server: every page, each item once, without unusable items."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 logger = logging.getLogger("dtdr.mcp")
 
 MAX_PAGES = 1_000
-"""Of one list, so that a server whose pages never end cannot keep the others waiting."""
+"""Pages of one list at most, so that a server with endless pages cannot block the others."""
 
 LISTS = {
     "tools/list": ("tools", "name"),

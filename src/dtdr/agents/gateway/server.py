@@ -92,7 +92,7 @@ class GatewayServer(Server[Any]):
 
     @instructions.setter
     def instructions(self, value: str | None) -> None:
-        """What the base class sets is ignored."""
+        """Ignore the value that the base class sets."""
 
     def create_initialization_options(self, *options: Any, **more: Any) -> InitializationOptions:
         """As in the base class, but every list may change."""

@@ -106,7 +106,7 @@ def find_own(name: str) -> Callable[..., Any] | None:
 
 
 def remarks(seen: BadRecords) -> tuple[str, ...]:
-    """What was left out or repaired, one sentence each."""
+    """Sentences about records that were left out or repaired."""
     counts = {
         "records left out that cannot be used": seen.count,
         **dict(sorted(seen.repairs.items())),

@@ -40,7 +40,7 @@ DIED = "its process ended before it was done; was memory short?"
 
 @dataclass
 class Summary:
-    """What a lab did.
+    """Counts and times of a lab.
 
     Attributes:
         lab: its name.

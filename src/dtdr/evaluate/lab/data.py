@@ -112,7 +112,7 @@ def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LabContext:
-    """What a run needs in addition to its description.
+    """Locations that an experiment needs in addition to its description.
 
     Attributes:
         locations: where each data set is, by name.

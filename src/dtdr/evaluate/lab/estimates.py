@@ -20,7 +20,7 @@ LLM_STEP = 2.0
 
 
 def expected_seconds(runs: Sequence[Experiment], context: LabContext) -> float:
-    """Of runs that share a fitted ranker."""
+    """Expected seconds of experiments that share a fitted ranker."""
     seconds = 0.0
     for run in runs:
         spec = run.spec

@@ -42,7 +42,7 @@ NEAREST_ENCODERS = ("minilm", encoders.DEFAULT)
 
 @dataclass(frozen=True)
 class Options:
-    """What a user chose besides the suites; None leaves the choices of the suite.
+    """Choices of the user besides the suites; None keeps those of the suite.
 
     Attributes:
         quick: the suites' small form.
@@ -133,7 +133,7 @@ def set_name(name: str) -> str:
 
 
 def own_name(file: Path) -> str:
-    """What a file of the user's own is called in tables."""
+    """The name of a user's own file in tables."""
     name = canonical_name(file.stem)
     return f"{name}_file" if name in datasets.NAMES else name
 

@@ -18,14 +18,14 @@ Place: TypeAlias = tuple[str, str]
 """Data set and kind of split: what one table is about."""
 
 SPECIAL = ("history", "demonstrations", "share")
-"""What makes a run an ablation."""
+"""Settings that make an experiment an ablation."""
 
 USED = ("data", "text", "logs", "rankers", "predict", "llm", "evaluate")
 """Packages of dtdr that a result may depend on."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SHOWN = "evaluate/lab/report"
-"""What only shows results, and changes none."""
+"""Code that only shows results, and changes none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Experiment:
 
     @property
     def method(self) -> str:
-        """What a row is called: the ranker and what is not its default."""
+        """The name of a row: the ranker, and its settings that differ from the default."""
         details = []
         for key, value in self.spec.get("parameters", {}).items():
             shown = f"{key} {value}"

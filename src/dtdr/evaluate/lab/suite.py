@@ -100,7 +100,7 @@ class Suite:
 
     @property
     def needs(self) -> str:
-        """What the suite needs apart from the package; empty where nothing."""
+        """Requirements of the suite apart from the package; empty if none."""
         if self.needs_llm:
             return "an LLM"
         return "an LLM in part" if any(map(needs_llm, self.specs())) else ""

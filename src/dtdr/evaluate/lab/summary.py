@@ -1,4 +1,4 @@
-"""What tables and figures need of one run, and of several that differ in their split only."""
+"""Summaries of one experiment, and of several that differ in their split only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dtdr.evaluate.statistics import (
 )
 
 LEVEL = 0.05
-"""Of significance."""
+"""Level of significance."""
 
 DEEPEST = 100
 """The share of next tools among the first k is computed up to this k."""
@@ -32,7 +32,7 @@ INTERVALS = (
     "Means over splits ± half of the 95 % interval (Student's; of one or two splits, the "
     "bootstrap's over plans)."
 )
-"""What ``mean_of`` gives."""
+"""Intervals that ``mean_of`` returns."""
 
 
 @dataclass(frozen=True)

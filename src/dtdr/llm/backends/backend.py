@@ -1,4 +1,4 @@
-"""What every LLM backend can do, and how it fails."""
+"""The interface of LLM backends, and their errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PromptTooLongError(LLMError):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What an LLM wrote.
+    """The answer of an LLM.
 
     Attributes:
         text: the answer.
@@ -36,7 +36,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What an answer may be.
+    """Limits of an answer.
 
     Attributes:
         max_tokens: at most this many tokens are written.

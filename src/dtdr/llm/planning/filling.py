@@ -23,8 +23,8 @@ MAX_TOKENS = 768
 METHODS = ("both", "learned", "llm", "none")
 
 MIN_PROBABILITY = 0.5
-"""Of a learned value that ``both`` takes without asking. On TinyAgent, 39 % of the values below it
-are right, and 88 % of those above (a fifth of the training side held out)."""
+"""Probability from which ``both`` takes a learned value without asking. On TinyAgent, 39 % of the
+values below it are right, and 88 % of those above (a fifth of the training side held out)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def read_arguments(answer: str, tool: Tool, calls: Sequence[ToolCall]) -> ReadAr
         problems.append(f"the answer cannot be read: {error}")
     for name, value in pairs:
         if name not in shown:
-            problems.append(f"{name!r} is no parameter of this function")
+            problems.append(f"{name!r} is not a parameter of this function")
         elif name in raw:
             problems.append(f"{name!r} is given twice")
         else:

@@ -251,7 +251,7 @@ class ArgumentModel:
         arrays: Mapping[str, npt.NDArray[Any]],
         tools: Sequence[Tool] = (),
     ) -> ArgumentModel:
-        """What ``config`` and ``arrays`` gave.
+        """Restore from the output of ``config()`` and ``arrays()``.
 
         Raises:
             ModelError: they are damaged, or do not belong together.

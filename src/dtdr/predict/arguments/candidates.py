@@ -40,7 +40,7 @@ UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
 object that are put together part by part."""
 AROUND = "\x00around"
-"""Of a text or object that has to be written around outputs: this, and their references' forms."""
+"""Mark of a text or object to be written around outputs, before their references' forms."""
 MAX_PARTS = 400
 """Parts of earlier calls that may be an argument, those of the last calls."""
 _RELATED = 3

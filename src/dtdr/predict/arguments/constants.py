@@ -1,4 +1,4 @@
-"""What demonstrations show of slots: values that many runs share, fields, types, paths."""
+"""Knowledge of slots from demonstrations: shared values, fields, types, paths."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Parameter = tuple[str, str]
 """A tool and one of its slots."""
 
 MAX_CONSTANTS = 12
-"""Of one slot, the most frequent."""
+"""Values kept of one slot, most frequent first."""
 MAX_CONSTANT_LENGTH = 200
 """Characters of a constant as JSON; longer values repeat by chance only."""
 _LEAST_SHARE = 0.3
-"""Of a slot's runs, those that took its constants: an enumeration, a unit or a default covers many,
+"""Share of a slot's runs that took its constants: an enumeration, a unit or a default covers many,
 names that several runs happen to share do not."""
 _EMPTY: tuple[Any, ...] = ("", [], {}, None)
 """Values that say nothing of anybody, whatever their share."""
 MAX_ITEMS = 20
-"""Of a list whose values are counted, or that is put together; a longer one is unknown."""
+"""Longest list whose values are counted, or that is put together; others are unknown."""
 MAX_DEPTH = 4
-"""Of objects and lists whose parts are learned and put together."""
+"""Depth of objects and lists whose parts are learned and put together."""
 
 ANY_TOOL = ""
 """In place of a tool where the values of all slots of a name are counted."""
@@ -116,7 +116,7 @@ def group_hash(item: Demonstration) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """What demonstrations show of a slot.
+    """Knowledge of a slot from demonstrations.
 
     Attributes:
         values: ``(canonical form, value)`` of its constants, most frequent first.
@@ -158,7 +158,7 @@ class Constants:
     seen: SeenValues = field(default_factory=lambda: SeenValues(0))
 
     def slot(self, tool: str, name: str) -> SlotInfo:
-        """What is known of a slot."""
+        """The knowledge of a slot."""
         return self.slots.get((tool, name), _UNSEEN)
 
     def is_taken(
@@ -230,7 +230,7 @@ class Constants:
 
 @dataclass(slots=True)
 class _SlotCounts:
-    """What demonstrations give to a slot."""
+    """Counts of a slot in demonstrations."""
 
     times: int = 0
     types: Counter[str] = field(default_factory=Counter)
@@ -241,7 +241,7 @@ class _SlotCounts:
     is_said: bool = False
 
     def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues) -> SlotInfo:
-        """What is known of the slot now; an update forgets nothing."""
+        """Merge with earlier knowledge of the slot; an update forgets nothing."""
         before = known or _UNSEEN
         common = max(sorted(self.types), key=self.types.__getitem__, default="")
         merged = replace(
@@ -269,7 +269,7 @@ class _SlotCounts:
 
 
 class _Counts:
-    """What demonstrations give to parameters, counted by runs and groups."""
+    """Counts of parameters in demonstrations, by runs and groups."""
 
     def __init__(self, seen: SeenValues) -> None:
         self._seen = seen

@@ -13,11 +13,11 @@ from dtdr.predict.arguments.texts import match_clauses, name_stems
 from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
-"""Of a span, by how far it is from the span used last: 1 to 4 before it, 5 to 9 after, else 0."""
+"""Distance of a span from the span used last: 1 to 4 before it, 5 to 9 after, else 0."""
 USAGE = Rows.of(
     [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
 )
-"""Of a span, by its length, plus 10 where any argument used it, plus 20 where one of this slot's
+"""Length of a span, plus 10 where any argument used it, plus 20 where one of this slot's
 name did, plus 40 where it was this tool's, plus 80 where this call took it."""
 CLAUSES = Rows.of(
     [
@@ -25,12 +25,12 @@ CLAUSES = Rows.of(
         for gap, mention in np.ndindex(9, 3)
     ]
 )
-"""Of a span, by how many clauses it is from the span used last (0 to 7 for -3 to 4, 8 without
+"""Clauses between a span and the span used last (0 to 7 for -3 to 4, 8 without
 one), times 3, plus ``match_clauses``."""
 TAKEN = Rows.of(
     [features([f"taken {own}", f"taken by any {own} {every}"]) for own, every in np.ndindex(2, 2)]
 )
-"""Of a span, by whether the slot took its value in other groups, times 2, plus whether any slot of
+"""Whether the slot took a span's value in other groups, times 2, plus whether any slot of
 that name did."""
 _DISTANCES = np.array([-7, -3, -1, 0, 1, 2, 4, 8])
 

@@ -29,13 +29,13 @@ _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
 _AGAINST_NONE = 0.5
-"""Of a part of an output or of leaving out, against that none is right. On an inner fold of
+"""Odds of an output's part or of leaving out against no right value. On an inner fold of
 TRAJECT-Bench .547 of the plans had all dependencies without it, .573 with it, and .580 with 1,
 which lost a call of 128 on one of tau_retail."""
 _LEAST_PART = 0.5
-"""Of a further output in a text that is written around some, against the most probable one."""
+"""Odds of a further output in a text around some, against the most probable one."""
 _NEGLIGIBLE = 5e-3
-"""Of a candidate; the probabilities of others are added up if they have the same value."""
+"""Probability of a candidate that is kept; others with the same value are added up."""
 
 
 class SlotChoice(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is known before a call: texts, earlier calls with the records in their outputs, and uses."""
+"""State of a run before a call: texts, earlier calls, records in outputs, and uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dtdr.predict.arguments.values import canonical, output_leaves, resolve_refe
 ITEM = "*"
 """In place of a position in a list, of a key that names one record, and of a list's item."""
 _MAX_DEPTH = 8
-"""Of objects and lists in arguments."""
+"""Depth of objects and lists in arguments."""
 MAX_USED = 200
 """Spans that were used, the last ones, as far as they are remembered of a parameter."""
 _VARIABLE = re.compile(r"\d+|.*\d{3}.*", re.DOTALL)
@@ -36,11 +36,11 @@ WHOLE = "whole "
 MOST_GIVEN = 60
 """Parts of the arguments of one call."""
 _FADING = 0.7
-"""What a word of an earlier message counts for, message by message."""
+"""Factor by which a word of an earlier message counts less, message by message."""
 
 
 class PartKind(NamedTuple):
-    """What parts of calls have in common that a ranker does not tell apart.
+    """The kind of a call's part, as a ranker sees it.
 
     Attributes:
         tool: that was called.

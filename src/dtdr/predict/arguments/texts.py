@@ -22,7 +22,7 @@ from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, fe
 from dtdr.predict.arguments.values import canonical, read_date, short_hash
 
 MAX_TOKENS = 400
-"""Of one text; a longer one is read from its start."""
+"""Tokens of one text; a longer one is read from its start."""
 MAX_SPAN = 9
 """Tokens of a span that is not a whole quotation."""
 _LONGEST_DATE = 40
@@ -119,7 +119,7 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def telling_words(value: Any) -> frozenset[str]:
-    """What a value says: the stems of its words of three letters and more, and its number."""
+    """Stems of a value's words of three letters and more, and its number."""
     if not isinstance(value, str):
         return frozenset([canonical(value)])
     tokens = (match.group() for match in islice(_TOKEN.finditer(value), MAX_TOKENS))

@@ -39,15 +39,15 @@ Positions = npt.NDArray[np.int64]
 _RATE = 0.05
 _LEAST_SQUARE = 1e-3
 _SETTLED_SQUARE = 1.0
-"""Of weights that were learned before: a further example changes them by a tenth at most."""
+"""Squared step of learned weights: a further example changes them by a tenth at most."""
 _BATCH = 64
 _LEAST_BATCHES = 32
-"""Of few examples smaller batches are made."""
+"""Fewest batches: few examples are split into smaller ones."""
 _PASSES = 4
 _HIGHEST = 600.0
-"""Of scores, which stay below 100 by far; the exponential function is finite there."""
+"""Highest score; scores stay below 100, and the exponential function is finite there."""
 _LEAST_WEIGHT = 0.02
-"""Of half the calls of an inner fold of TRAJECT-Bench .657 were exact with all weights, .663 with
+"""On half of an inner fold of TRAJECT-Bench, .657 of calls were exact with all weights, .663 with
 the 1.8 of 4.0 million above this."""
 _MOST_KNOWN = 256
 """Slots that the scores of rows are kept for; those of a text of 40 words take 10 KB."""
@@ -65,7 +65,7 @@ def features(texts: Sequence[str]) -> Hashes:
 
 
 def parameter_keys(tool: str, parameter: str) -> Hashes:
-    """What features are joined with, from the specific to the general; shape (3,).
+    """Hashes that features are joined with, from specific to general; shape (3,).
 
     The parameter of this tool, the parameter of that name in any tool, and any parameter: a
     parameter that was never seen has weights from the last two. Of a field of an object the name
@@ -125,7 +125,7 @@ class CandidateBlock(NamedTuple):
 
 
 class SlotExample(NamedTuple):
-    """What learning needs of the c candidates of one slot, and the positions of the right ones."""
+    """The c candidates of one slot for learning, and the positions of the right ones."""
 
     keys: Hashes
     candidates: int
@@ -171,7 +171,7 @@ class ValueRanker:
     def probabilities(
         self, keys: Hashes, count: int, blocks: Sequence[CandidateBlock]
     ) -> npt.NDArray[np.float64]:
-        """Of each of the c candidates of a slot; they sum to 1, shape (c,)."""
+        """Probabilities of the c candidates of a slot; they sum to 1, shape (c,)."""
         total = np.zeros(count, np.float32)
         for rows, first, codes in blocks:
             total[first : first + len(codes)] += self._score(rows, keys)[codes]

@@ -59,7 +59,7 @@ def number_of(identifier: str, seed: int) -> int:
 
 
 class Facts(NamedTuple):
-    """What is counted of a demonstration."""
+    """Facts that are counted of a demonstration."""
 
     id: str
     query: str

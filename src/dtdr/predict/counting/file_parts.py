@@ -16,7 +16,7 @@ _PART_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What one task reads.
+    """The part of the files that one task reads.
 
     Attributes:
         path: of the file, or its URL: a task lists no folder.

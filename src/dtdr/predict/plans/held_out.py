@@ -23,7 +23,7 @@ _BASE, _PER_TOOL, _MOST = 150, 20, 1_200
 """Plans that the ranker learns from, of more: for each tool it learns weights. Each takes a search.
 """
 _UNDER_WAY = 100
-"""Of these, plans that are also looked at after some of their calls: one weight is for them."""
+"""Plans that are also ranked after some of their calls: one weight is for them."""
 
 
 class HeldOutPlan(NamedTuple):

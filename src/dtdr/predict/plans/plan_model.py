@@ -99,7 +99,7 @@ class PlanModel:
         top_k: int,
         arguments: ArgumentModel | None,
     ) -> list[PlanPrediction]:
-        """What is left to do of the k most probable plans; none if no plan ends.
+        """The remaining calls of the most probable plans; empty if no plan ends.
 
         Args:
             run: the query and the calls made so far, and which tools can be called.

@@ -27,9 +27,9 @@ _MOST_CALLS = 4
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
 
 _PENALTY = 3.0
-"""Of squared weights of features, in standard deviations."""
+"""Penalty of squared weights of features, in standard deviations."""
 _TOOL_PENALTY = 5.0
-"""Of squared weights of single tools."""
+"""Penalty of squared weights of single tools."""
 _ITERATIONS = 60
 _BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 

@@ -77,7 +77,7 @@ class CandidateRanker:
         return scores
 
     def probabilities(self, table: Matrix, new: Indices) -> Floats:
-        """Of every tool; shape (tools,), summing to 1.
+        """Probabilities of all tools; shape (tools,), summing to 1.
 
         Tools that are not candidates share a small mass in their order, each below every candidate.
 
@@ -230,14 +230,14 @@ class RankerFit:
         return cls(linear, parameters, steps.standard)
 
     def scores(self, steps: Steps) -> tuple[Matrix, Matrix]:
-        """Of the linear ranker and of the network, each of shape (steps, k)."""
+        """Scores of the linear ranker and of the network, each of shape (steps, k)."""
         active = steps.features @ self.network["features"] + self.network["hidden_bias"]
         np.maximum(active, 0, out=active)
         network = active @ self.network["output"] + steps.features @ self.network["skip"]
         return steps.features @ self.linear + steps.penalty, network[:, :, 0] + steps.penalty
 
     def chances(self, steps: Steps, share: float, temperature: float) -> Matrix:
-        """What ``mix`` gives the candidates; shape (steps, k)."""
+        """Probabilities of the candidates by ``mix``; shape (steps, k)."""
         linear, network = self.scores(steps)
         scores = linear + np.float32(share) * (network - linear)
         scores *= np.float32(1 / temperature)

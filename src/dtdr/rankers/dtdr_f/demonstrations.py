@@ -40,7 +40,7 @@ _TEXT = {
     # Rounded as it is saved, so that a loaded model learns alike to the last bit.
     "surface": np.float16,
 }
-"""What ``QueryText`` has of each query."""
+"""Arrays of ``QueryText``, one entry per query."""
 _RUN = {
     **dict.fromkeys(("calls", "edges", "before", "said", "output_words", "facts"), np.int32),
     **dict.fromkeys(("value_keys", "earlier_keys", "asked_keys"), np.int32),
@@ -52,7 +52,7 @@ _RUN = {
     "group": np.uint32,
     "said_weights": np.float16,
 }
-"""What else a model keeps of each demonstration."""
+"""Further arrays of each demonstration that a model keeps."""
 MOST_TOOLS = 1_024
 """Tools with weights. During a fit, each pair of them takes some 100 bytes: sixty plans of random
 names, 490 kB as JSON, took 3.6 GB, and take 0.5 GB."""
@@ -119,7 +119,7 @@ class EncodedDemonstrations:
         return EncodedDemonstrations(columns, self.tools)
 
     def concatenate(self, other: EncodedDemonstrations) -> EncodedDemonstrations:
-        """These and the others."""
+        """Concatenate."""
         columns = {
             name: column.concatenate(other.columns[name]) for name, column in self.columns.items()
         }
@@ -219,7 +219,7 @@ class EncodedDemonstrations:
 
     @cached_property
     def contexts(self) -> list[Context]:
-        """What came before each query."""
+        """The contexts of the queries."""
         columns, contexts = self.columns, []
         for row in range(len(self)):
             words = columns["said"][row]
@@ -244,7 +244,7 @@ class EncodedDemonstrations:
 
     @cached_property
     def outcomes(self) -> list[list[Outcome]]:
-        """What became of each call of each plan."""
+        """The outcomes of the calls of each plan."""
         columns = self.columns
         words, facts = (
             Ragged(columns[name].values, columns[counts].values.astype(np.int64))
@@ -341,7 +341,7 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
 
 
 def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
-    """What ``_RUN`` names, of one demonstration."""
+    """The arrays of ``_RUN`` for one demonstration."""
     made = item.plan.calls
     step = list(accumulate(not is_parallel(*pair) for pair in pairwise([None, *made])))
     # Parallel calls by their tools: the order that they were made in must not change a ranking.

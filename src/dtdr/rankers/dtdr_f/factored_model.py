@@ -1,4 +1,4 @@
-"""What a fitted dtdr-f ranks with, and what a session keeps between its steps."""
+"""The fitted state of dtdr-f, and the state of a session between its steps."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 class FactoredStepState:
-    """What a session keeps: the features along its calls, and the model that prepared its query.
+    """State of a session: features along its calls, and the model that prepared its query.
 
     Attributes:
         features: of every tool, after the calls so far.

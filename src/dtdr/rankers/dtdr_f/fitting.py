@@ -40,9 +40,9 @@ _NEW_TOOL_STEPS = 2_000
 _MOST_NEW = 1_024
 """New tools up to which the features of each of these steps are kept; with more, of fewer steps."""
 _REWORDED_EVERY = 8
-"""Of how many plans one is ranked with some words of its query unknown too."""
+"""Every 8th plan is also ranked with masked words."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
-"""Of the words that are replaced in such a query."""
+"""Share of the words that are masked in such a query."""
 _STATE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 _NO_SHARE = 1e-6
 _APART, _AS_KNOWN = 1, 2
@@ -257,7 +257,7 @@ class _HeldOut:
         return RankerFit.of(steps, LAYOUT.prior, tools=self._tools, seed=self._seed)
 
     def _new_tools(self, share: float) -> NewToolScorer | None:
-        """What the steps say about tools as if they had no demonstrations; None without any."""
+        """Fit a scorer of tools as if they had no demonstrations; None without any."""
         if not any(right.any() for _, right, _ in self._examples):
             return None
         names = [LAYOUT.names[row] for row in LAYOUT.text_rows]

@@ -75,7 +75,7 @@ class HandOver:
 
 
 class ZeroShotColumns(NamedTuple):
-    """What the ranking without demonstrations says of a held-out step.
+    """Features of the zero-shot ranking of a held-out step.
 
     Attributes:
         chances: shape (k,): of the candidates of the step, in their order; of the end of plan too.
@@ -118,7 +118,7 @@ class ZeroShotColumns(NamedTuple):
 def calibrate(
     learned: Matrix, right: Matrix, zero_shot: Sequence[ZeroShotColumns], share: float
 ) -> Calibration:
-    """What held-out steps say of the mixed probabilities.
+    """Calibrate the mixed probabilities on held-out steps.
 
     While there are few such steps, what other sets say counts too.
 

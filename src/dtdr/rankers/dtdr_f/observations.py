@@ -48,7 +48,7 @@ _MOST_MESSAGES = 8
 _MOST_CALLS = 32
 """Calls of earlier turns that count, the last ones."""
 _AGENT_WEIGHT, _USER_WEIGHT = 2.0, 0.2
-"""Of the agent's last words, and of earlier user messages, as lengths of vectors."""
+"""Weights of the agent's last words and of earlier user messages, as lengths of vectors."""
 _LONGEST_VALUE = 100
 """Characters of an argument that is looked for in outputs."""
 _SHORTEST_VALUE = 3
@@ -96,7 +96,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What came before a query.
+    """The conversation before a query.
 
     Attributes:
         calls: the tool and the status of each call of earlier turns, oldest first.
@@ -282,7 +282,7 @@ def read_context(
     index: Mapping[str, int],
     values: tuple[Values, ...],
 ) -> Context:
-    """What came before a query.
+    """The conversation before a query.
 
     Args:
         before: messages and calls, oldest first.

@@ -67,7 +67,7 @@ def _log_odds(probabilities: Floats, tool: int, rival: int) -> float:
 
 
 def _note(model: FactoredModel, step: StepFeatures, tool: int) -> str:
-    """What has to be known of a tool to read its contributions."""
+    """A note that helps to read the contributions of a tool."""
     name, new = model.names[tool], model.training.new
     if model.new_tools is not None and tool in new:
         return (

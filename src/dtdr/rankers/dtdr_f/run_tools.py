@@ -21,7 +21,7 @@ FEATURES = (
     *("one", "is_last", "since", "count", "followed_last", "in_query", "same_server"),
     *("last_is_unknown", "unknown_share", "failed_last", "is_repeated", "calls"),
 )
-"""What is known of an unknown tool of a run."""
+"""Features of an unknown tool of a run."""
 _DRAWS, _HIDDEN = 2, 0.5
 """How often a run is read with some of its tools hidden, and the share that is hidden."""
 _MOST_STEPS = 6_000
@@ -42,7 +42,7 @@ class CallSequence:
         self._counts: Counter[Hashable] = Counter()
         self._follows: Counter[tuple[Hashable, Hashable]] = Counter()
         self._names: dict[Hashable, tuple[float, str]] = {}
-        """Of unknown tools, the share of the name's words that the query has, and the server."""
+        """Share of the words of unknown tools' names that the query has, and their servers."""
         self._servers: dict[Hashable, str] = {}
         self._unknown = 0
         self._has_failed = False
@@ -77,7 +77,7 @@ class CallSequence:
         return list(self._names)
 
     def features(self) -> Floats:
-        """What is known of each unknown tool; shape (unknown, features)."""
+        """Features of each unknown tool; shape (unknown, features)."""
         calls, total = self._calls, len(self._calls)
         last = calls[-1]
         after_last = self._counts[last] - 1

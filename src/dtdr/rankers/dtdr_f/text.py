@@ -43,7 +43,7 @@ _OTHER_WORD = np.uint32(0x5BD1E995)
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """What is read of a query: 32-bit hashes (CRC-32) instead of words.
+    """A query as 32-bit hashes (CRC-32) of its words.
 
     Attributes:
         words: shape (words,): of the words as ``encoders.lexical.words`` finds them.

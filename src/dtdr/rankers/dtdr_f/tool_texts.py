@@ -1,4 +1,4 @@
-"""What the names and descriptions of tools say: their vectors, and how similar two tools are."""
+"""Vectors of names and descriptions of tools, and the similarity of two tools."""
 
 from __future__ import annotations
 

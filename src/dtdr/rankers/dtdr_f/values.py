@@ -51,7 +51,7 @@ _OUTPUT, _ARGUMENTS, _QUERY, _ITEM = (crc32(name) for name in (b"o", b"a", b"q",
 
 
 class Values(NamedTuple):
-    """What a call returned, or a query says.
+    """Values of the output of a call, or of a query.
 
     Attributes:
         keys: shape (n,), sorted: kind and hash of each value.

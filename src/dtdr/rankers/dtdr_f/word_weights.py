@@ -27,14 +27,14 @@ _MOST = 4.0
 _LEAST_SHARE = 1e-3
 _RIDGE = np.float32(1)
 _MOST_ROUNDS, _PRECISION, _TINY = 60, 1e-3, np.float32(1e-30)
-"""Of conjugate gradients: a fifth of the time of a Cholesky decomposition of 3,000 parts."""
+"""Steps of conjugate gradients: a fifth of the time of a Cholesky decomposition."""
 _MOST_DESCRIBED = 1_024
 """Tools up to which their descriptions are learned from too."""
 
 
 @dataclass(frozen=True, eq=False)
 class WordWeights:
-    """What words and pairs of words ask for: whether each tool is called, and how often.
+    """Weights of words and pairs of words: whether each tool is called, and how often.
 
     No demonstration shows which part of its query asks for which call. So calls are first divided
     evenly among the parts, then as a regression predicts that has not seen the query (expectation

@@ -1,4 +1,4 @@
-"""What is known of each tool at a step without demonstrations: tool-agnostic features."""
+"""Tool-agnostic features of each tool at a step, for models without demonstrations."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FEATURES = (
     *("like_last_name", "like_last_text", "server_of_last", "server_of_run"),
     *("writes_late", "reads_later"),
 )
-"""Of every tool."""
+"""Features of every tool."""
 
 END_FEATURES = ("constant", "calls", "calls_per_clause", "served", "all_served", "is_later_turn")
-"""Of the end of the plan."""
+"""Features of the end of the plan."""
 
 GROUPS = (
     ("words", "words of the query in its name and description", FEATURES[:3]),
@@ -44,7 +44,7 @@ _TINY = np.float32(1e-6)
 
 
 class QueryMatch:
-    """What each clause of a query asks for; computed once a query.
+    """Matches of each clause of a query with the tools; computed once per query.
 
     Args:
         index: the words of n tools.

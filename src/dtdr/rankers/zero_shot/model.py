@@ -1,4 +1,4 @@
-"""What ranks the tools of a vocabulary without demonstrations, and what a session keeps."""
+"""A model that ranks tools without demonstrations, and the state of its sessions."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class ZeroShotModel:
         self.calibration = replace(self.weights.calibration(), tokens=token_costs(tools))
 
     def match(self, text: QueryText, earlier: Sequence[int], is_later_turn: bool) -> QueryMatch:
-        """What a query asks for; see ``QueryMatch``."""
+        """Match a query with the tools; see ``QueryMatch``."""
         return QueryMatch(self.words, text, earlier, is_later_turn)
 
     def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> QueryMatch:
-        """What a query asks for, after what came before it."""
+        """Prepare a query, with the conversation before it."""
         called = [item.tool for item in before if isinstance(item, ToolCall)]
         earlier = [self.index.get(name, UNKNOWN) for name in called]
         return self.match(QueryText.of(query), earlier, bool(before))
@@ -69,7 +69,7 @@ class ZeroShotModel:
 
 
 class ZeroShotStepState:
-    """What a session keeps: the calls of a run."""
+    """State of a session: the calls of a run."""
 
     def __init__(self, model: ZeroShotModel, match: QueryMatch) -> None:
         self._model, self._match = model, match

@@ -23,7 +23,7 @@ _SUREST = 6.0
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """What was learned on public sets; see ``benchmarks/zero_shot.py``.
+    """Weights that were fitted on public sets; see ``benchmarks/zero_shot.py``.
 
     Runs are of two kinds. A plan answers each clause of its query in turn. An agent that reads what
     calls return calls tools again, and goes its own way. Each kind has its own weights, and the
@@ -52,7 +52,7 @@ class Weights:
         return cls(**{name: np.array(value) for name, value in record.items()})
 
     def calibration(self) -> Calibration:
-        """What held-out sets say of the probabilities."""
+        """The calibration that held-out sets gave."""
         return Calibration(
             self.quantiles, self.confidence, familiarity_threshold=float(self.familiarity[0])
         )
@@ -121,7 +121,7 @@ class ZeroShotState:
         return float(self._shares @ (1 / (1 + np.exp(-logits))))
 
     def probabilities(self) -> Floats:
-        """Of the tools and of the end of plan; shape (n + 1,), summing to 1."""
+        """Probabilities of the tools and the end of plan; shape (n + 1,), summing to 1."""
         tools = self.tools()
         end = self.end() if len(tools) else 1.0
         return np.append((1 - end) * tools, end)

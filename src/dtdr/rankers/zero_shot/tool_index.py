@@ -96,7 +96,7 @@ class ToolIndex:
         return known
 
     def rows(self, columns: Indices) -> tuple[Matrix, Matrix, Matrix]:
-        """What some words are worth in the tools, each of shape (words, n).
+        """Weights of some words in the tools, each of shape (words, n).
 
         Returns:
             BM25 weights of the texts; the same with words of like meaning; and the share of the

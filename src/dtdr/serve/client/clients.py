@@ -46,7 +46,7 @@ class _SessionEndpoints:
 
     @property
     def query(self) -> str:
-        """What the user asked for."""
+        """The user's query."""
         return self.run.query
 
     @property
@@ -81,7 +81,7 @@ class _SessionEndpoints:
 
     @endpoint
     async def plans(self, top_k: int = 5) -> list[PlanPrediction]:
-        """What is left to do; see ``Client.plans``."""
+        """The remaining plans; see ``Client.plans``."""
         return read_plans(await self._ask("plans", {"top_k": top_k}, schemas.PlansResponse))
 
     @endpoint

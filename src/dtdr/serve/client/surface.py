@@ -70,7 +70,7 @@ class RemoteRanking(msgspec.Struct, frozen=True):
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """Of ``tools``, over all tools of the model; they may sum to less than 1."""
+        """Probabilities of ``tools``, over all tools of the model; may sum to less than 1."""
         return tuple(item.probability for item in self._ranked)
 
     @property
@@ -175,7 +175,7 @@ class ServerConnection:
         is_repeatable: bool = True,
         seconds: float | None = None,
     ) -> Answer:
-        """What the server answers, of this kind.
+        """Send a request, and read the answer as this type.
 
         Args:
             path: below ``/v1/``.

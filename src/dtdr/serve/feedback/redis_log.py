@@ -11,7 +11,7 @@ from dtdr.net.redis_client import connect, describe_address, explain_errors
 from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog, parse
 
 PREFIX = "dtdr:feedback:1:"
-"""Of the names of all streams; the number is the version of the format."""
+"""Prefix of the names of all streams; the number is the version of the format."""
 
 _ID_SECONDS = 7 * 86_400
 """For which a repeated id is refused."""

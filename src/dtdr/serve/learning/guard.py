@@ -37,7 +37,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judges say of two versions.
+    """The judges' comparison of two versions.
 
     Attributes:
         before: MRR of the served version.

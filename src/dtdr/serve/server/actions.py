@@ -1,4 +1,4 @@
-"""What clients ask a model at a step of a run."""
+"""Endpoints that ask a model at a step of a run."""
 
 from __future__ import annotations
 

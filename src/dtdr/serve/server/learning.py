@@ -25,7 +25,7 @@ _MOST_WAITING = 5_000
 
 @dataclass(frozen=True)
 class ModelChange:
-    """What requests ask a model to learn.
+    """Changes of a model that requests ask for.
 
     Attributes:
         demonstrations: to learn from.

@@ -113,7 +113,7 @@ class ServedModel:
             self._install(model, self.current.generation + 1)
 
     def _look(self) -> Stamp | None:
-        """What changes with the files of the folder."""
+        """A stamp that changes with the files of the folder."""
         return _stamp(self.folder) if self._remote is None else self._remote.stamp()
 
     def _read(self) -> tuple[Model, Stamp | None]:

@@ -18,7 +18,7 @@ from dtdr.predict.session import Session
 from dtdr.serve.server.schemas import CallMade, Object
 
 _BYTES = 64_000_000
-"""Of all kept runs of a model, estimated."""
+"""Estimated bytes of all kept runs of a model."""
 _PER_BYTE = 4
 """Python needs about this much memory for a byte of a run."""
 

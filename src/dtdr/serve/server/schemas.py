@@ -224,7 +224,7 @@ class PlanBounds(RequestBody, kw_only=True):
 
 
 class PredictedPlan(ResponseBody, kw_only=True):
-    """What is left to do."""
+    """A predicted plan: the remaining calls."""
 
     calls: Annotated[
         list[Object], says("Each has an id and a tool; with arguments, also what /v1/calls gives.")
@@ -268,7 +268,7 @@ class FeedbackRequest(RequestBody, kw_only=True):
 
 
 class PendingChange(ResponseBody, kw_only=True):
-    """What a model is to learn."""
+    """A change that a model has not learned yet."""
 
     demonstrations: int = 0
     added_tools: list[str] = []
@@ -276,7 +276,7 @@ class PendingChange(ResponseBody, kw_only=True):
 
 
 class FeedbackResponse(ResponseBody, kw_only=True):
-    """What will be learned."""
+    """The accepted feedback."""
 
     model: str
     demonstrations: Annotated[int, says("That were accepted.")]
@@ -296,7 +296,7 @@ class ToolChangeRequest(RequestBody, kw_only=True):
 
 
 class ToolChangeResponse(ResponseBody, kw_only=True):
-    """What will change."""
+    """The accepted change of tools."""
 
     model: str
     waiting: Annotated[PendingChange, says("Without the change that is being made.")]

@@ -27,8 +27,8 @@ tools they take a dtdr-f 4 ms on a busy machine; with 480 tools, 2,000 character
 _QUICK_TOOLS = 100
 
 _KEPT_BYTES = 32_000_000
-"""Of prepared queries, so that a run pays for its query once: .78 of the .94 ms of a ranking with
-dtdr-f on TinyAgent, when this was chosen."""
+"""Bytes of prepared queries that are kept, so that a run pays for its query once: .78 of the .94 ms
+of a ranking with dtdr-f on TinyAgent, when this was chosen."""
 _KEPT_LENGTH = 1_000
 """Characters of a query that is kept."""
 

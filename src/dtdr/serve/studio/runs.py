@@ -138,7 +138,7 @@ class Runs:
     def neighbours(
         self, tool: str, chosen: RunSelection
     ) -> tuple[list[Neighbour], list[Neighbour]]:
-        """What comes right before a tool, and right after it, most frequent first."""
+        """Tools right before and right after a tool, most frequent first."""
         graph = self.graph(chosen)
         if tool not in graph.names[2:]:
             return [], []

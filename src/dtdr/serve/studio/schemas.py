@@ -26,7 +26,7 @@ class StudioModel(ResponseBody, kw_only=True):
 
 
 class StudioAbout(ResponseBody, kw_only=True):
-    """What the studio shows."""
+    """The models and runs of the studio."""
 
     models: list[StudioModel]
     data: Annotated[str, says("Name of the file of runs; empty without one.")]
@@ -162,7 +162,7 @@ class ShownTool(ResponseBody, kw_only=True):
 
 
 class ShownStep(ResponseBody, kw_only=True):
-    """What one step of the run shows."""
+    """The tools that are shown at one step of the run."""
 
     called: Annotated[str, says("The call before it; empty for the first step.")]
     shown: int
@@ -171,7 +171,7 @@ class ShownStep(ResponseBody, kw_only=True):
 
 
 class ShownResponse(ResponseBody, kw_only=True):
-    """What a policy shows at a step, and what that costs."""
+    """The tools that a policy shows at a step, and their cost."""
 
     shown: list[ShownTool]
     hidden: int
@@ -215,7 +215,7 @@ class LogPart(RequestBody, kw_only=True):
 
 
 class LogState(ResponseBody, kw_only=True):
-    """What is being done with a log."""
+    """The progress of reading a log."""
 
     stage: Annotated[str, says("One sentence; empty before the first log.")]
     working: bool

@@ -94,7 +94,7 @@ class Encoder(ABC):
         return None
 
     def config(self) -> dict[str, Any]:
-        """What ``encoders.restore`` needs in addition to the arrays; JSON with the key ``name``."""
+        """The JSON that ``encoders.restore`` needs with the arrays; it has the key ``name``."""
         return {"name": self.name}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

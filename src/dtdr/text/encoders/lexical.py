@@ -34,8 +34,8 @@ TOKEN_PATTERN = (
     rf"|[^\W{_SPACELESS}]+(?:[{_MARKS}]+[^\W{_SPACELESS}]*)*"
     r"|[^\w\s]"
 )
-"""What is one word: a run of letters and digits, one character of a script without spaces, or one
-punctuation mark."""
+"""Pattern of a word: a sequence of letters and digits, one character of a script without spaces, or
+one punctuation mark."""
 
 _any_words = re.compile(TOKEN_PATTERN).findall
 _ascii_words = re.compile(r"\w+|[^\w\s]").findall  # the same words of ASCII text, 2x faster

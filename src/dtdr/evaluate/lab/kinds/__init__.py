@@ -1,4 +1,4 @@
-"""What a run can measure: one function for each kind."""
+"""Kinds of experiments: one function for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asks of their own data: which ranker, how many tools to show, what goes wrong."""
+"""Advice for a user's own data: which ranker, how many tools to show, common errors."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def _builders(results: Results, suite: str) -> Iterator[Callable[[Results, str],
 
 
 def build_left_out(results: Results) -> Section | None:
-    """What the suites name but was not run, each reason once; None where everything was."""
+    """Experiments of the suites that were not run, each reason once; None if all were."""
     suites: dict[str, list[str]] = {}
     for manifest in results.manifests.values():
         for reason in manifest["left_out"]:

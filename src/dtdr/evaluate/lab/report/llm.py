@@ -178,7 +178,7 @@ _PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history"
 
 
 def method_names(runs: Sequence[Experiment]) -> dict[Experiment, str]:
-    """What each run's row is called: its method, and the settings in which the runs differ."""
+    """Names of rows: the method, and the settings in which the experiments differ."""
     listed = [run for run in runs if not _is_without_retriever(run)]
     retrievers: dict[str, set[str]] = defaultdict(set)
     for run in listed:
@@ -211,7 +211,7 @@ def _is_without_retriever(run: Experiment) -> bool:
 
 
 def llm_means(results: Results, suite: str) -> list[dict[str, Any]]:
-    """What each run that asks an LLM measured, or what prompts it wrote, for ``--json``."""
+    """Results, or prompts, of each experiment that asks an LLM, for ``--json``."""
     rows: list[dict[str, Any]] = []
     for run in results.runs(suite):
         if run.kind not in ("prompts", "selections", "plans"):

@@ -1,4 +1,4 @@
-"""What a report is made of, written as one HTML page or as Markdown."""
+"""Sections of a report, written as one HTML page or as Markdown."""
 
 from __future__ import annotations
 

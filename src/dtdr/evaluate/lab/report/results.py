@@ -72,7 +72,7 @@ class Results:
         ]
 
     def by_place(self, suite: str) -> dict[Place, dict[str, list[RunSummary]]]:
-        """What was measured of rankings, ablations aside, by place and by method.
+        """Measurements of rankings, without ablations, by place and by method.
 
         Methods are sorted by MRR, those of the paper's settings as in the paper.
         """

@@ -35,7 +35,7 @@ _CACHE_BYTES = 64_000_000
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """What a block learns from.
+    """The data that a block learns from.
 
     Attributes:
         tools: the vocabulary and its texts.
@@ -102,7 +102,7 @@ class CallEvent:
 
 
 class BlockState(Protocol):
-    """What a block knows of the calls of a plan; never changed, so that copies of a plan share it.
+    """A block's state after the calls of a plan; immutable, so that copies of a plan share it.
 
     ``rows`` are the block's features: those that ``Block.start`` wrote, along the same calls.
     """
@@ -190,7 +190,7 @@ class Block(ABC):
         """
 
     def arrays(self) -> Arrays:
-        """What is saved, numbers in half precision, to which ``fit`` rounds them."""
+        """Arrays to save, in half precision, to which ``fit`` rounds them."""
         arrays = {name: getattr(self, name) for name in self.learned}
         return {name: _as_float(array, np.float16) for name, array in arrays.items()}
 

@@ -1,4 +1,4 @@
-"""What followed the last calls in the demonstrations, in the order that they were made."""
+"""Tools that followed the last calls in the demonstrations, in the order of the calls."""
 
 from __future__ import annotations
 

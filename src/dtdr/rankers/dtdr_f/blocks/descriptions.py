@@ -1,4 +1,4 @@
-"""What names and descriptions of tools have in common with the query and with the last call."""
+"""Similarity of tools' names and descriptions to the query and to the last call."""
 
 from __future__ import annotations
 

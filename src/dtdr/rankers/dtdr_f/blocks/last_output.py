@@ -62,7 +62,7 @@ def _join(single: Mapping[int, float], *many: tuple[int, npt.NDArray[Any], Any])
 
 
 def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entries:
-    """What is known before the first call."""
+    """Features before the first call."""
     single = {_key(_EARLIER_TOOL, slots[tool]): _EARLIER_WEIGHT for tool, _ in context.calls}
     for tool, status in context.calls[-1:]:
         single[_key(_EARLIER_LAST, slots[tool], status)] = 1.0
@@ -74,7 +74,7 @@ def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entrie
 
 
 def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entries:
-    """What the calls of this turn say, by their slots, and what the last step returned.
+    """Entries of this turn's calls, by their slots, and of the last step's outputs.
 
     Args:
         calls: all calls and what became of them.
@@ -101,7 +101,7 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
 
 
 class LastOutput(Block):
-    """What comes next, from the outputs of the last step, the calls and the last messages.
+    """Predict the next tool from the outputs of the last step, the calls and the last messages.
 
     The first step of a turn reads the messages. Later steps read all outputs since the agent's last
     message, each with its tool, in any order. Each threshold that a number reaches counts, so that
@@ -181,7 +181,7 @@ class LastOutput(Block):
         return places, values.astype(np.float32)
 
     def start(self, query: Query, out: Matrix) -> BlockState:
-        """What is known before the first call."""
+        """Features before the first call."""
         for tool, _ in query.context.calls:
             if tool >= 0:
                 out[4, tool] = 1

@@ -1,4 +1,4 @@
-"""What each part of the query asks for, and how far through the parts the calls have come."""
+"""Tools that each part of the query asks for, and how many parts the calls have served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST = 0.6
 
 
 class Parts(Block):
-    """What the words of each part of a query ask for, by ``WordWeights``.
+    """Tools that the words of each part of a query ask for, by ``WordWeights``.
 
     Where in the query the calls have come is a forward pass over the parts.
     """

@@ -19,7 +19,7 @@ PARTS = 16
 _BLUR = 0.5
 """Standard deviation, in parts, of how far the weight of a word spreads."""
 _SHAPE = 4.0
-"""Of the gamma distribution of how far a call moves on: 2 is within .001."""
+"""Shape of the gamma distribution of how far a call moves on: 2 is within .001."""
 _FIRST = 0.6
 """The first call serves what comes this many steps after the beginning."""
 _ANYWHERE = 0.02
@@ -39,7 +39,7 @@ _PRODUCTS = 6
 
 
 class Position(Block):
-    """What each part of the query asks for, and the probabilities of which part is served next.
+    """Tools that each part of the query asks for, and which part is probably served next.
 
     A word asks for a tool by its weight in ``WordWeights``, and by the descriptions with its stem,
     which count less the more demonstrations a tool has. A hidden Markov model aligns words and
@@ -196,7 +196,7 @@ def _spread(rows: Matrix) -> Matrix:
 
 @lru_cache(maxsize=512)
 def _blur(words: int) -> Matrix:
-    """What each part takes of each word of a query; shape (PARTS, words)."""
+    """The share of each word that each part of a query takes; shape (PARTS, words)."""
     number = np.arange(PARTS)
     parts = np.zeros((PARTS, words), np.float32)
     if words < PARTS:  # several parts share a word

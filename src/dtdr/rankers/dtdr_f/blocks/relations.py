@@ -1,4 +1,4 @@
-"""What plans say about pairs of tools: which are in one plan, which uses whose output."""
+"""Pairs of tools in plans: which are in one plan, which uses whose output."""
 
 from __future__ import annotations
 

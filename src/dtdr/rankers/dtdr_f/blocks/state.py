@@ -45,7 +45,7 @@ _QUERY, _SAID, _OUTPUT = (kind << 20 for kind in range(3))
 
 
 class State(Block):
-    """What comes next, by a random forest on everything that the agent knows.
+    """Predict the next tool by a random forest on everything that the agent knows.
 
     The latest call of a tool replaces its earlier values, in this turn and over earlier ones. The
     features stay 0 while only names are known.
@@ -175,7 +175,7 @@ class State(Block):
         return _StateRow(self, row, context is not NO_CONTEXT)
 
     def start(self, query: Query, out: Matrix) -> BlockState | None:
-        """What is known before the first call."""
+        """Features before the first call."""
         if self.forest is None:
             return None
         return self.first(query.features.words, query.context, query.asked)

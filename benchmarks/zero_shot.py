@@ -1,12 +1,14 @@
 """How well are tools ranked without a demonstration, and with which weights?
 
     python benchmarks/zero_shot.py [--datasets t_eval livemcp ...] [--data-dir DATA] [--runs 120]
+    python benchmarks/zero_shot.py --curve 0 1 3 10 30 100 300
     python benchmarks/zero_shot.py --train
     python benchmarks/zero_shot.py --smoke
 
 Each set is ranked with weights that were learned on the others. The reciprocal rank is that of the
 tool that the log called next, given that one is called; equal scores share the mean of their ranks.
-Means are over runs. ``--train`` writes the weights of all sets into the package.
+Means are over runs. ``--curve`` ranks held-out groups with models of this many demonstrations
+each. ``--train`` writes the weights of all sets into the package.
 
 Learned on: T-Eval (Apache-2.0), UltraTool, TRAJECT-Bench, TinyAgent's example bank, tau-bench (MIT)
 and LiveMCPBench (Apache-2.0). The weights are numbers about features that know no tool; no text of
@@ -22,18 +24,22 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
 import dtdr.rankers.zero_shot as package
+from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
-from dtdr.errors import InputError
+from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.source import Dataset
+from dtdr.evaluate.datasets.splits import group_split
+from dtdr.evaluate.harness import run_before
 from dtdr.predict import create
-from dtdr.predict.model import END_TOOL
+from dtdr.predict.model import END_TOOL, Model
 from dtdr.rankers.calibration import fit_isotonic
 from dtdr.rankers.vectors import rule_out_end, softmax
 from dtdr.rankers.zero_shot.features import END_FEATURES, FEATURES, RunProgress
@@ -49,6 +55,8 @@ _SHARED, _OWN = 1e-3, 1e-2
 _PLAN_SHARES = (0.8, 0.1)
 """Of a first query and of a later turn: of eight pairs, the best mean MRR of all sets."""
 _QUANTILES, _POINTS, _STEPS, _FAMILIAR = 19, 6, 150, 0.02
+_HELD = 40
+"""Held-out runs of a curve."""
 _NOTHING = np.array([0.0, 1.0])
 _NO_WEIGHTS = Weights(
     np.zeros((2, len(FEATURES))),
@@ -288,13 +296,66 @@ def measure(name: str, steps: dict[str, Steps], rivals: Sequence[str]) -> Iterat
         yield Row(name, rival, *score(rival_ranks(rival, own.dataset)), np.empty(0))
 
 
+CURVE = ("dtdr-f", "dtdr-l", "forest")
+STATIC: dict[str, dict[str, str]] = {"bm25": {}, "qts": {}, "qts minilm": {"encoder": "minilm"}}
+"""Rankers by number of demonstrations, and those that learn nothing."""
+
+
+def ranks_of(model: Model, runs: Sequence[Demonstration]) -> list[list[float]]:
+    """The ranks of the tools that the log called next, the end of plan set aside."""
+    ranks = []
+    for item in runs:
+        steps = [run_before(item, done) for done in range(len(item.plan))]
+        rows = []
+        for ranking, tool in zip(model.rank_batch(steps), item.plan.tools, strict=True):
+            scores = {name: score for name, score in ranking if name != END}
+            scores.setdefault(tool, 0.0)
+            rows.append(mean_rank(np.array(list(scores.values())), [*scores].index(tool)))
+        ranks.append(rows)
+    return ranks
+
+
+def curve(name: str, dataset: Dataset, weights: Weights, sizes: Sequence[int]) -> Iterator[str]:
+    """A line for each ranker: MRR by number of demonstrations.
+
+    Args:
+        name: of the set.
+        dataset: all of it.
+        weights: learned on the other sets.
+        sizes: numbers of demonstrations.
+    """
+    split = group_split(dataset.demonstrations, seed=0)
+    runs = [item for item in split.testing(dataset.demonstrations) if item.plan.calls]
+    held = random.Random(0).sample(runs, min(_HELD, len(runs)))
+    known = split.training(dataset.demonstrations)
+    random.Random(1).shuffle(known)
+    for ranker, keywords in STATIC.items():
+        try:
+            model = create(ranker.partition(" ")[0], **keywords).fit(known[:1], dataset.tools)
+        except DtdrError:  # tools without descriptions
+            continue
+        yield f"{name:14} {ranker:10} {score(ranks_of(model, held))[0]:.3f}"
+    for ranker in CURVE:
+        values = []
+        for size in sizes:
+            if size > len(known) or (not size and ranker != "dtdr-f"):
+                values.append("    -")
+                continue
+            with patch("dtdr.rankers.zero_shot.model.shipped_weights", lambda: weights):
+                model = create(ranker).fit(known[:size], dataset.tools)
+            values.append(f"{score(ranks_of(model, held))[0]:.3f}")
+        yield f"{name:14} {ranker:10} {' '.join(values)}"
+
+
 def main() -> None:
     """Print a line a set and ranker."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--datasets", nargs="+", default=[*PLANS, *RUNS], metavar="NAME")
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="sets of the curve")
     parser.add_argument("--runs", type=int, default=120, help="runs of each set")
     parser.add_argument("--rivals", nargs="*", default=RIVALS, metavar="NAME")
+    parser.add_argument("--curve", nargs="+", type=int, metavar="N", help="by demonstrations")
     parser.add_argument("--train", action="store_true", help="write the weights of the package")
     parser.add_argument("--smoke", action="store_true", help="the bundled set only; seconds")
     given = parser.parse_args()
@@ -302,6 +363,15 @@ def main() -> None:
     if given.smoke:
         names, runs = [datasets.BUNDLED], 40
     steps = {item.name: Steps.of(item) for item in load(names, given.data_dir, runs)}
+    if given.curve:
+        for name in given.only or steps:
+            others = {other: rows for other, rows in steps.items() if other != name}
+            learned = learn(others)
+            weights = replace(shipped_weights(), tools=learned.tools, end=learned.end)
+            dataset = datasets.load(name, data_dir=given.data_dir)
+            for line in curve(name, dataset, weights, given.curve):
+                print(line, flush=True)
+        return
     drawn = {}
     for name in steps:
         for row in measure(name, steps, () if given.train else given.rivals):

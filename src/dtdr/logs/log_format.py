@@ -214,19 +214,24 @@ class Canonical(LogFormat):
         yield LoggedRun(demonstration.id, [], demonstration=demonstration)
 
 
+_SUCCESSES = ("success", "is_success", "resolved", "passed", "pass")
+
+
 def run_failed(record: Mapping[str, Any]) -> bool:
     """Whether a record says that its run as a whole failed.
 
-    Signs are a ``reward`` of 0 or less, ``success`` false, or an ``outcome`` that is a failure, in
-    the record, its ``metadata``, ``reward_info`` or ``result``; and a ``feedback`` with a ``score``
-    of 0 or less.
+    Signs are a ``reward`` of 0 or less, ``success`` (``passed``, ``resolved``) false, or an
+    ``outcome`` that is a failure, in the record, its ``metadata``, ``reward_info`` or ``result``;
+    and a ``feedback`` with a ``score`` of 0 or less.
     """
     feedback = record.get("feedback")
     scored = feedback if isinstance(feedback, list) else [feedback]
     rewards = [as_mapping(item).get("score") for item in scored]
-    inner = ("metadata", "reward_info", "result", "results", "evaluation")
+    inner = ("metadata", "reward_info", "result", "results", "evaluation", "test_result")
     for part in (record, *(as_mapping(record.get(key)) for key in inner)):
-        if part.get("success") is False or part.get("outcome") in ("failure", "failed", "error"):
+        if any(part.get(key) is False for key in _SUCCESSES):
+            return True
+        if part.get("outcome") in ("failure", "failed", "error"):
             return True
         rewards.append(part.get("reward"))
     return any(isinstance(reward, (int, float)) and reward <= 0 for reward in rewards)

@@ -83,10 +83,10 @@ def convert(value: Any, kind: str) -> Any:
         text = " ".join(value.split())
         if not text.isascii() or not _NUMBER.fullmatch(text):
             return value
-        number = float(text.replace(",", ""))
-        if number.is_integer() and (kind == "integer" or "." not in text):
-            return int(number)
-        return value if kind == "integer" else number
+        parsed = float(text.replace(",", ""))
+        if parsed.is_integer() and (kind == "integer" or "." not in text):
+            return int(parsed)
+        return value if kind == "integer" else parsed
     if kind == "boolean" and isinstance(value, str):
         return _TRUTH.get(value.strip().casefold(), value)
     if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):

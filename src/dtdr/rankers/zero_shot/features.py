@@ -65,9 +65,9 @@ class QueryMatch:
     ) -> None:
         self.index, self.is_later_turn = index, is_later_turn
         clauses = clauses_of(text)
-        columns = [np.unique(index.columns(clause)) for clause in clauses]
-        total = sum(map(len, clauses))
-        self.known = sum(map(len, map(index.columns, clauses))) / max(total, 1)
+        found = [index.columns(clause) for clause in clauses]
+        columns = [np.unique(known) for known in found]
+        self.known = sum(map(len, found)) / max(sum(map(len, clauses)), 1)
         words = np.unique(np.concatenate(columns))
         has = np.zeros((len(clauses), len(words)), np.float32)
         for row, own in zip(has, columns, strict=True):

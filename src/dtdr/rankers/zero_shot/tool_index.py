@@ -33,6 +33,8 @@ _LONGEST = 1_500
 """Characters of a description that are read; examples and terms of use follow."""
 _LARGEST_SERVER = 0.6
 """A prefix that more of the tools share says nothing about them."""
+_DENSE_VALUES = 1_000_000
+"""Words times tools up to which a matrix is kept dense: 4 MB."""
 _SHARED = 6
 """Words of an explanation."""
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -70,7 +72,7 @@ class ToolIndex:
         relative = 1 - _LENGTH + _LENGTH * lengths / (lengths.mean() if self.size else 1)
         weights = counts * (_SATURATION + 1) / (counts + _SATURATION * relative[owner])
         exact = self._matrix(owner, columns, weights * rarity[columns])
-        self._exact = csr_array(exact.T)
+        self._exact = _by_row(csr_array(exact.T))
         self._texts = self._by_word(owner, columns, weights, rarity)
         self._unit_texts = _unit(exact)
         owner, columns, _ = self._count(names)
@@ -103,7 +105,8 @@ class ToolIndex:
             name that each word is, with words of like meaning.
         """
         exact, texts, names = (
-            matrix[columns].toarray() for matrix in (self._exact, self._texts, self._names)
+            rows if isinstance(rows := matrix[columns], np.ndarray) else rows.toarray()
+            for matrix in (self._exact, self._texts, self._names)
         )
         return exact, texts, names
 
@@ -112,7 +115,7 @@ class ToolIndex:
         words = list(dict.fromkeys(words_of(query[:MAX_CHARACTERS])))
         stems = np.array(list(map(hash_stem, words)), np.uint32)
         known = [word for word, stem in zip(words, stems, strict=True) if stem in self._words]
-        weights = self._texts[self.columns(stems)][:, [tool]].toarray()[:, 0]
+        weights = self.rows(self.columns(stems))[1][:, tool]
         order = np.argsort(-weights, kind="stable").tolist()
         return [known[at] for at in order if weights[at] > 0][:_SHARED]
 
@@ -151,7 +154,7 @@ class ToolIndex:
         columns: Indices,
         weights: npt.NDArray[np.float64],
         rarity: npt.NDArray[np.float64],
-    ) -> csr_array:
+    ) -> Matrix | csr_array:
         """Shape (words, tools): weights times rarity, also of words of like meaning."""
         width = max(len(self._words), 1)
         stems = self._words[columns]
@@ -165,7 +168,7 @@ class ToolIndex:
         best = np.zeros(len(distinct))
         np.maximum.at(best, place, values)
         owner, columns = distinct // width, distinct % width
-        return csr_array(self._matrix(owner, columns, best * rarity[columns]).T)
+        return _by_row(csr_array(self._matrix(owner, columns, best * rarity[columns]).T))
 
 
 def _text_of(tool: Tool) -> str:
@@ -186,6 +189,12 @@ def _content(texts: Iterable[str]) -> Ragged:
     stems = Ragged.of(rows, np.uint32)
     kept = ~np.isin(stems.values, STOP_STEMS)
     return Ragged(stems.values[kept], np.bincount(stems.owner[kept], minlength=len(stems)))
+
+
+def _by_row(matrix: csr_array) -> Matrix | csr_array:
+    """The matrix, dense where it is small: its rows are read faster then."""
+    is_small = matrix.shape[0] * matrix.shape[1] <= _DENSE_VALUES
+    return matrix.toarray() if is_small else matrix
 
 
 def _unit(matrix: csr_array) -> csr_array:

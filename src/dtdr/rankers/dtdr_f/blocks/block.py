@@ -117,7 +117,7 @@ class BlockState(Protocol):
 
 
 @runtime_checkable
-class ReadsText(Protocol):
+class TextBlockState(Protocol):
     """The state of a block that reads what the agent wrote before its next call."""
 
     def say(self, words: Hashes, rows: Matrix) -> None:
@@ -251,7 +251,7 @@ class StepFeatures:
     def say(self, words: Hashes) -> None:
         """The agent wrote a text before its next call; without words, none is known."""
         for state, rows in zip(self._states, self._rows, strict=True):
-            if isinstance(state, ReadsText):
+            if isinstance(state, TextBlockState):
                 state.say(words, rows)
 
     def write(self) -> Matrix:

@@ -168,7 +168,7 @@ class ReplayedState:
         self._run.text = None
 
     def say(self, text: str | None) -> None:
-        """What the agent wrote before its next call."""
+        """Read what the agent wrote before its next call."""
         self._run.text = text
 
     def rank(self) -> Ranking:

@@ -384,7 +384,7 @@ class FactoredStepState:
                 self.features.call(tool, outcome, is_parallel=place > 0)
 
     def say(self, text: str | None) -> None:
-        """What the agent wrote before its next call; None: nothing is known."""
+        """Read what the agent wrote before its next call; None: nothing is known."""
         self.features.say(read_texts([text]).values)
 
     def rank(self) -> Ranking:

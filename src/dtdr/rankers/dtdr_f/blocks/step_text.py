@@ -1,4 +1,4 @@
-"""What the agent wrote before its next call: which tools it names, describes or precedes."""
+"""The text that the agent wrote before its next call: which tools it names or precedes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PACKAGES = {
     "net": (1, 1300),
     "text": (2, 1700),
     "conversation": (2, 1700),
-    "logs": (3, 6200),
+    "logs": (3, 6300),
     "rankers": (3, 11000),
     "predict": (4, 7500),
     "llm": (5, 3600),

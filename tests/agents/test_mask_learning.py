@@ -5,7 +5,7 @@ import time
 import pytest
 
 import dtdr
-from dtdr.agents import ToolMask, ToolPolicy, Transcript, openai
+from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
 from dtdr.agents.run_folder import RunFolder
 from dtdr.errors import InputError
 
@@ -114,6 +114,30 @@ def test_the_turns_of_a_conversation_are_runs_and_no_run_is_recorded_twice(runs)
     assert tools.count(("kappa",)) == 1
     (paint,) = [item for item in items if item.query == "Paint it"]
     assert [item.tool for item in paint.before if hasattr(item, "tool")] == ["zeta", "omega"]
+
+
+@pytest.mark.parametrize("form", [None, "filtered"])
+def test_requests_of_anthropic_need_no_model_either(runs, form):
+    mask = ToolMask(policy=FEW, learn=runs)
+    tools = [
+        {"name": name, "description": text, "input_schema": {}} for name, text in NAMES.items()
+    ]
+    use = {"type": "tool_use", "id": "1", "name": "omega", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": "done"}
+    messages = [
+        {"role": "user", "content": "Feed the goldfish"},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    for count in (1, 3):
+        body = {"model": "m", "messages": messages[:count], "tools": tools}
+        masked = anthropic.mask_request(body, mask, form)
+        assert "omega" in str(masked)
+    mask.flush()
+    (item,) = dtdr.read_demonstrations(runs.path)
+    assert item.plan.tools == ("omega",)
+    search = ToolMask(policy=FEW).search("machine 7", tools, Transcript.of("Paint"))
+    assert "tool_7" in search
 
 
 def test_a_run_that_is_idle_has_ended(runs, monkeypatch):

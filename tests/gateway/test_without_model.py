@@ -3,9 +3,13 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
+from examples.hotel.log_formats import Call, Turn, claude_code, write_lines
+from examples.hotel.log_formats import number as give_times
 
+import dtdr
 from dtdr.agents.run_folder import RunFolder, next_count
 from dtdr.cli import run
 from tests.gateway import raw_server
@@ -143,6 +147,44 @@ def test_a_damaged_model_or_line_is_no_reason_to_stop(home):
     running.close()
     assert any("starting without what was learned" in line for line in running.log)
     assert os.path.getsize(runs.path) > 100
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
+def test_setup_starts_from_the_clients_own_transcripts(home, tmp_path, monkeypatch, capsys, client):
+    """Those of Claude Code are there; of the others none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    sessions = []
+    for session in range(4):
+        calls = [
+            Call("Read", {"file": "x"}),
+            Call("mcp__mail__find_user", {"name": "Ann"}, "ann@corp.example"),
+            Call("mcp__mail__send_mail", {"to": "ann@corp.example"}),
+            Call("mcp__other__x", {}),
+        ]
+        if session == 3:
+            calls = calls[:1]
+        turns = give_times([Turn(f"Mail Ann the letter {session}", [[call] for call in calls])])
+        sessions += claude_code(turns, run=str(session))
+    folder = tmp_path / ".claude" / "projects" / "work"
+    folder.mkdir(parents=True)
+    write_lines(folder / "s.jsonl", sessions)
+    (tmp_path / "servers.json").write_text('{"mcpServers": {"mail": {"command": "mail"}}}')
+    words = ["mcp", "--config", "servers.json", "--name", "agent", "--setup", client]
+    monkeypatch.setattr(sys, "argv", ["dtdr", *words, "--write"])
+    count = 3 if client == "claude-code" else 0
+    runs = "3 runs" if count else "0 runs"
+
+    assert run(words) == 0
+    assert f"would start from {runs} of these servers in" in capsys.readouterr().err
+    assert not home.exists()
+    for _ in range(1 + bool(count)):
+        assert run([*words, "--write"]) == 0
+    assert f"starts from {runs}" in capsys.readouterr().err
+    if count:
+        items = list(dtdr.read_demonstrations(home / "demonstrations.jsonl"))
+        assert [item.plan.tools for item in items] == [("find_user", "send_mail")] * 3
+        assert "ann@corp.example" not in (home / "demonstrations.jsonl").read_text()
 
 
 def test_it_learns_at_3_10_30_100_runs_and_so_on():

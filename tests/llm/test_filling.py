@@ -20,6 +20,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests import whole_calls
 from tests.fake_llm_server import fake_server
+from tests.helpers import RANKER_ONLY
 from tests.scripted_llm import ScriptedLLM
 
 QUERY = 'Create an event "Final Demo" with Rosa and Kim'
@@ -60,6 +61,7 @@ def fitted(kind=InOrder, tools=(), **options):
     demonstrations = whole_calls.DEMONSTRATIONS
     if tools:
         demonstrations = tuple(map(with_body, demonstrations))
+    options = RANKER_ONLY | options
     return Model(kind()).fit(demonstrations, (*whole_calls.TOOLS, *tools), **options)
 
 

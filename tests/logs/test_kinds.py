@@ -9,6 +9,7 @@ import pytest
 from examples.hotel.log_formats import write_lines
 
 from dtdr.conversation.values import arguments_of, decode_value
+from dtdr.errors import InputError
 from dtdr.logs import CutOptions, Importer, find_format, open_demonstrations
 from tests.logs.public_forms import call
 
@@ -636,3 +637,30 @@ def test_parts_and_roles_of_frameworks_names_are_known(tmp_path):
     assert shape(items := list(importer.demonstrations())) == [("go", ["look"])]
     assert items[0].plan.calls[0].output == "no such file"
     assert importer.summary()["unknown"] == {}
+
+
+SAID = [{"role": "user", "content": "go"}, ASKED]
+
+
+@pytest.mark.parametrize(
+    ("record", "outcome"),
+    [
+        ({"trajectory": SAID, "is_success": False}, "failure"),
+        ({"messages": json.dumps(SAID), "test_result": {"pass": False}}, "failure"),
+        ({"prompt": SAID[:1], "completion": SAID[1:], "resolved": False}, "failure"),
+        ({"data": {"said": SAID}, "passed": False}, "failure"),
+        ({"number": 1, "anything": SAID, "resolved": True}, "success"),
+    ],
+)
+def test_one_list_of_messages_is_found_under_any_key_with_what_became_of_it(
+    record, outcome, tmp_path
+):
+    found = read(write_lines(tmp_path / "log.jsonl", [record]))
+    assert shape(found) == [("go", ["look"])]
+    assert [item.outcome for item in found] == [outcome]
+
+
+def test_requests_without_their_replies_are_no_conversations(tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", [{"input": SAID[:1], "output": {"x": 1}}])
+    with pytest.raises(InputError, match="its first record has the keys input, output"):
+        read(path)

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import re
 import sys
+from typing import Any
 
 import pytest
 from examples.hotel.log_formats import write_lines
@@ -229,10 +230,11 @@ def test_other_runs_of_the_same_id_are_kept_and_the_same_ones_are_not(tmp_path):
     write("a.json", "s", "go")
     write("b.json", "s", "stop")
     (tmp_path / "c.json").write_bytes((tmp_path / "a.json").read_bytes())
-    line = {"timestamp": "2026-03-01T12:00:00Z", "type": "session_meta", "payload": {"id": "s"}}
-    made = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c"}
-    items = [{"type": "message", "role": "user", "content": "wait"}, made]
-    items = [{**line, "type": "response_item", "payload": item} for item in items]
+    line: dict[str, Any] = {"timestamp": "2026-03-01T12:00:00Z", "type": "session_meta"}
+    line["payload"] = {"id": "s"}
+    call_item = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c"}
+    payloads = [{"type": "message", "role": "user", "content": "wait"}, call_item]
+    items = [{**line, "type": "response_item", "payload": payload} for payload in payloads]
     write_lines(tmp_path / "rollout.jsonl", [line, *items])
     found = [(item.query, item.id) for item in open_demonstrations([tmp_path])]
     assert sorted(query for query, _ in found) == ["go", "stop", "wait"]

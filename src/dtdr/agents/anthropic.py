@@ -79,6 +79,7 @@ class _Anthropic(Provider):
         tools = self.toolbox(body["tools"])
         if LOADER in tools.names:
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
+        tools.describe(mask)
         known = frozenset(mask.model.vocabulary).intersection(tools.names)
         waiting = known.difference(mask.policy.always_include)
         forced = self.forced_names(body.get("tool_choice"))

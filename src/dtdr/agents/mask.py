@@ -189,7 +189,10 @@ class ToolMask:
         """
 
         def read() -> list[Step]:
-            return [(self._run_of(item), _called(item)) for item in transcripts()]
+            states = transcripts()
+            if self._observer is not None and states:
+                self._observer.see(states[-1])
+            return [(self._run_of(item), _called(item)) for item in states]
 
         selections = self._select(names, read, costs)
         return selections if len(selections) == count else selections * count
@@ -238,6 +241,8 @@ class ToolMask:
         """
         described = tuple(as_tools(tools))
         names = [tool.name for tool in described]
+        if missing := set(self.unknown(names)):
+            self.know(tool for tool in described if tool.name in missing)
         hidden = self.select(names, transcript).hidden
         index = self.model.index
         searched = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None

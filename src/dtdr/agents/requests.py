@@ -56,12 +56,16 @@ class Toolbox(Generic[Tool]):
         """Which tools are shown; ``read`` reads the conversation."""
 
         def describe_and_read() -> Transcript:
-            if missing := mask.unknown(self.names):
-                tools = self.by_name
-                mask.know(described_tool(name, self.definition_of(tools[name])) for name in missing)
+            self.describe(mask)
             return read()
 
         return mask.select(self.names, describe_and_read, costs=self.costs(mask))
+
+    def describe(self, mask: ToolMask) -> None:
+        """Describe to a mask without a model the tools that it does not know yet."""
+        if missing := mask.unknown(self.names):
+            tools = self.by_name
+            mask.know(described_tool(name, self.definition_of(tools[name])) for name in missing)
 
     def search(
         self, mask: ToolMask, arguments: object, read: Callable[[], Transcript]

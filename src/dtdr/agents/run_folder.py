@@ -181,9 +181,11 @@ class RunFolder(Recorder):
             if self.path.stat().st_size > MOST_BYTES:
                 logger.warning("a run is not recorded: %s has its largest size", self.path)
                 return []
-        written = super().record(texts, calls, earlier)
+        return super().record(texts, calls, earlier)
+
+    def _record(self, *run: Any) -> None:
+        super()._record(*run)
         self.learn_if_due()
-        return written
 
     def count_runs(self) -> int:
         """How many runs were recorded, by all processes."""

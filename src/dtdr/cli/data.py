@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from dtdr.data.demonstration_files import (
 )
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.progress import track
-from dtdr.data.tools import unique_tools
+from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.download import download as fetch_set
@@ -126,8 +127,10 @@ def stats(
 def _measure(source: str, bad: BadRecords | None, only_known_tools: bool) -> Statistics:
     path = Path(source)
     if _is_file(source):
-        stream = track(open_data([path], bad=bad), f"Counting {path.name}")
-        return measure(stream, (), name=path.stem, title=path.name)
+        stream = open_data([path], bad=bad)
+        counted = track(stream, f"Counting {path.name}")
+        listed = _tools_of(stream)  # known when all is read
+        return measure(counted, listed, name=path.stem, title=path.name)
     dataset = datasets.load(source, bad=bad)
     if only_known_tools:
         dataset = datasets.keep_known_tools(dataset)
@@ -140,6 +143,11 @@ def _measure(source: str, bad: BadRecords | None, only_known_tools: bool) -> Sta
         published=None if dataset.synthetic else datasets.find_source(source).published,
         remarks=dataset.remarks,
     )
+
+
+def _tools_of(stream: DemonstrationFile) -> Iterator[Tool]:
+    """The tools that the file or the tools.json beside it describes."""
+    yield from stream.tools
 
 
 def _is_file(source: str) -> bool:

@@ -24,6 +24,9 @@ from dtdr.predict.counting import SAMPLE, Sample, draw_sample, has_more_rows
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
 
+_FEW = 20
+"""Fewer demonstrations say little."""
+
 _REPLAYED = 100
 """Demonstrations that the last sentence counts tokens on."""
 
@@ -195,6 +198,11 @@ def _print(summary: dict[str, Any], tool: str) -> None:
     if learned:
         typer.echo(f"calls are learned {describe_orders(summary['orders'])}")
     typer.echo(f"wrote {summary['model']} ({decimal(summary['bytes'])})")
+    if 0 < learned < _FEW:
+        typer.echo(
+            f"{plural(learned, 'demonstration')}: expect little more than a ranking by "
+            "descriptions; about fifty make the difference"
+        )
     # The words of a tool: a query of the log is a customer's.
     words = " ".join(re.findall(r"[^\W_]+", printable(tool))) or "what you want to do"
     typer.echo(f"try: dtdr rank {quote(summary['model'])} {quote(words[:60])}")

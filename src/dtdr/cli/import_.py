@@ -48,6 +48,7 @@ def import_logs(
     format_: Annotated[str | None, typer.Option("--format")] = None,
     redact: bool = False,
     redact_rules: Path | None = None,
+    group_by: str = "",
     settings: Annotated[
         list[str] | None, options.further_settings(_ImportSettings, "empty=true", "logs")
     ] = None,
@@ -71,11 +72,13 @@ def import_logs(
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): Redact, and add your own rules: a JSON or TOML file of names and
             regular expressions.
+        group_by (KEY): Key of the logs that names the group of a run, such as user_id or
+            metadata.customer; by default session_id, thread_id, conversation_id or user.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _ImportSettings))
     window, tags = own.pop("window"), own.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
-    own |= {"leave_out": strip, "window_bytes": window * MEGABYTE}
+    own |= {"group_by": group_by, "leave_out": strip, "window_bytes": window * MEGABYTE}
     fmt, paths = _format_and_files(files, format_)
     if any(path.is_file() and output.exists() and path.samefile(output) for path in paths):
         raise InputError(f"{output} is one of the logs; write the demonstrations to another file")

@@ -23,6 +23,7 @@ def inspect(
     graph: bool = False,
     cluster: int = 0,
     dot: bool = False,
+    verbose: bool = False,
     as_json: options.JSON = False,
 ) -> None:
     """Check a model folder and show what it contains.
@@ -34,6 +35,7 @@ def inspect(
         graph: Show the tool dependency graph instead: which tools followed each history.
         cluster (N): Cluster of dtdr-c whose graph is shown; the first is 0.
         dot: Print the graph in the DOT language of Graphviz.
+        verbose: Also list the arrays of the model.
     """
     if graph or dot:
         _show_graph(model, cluster, dot=dot, as_json=as_json)
@@ -54,7 +56,8 @@ def inspect(
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"the configuration of {model} is damaged; fit it again") from error
     print_table(("Model", str(model)), facts.items())
-    if tensors := description["tensors"]:
+    tensors = description["tensors"]
+    if verbose and tensors:
         print_table(
             ("Array", "Shape", "Type", "Bytes"),
             [

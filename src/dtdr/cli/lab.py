@@ -82,7 +82,8 @@ def run(
     Args:
         suites (SUITE): Names that 'dtdr lab list' shows, or TOML files. all: every suite that
             needs no LLM. paper: the paper's tables with its settings.
-        quick: Run a small version of each suite on synthetic data.
+        quick: Run a small version of each suite: those of the paper on the sets that are here, or
+            else on synthetic data, as all others.
         data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
         dataset (NAME): Use only this set; repeatable.
         retriever (NAME): Run only this ranker, or your own as module:Class; repeatable.

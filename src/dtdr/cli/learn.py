@@ -93,7 +93,7 @@ def learn(
     send = _publisher(model, publish)
     with Versions(model).lock():
         trainer = Trainer(model, feedback, given, measured)
-        last = ""
+        last, has_learned = "", False
         while True:
             change = None
             try:
@@ -107,12 +107,13 @@ def learn(
                 reason = str(error)
             if change is not None:
                 _print(change, as_json)
+                has_learned = True
                 continue
             if reason and reason != last:
                 note(reason)
             last = reason
             if once:
-                if not reason:
+                if not reason and not has_learned:
                     bad = plural(outcome.unusable, "line")
                     more = f"; {bad} of it cannot be used" if outcome.unusable else ""
                     note(f"the log has no new feedback{more}")

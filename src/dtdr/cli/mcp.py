@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import note
+from dtdr.cli.output import note, plural
 from dtdr.data.files import explain_os_errors
 from dtdr.errors import InputError, OutputError
 
@@ -92,11 +92,12 @@ def mcp(
         model = None
     elif model is not None and rest[:1] == ["--"]:
         rest = rest[1:]
+    if write and setup is None:
+        raise InputError("--write needs --setup; give --setup CLIENT as well")
     if setup is not None:
         _set_up(setup, write=write)
-        return
-    if write:
-        raise InputError("--write needs --setup; give --setup CLIENT as well")
+        if model is not None or learn is not None or not keep:
+            return
     gc.disable()  # else the SDK's classes take a third longer to make
     try:
         from dtdr.agents.gateway import Gateway, Pins, Recorder, parse_rest, read_config
@@ -107,6 +108,9 @@ def mcp(
     from dtdr.api import load
 
     specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest)]
+    if setup is not None:
+        _take_transcripts(setup, name, specs, write=write, redact=redact, outputs=outputs)
+        return
     if status:
         _print_status(name, specs)
         return
@@ -180,6 +184,37 @@ def _set_up(client: str, *, write: bool) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         note(f"wrote {path}")
+
+
+def _take_transcripts(
+    client: str,
+    name: str | None,
+    specs: Sequence[UpstreamSpec],
+    *,
+    write: bool,
+    redact: bool,
+    outputs: bool,
+) -> None:
+    """Put the runs of the client's transcripts into an empty folder of runs, if files are written.
+
+    The gateway learns from them when it starts.
+    """
+    from dtdr.agents.gateway.transcripts import read_past_runs, transcripts_of
+    from dtdr.agents.run_folder import RunFolder
+
+    folder = _folder(name, specs)
+    if (folder / "demonstrations.jsonl").exists():
+        count = RunFolder(folder).count_runs()
+        note(f"the gateway starts from {plural(count, 'run')} in {folder}")
+        return
+    past = read_past_runs(client, [spec.name for spec in specs])
+    source = transcripts_of(client)
+    if write and past:
+        runs = RunFolder(folder, redact=redact, outputs=outputs, source=f"dtdr mcp, {client}")
+        for query, calls in past:
+            runs.record([query], calls)
+    verb = "starts" if write else "would start"
+    note(f"the gateway {verb} from {plural(len(past), 'run')} of these servers in {source}")
 
 
 def _gateway_command(words: list[str]) -> list[str]:

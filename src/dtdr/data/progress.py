@@ -1,8 +1,9 @@
-"""Progress of long work on a terminal; silent anywhere else."""
+"""Progress of long work: a bar on a terminal, a line at each tenth anywhere else."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -18,11 +19,34 @@ def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterat
             advance()
 
 
+_LONG_SECONDS = 10.0
+"""Work that takes less is silent where there is no terminal."""
+
+
+def _report_tenths(label: str, total: int | None) -> Callable[..., None]:
+    started, done, tenth = time.monotonic(), 0, 0
+
+    def advance(count: int = 1) -> None:
+        nonlocal done, tenth
+        done += count
+        if not total or done * 10 // total <= tenth:
+            return
+        tenth = done * 10 // total
+        if tenth < 10 and time.monotonic() - started >= _LONG_SECONDS:
+            sys.stderr.write(f"dtdr: {label}: {done:,} of {total:,}\n")
+            sys.stderr.flush()
+
+    return advance
+
+
 @contextmanager
 def progress_bar(label: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """A function that moves the bar on, by 1 or a number, from any thread."""
+    """A function that moves the bar on, by 1 or a number, from any thread.
+
+    Without a terminal, work that takes long writes a line at each tenth.
+    """
     if not sys.stderr.isatty():
-        yield lambda _=1: None
+        yield _report_tenths(label, total)
         return
     from rich.console import Console  # slow to import, and needed on a terminal only
     from rich.progress import Progress

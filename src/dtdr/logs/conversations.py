@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from dtdr.conversation.assembly import assemble, positioned
 from dtdr.conversation.events import AssistantMessage, LoggedCall, LoggedRun, UserMessage
 from dtdr.conversation.exchanges import offered_tools
+from dtdr.conversation.groups import find_group
 from dtdr.conversation.injected import remove_blocks
 from dtdr.conversation.items import Item, SystemMessage, ToolCallRequest, ToolResult
 from dtdr.conversation.messages import items_of
@@ -25,7 +26,6 @@ from dtdr.conversation.values import (
     digest,
     each_object,
     first_of,
-    walk,
 )
 from dtdr.data import json_codec
 from dtdr.errors import InputError
@@ -102,7 +102,8 @@ class ConversationFormat(LogFormat):
         tools = find("tools", "functions") or offered_tools(request)
         system = find("system", "instructions", "systemInstruction", "system_instruction")
         ids = as_text(response.get("id")), as_text(find("previous_response_id"))
-        return Exchange(messages, replies, tools, system, find_time(whole, response), *ids)
+        at, group = find_time(whole, response), find_group(record, self.group_by)
+        return Exchange(messages, replies, tools, system, at, *ids, group)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``LogFormat.add``."""
@@ -127,7 +128,7 @@ class ConversationFormat(LogFormat):
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The conversation of the longest request, or of a chain of requests.
 
-        The log has no id for it, so it is grouped by how it begins.
+        If the log has no name for it, it is grouped by how it begins.
         """
         messages: list[Any] = []
         system: Any = None
@@ -150,6 +151,7 @@ class ConversationFormat(LogFormat):
             for event in trace.events
             if not isinstance(event, AssistantMessage)
         ]
+        trace.salt = exchange.group  # equal runs of two users have two ids
         trace.group = exchange.group or (digest(begin[:4]) if begin else "")
         yield trace
 
@@ -161,7 +163,8 @@ class ConversationFormat(LogFormat):
         """
         marks: list[int] = []
         replies: list[bool] = []
-        current, asked = 0, 0
+        # Equal messages of two users are two conversations.
+        current, asked = hash(exchange.group), 0
         for messages in (exchange.messages, exchange.replies):
             asked = len(marks)
             for message in messages:
@@ -288,8 +291,8 @@ class LangGraph(OpenAIChat):
         state = super().exchange(dict(self._state(record)))
         config = as_mapping(first_of(record, "config", "checkpoint"))
         thread = first_of(first_of(config, "configurable") or config, "thread_id")
-        thread = thread or first_of(record, "thread_id") or walk(record, "metadata", "thread_id")
-        return replace(state, group=str(thread or ""), at=find_time(as_mapping(record)))
+        group = find_group(record, self.group_by) if self.group_by or not thread else str(thread)
+        return replace(state, group=group, at=find_time(as_mapping(record)))
 
 
 class Anthropic(ConversationFormat):

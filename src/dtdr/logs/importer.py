@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.conversation.events import LoggedCall, LoggedRun, UserMessage
+from dtdr.conversation.groups import find_group
 from dtdr.conversation.values import digest
+from dtdr.data import json_codec
 from dtdr.data.calls import find_references
 from dtdr.data.demonstration_files import SeenIds, save_demonstrations
 from dtdr.data.demonstrations import Demonstration
@@ -55,6 +57,7 @@ class Importer:
         self.reader = paths if isinstance(paths, LogReader) else LogReader(paths)
         self.window = Window(options.window_bytes)
         self.format = fmt(self.window)
+        self.format.group_by = options.group_by
         options = replace(options, query=options.query or fmt.default_query)
         self.cutter = Cutter(options, redactor, fmt.name)
         self.redactor = redactor
@@ -105,6 +108,8 @@ class Importer:
         read = self.reader.read(self.format.decode, self.bad, self.format.read_file)
         for record, raw, place in read:
             try:
+                if self.cutter.options.group_by:
+                    self.window.name = find_group(record, self.cutter.options.group_by)
                 self.format.add(record, raw, place)
             except UNUSABLE as error:
                 self._leave_out(place, error)
@@ -117,11 +122,21 @@ class Importer:
             demonstrations: list[Demonstration] = []
             for run in self.format.runs(group.payloads, key):
                 self._look_at(run)
+                self._name_group(run, group)
                 demonstrations += self.cutter.cut(run)
             return demonstrations
         except UNUSABLE as error:
             self._leave_out(group.place, error)
             return []
+
+    def _name_group(self, run: LoggedRun, group: Group) -> None:
+        """Take the name that was asked for, or look for one if the format knows none."""
+        run.group = group.name or run.group
+        if run.demonstration is not None and group.name:
+            run.demonstration = replace(run.demonstration, group=group.name)
+        for payload in () if run.group else group.payloads:
+            with contextlib.suppress(ValueError):
+                run.group = run.group or find_group(json_codec.loads(payload))
 
     def _look_at(self, run: LoggedRun) -> None:
         """Count what a run has, and note names of tools that no API accepts."""

@@ -75,11 +75,12 @@ DEFAULT_BYTES = 64_000_000
 
 @dataclass(slots=True)
 class Group:
-    """Records of one conversation or trace, and the place of the last."""
+    """Records of one conversation or trace, the place of the last, and its name if asked for."""
 
     payloads: list[bytes]
     size: int
     place: tuple[int, int]
+    name: str = ""
 
 
 class Window:
@@ -89,6 +90,7 @@ class Window:
         self.budget = budget
         self.size = 0
         self.on_leave: Callable[[str], None] | None = None
+        self.name = ""  # of the group of the record that is being filed
         self._groups: OrderedDict[str, Group] = OrderedDict()
         self._finished: list[tuple[str, Group]] = []
 
@@ -98,6 +100,7 @@ class Window:
         group.payloads.append(payload)
         group.size += len(payload)
         group.place = place
+        group.name = self.name or group.name
         self.size += len(payload)
         self._groups.move_to_end(key)
 
@@ -138,6 +141,7 @@ class LogFormat(ABC):
         title: what it is.
         default_query: the query of a run if the format records no user.
         read_file: reads the records of a file; None for JSON.
+        group_by: key that names the group of a record; empty for the usual ones.
         needs: what its records have, for an error about a log that has it not.
         ignored: kinds of records that are known and say nothing of messages and calls.
         unknown: kinds of records, messages and parts that are not read.
@@ -151,6 +155,7 @@ class LogFormat(ABC):
 
     def __init__(self, window: Window) -> None:
         self.window = window
+        self.group_by = ""
         self.tools = ToolTable()
         self.counts: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
@@ -214,19 +219,24 @@ class Canonical(LogFormat):
         yield LoggedRun(demonstration.id, [], demonstration=demonstration)
 
 
+_SUCCESSES = ("success", "is_success", "resolved", "passed", "pass")
+
+
 def run_failed(record: Mapping[str, Any]) -> bool:
     """Whether a record says that its run as a whole failed.
 
-    Signs are a ``reward`` of 0 or less, ``success`` false, or an ``outcome`` that is a failure, in
-    the record, its ``metadata``, ``reward_info`` or ``result``; and a ``feedback`` with a ``score``
-    of 0 or less.
+    Signs are a ``reward`` of 0 or less, ``success`` (``passed``, ``resolved``) false, or an
+    ``outcome`` that is a failure, in the record, its ``metadata``, ``reward_info`` or ``result``;
+    and a ``feedback`` with a ``score`` of 0 or less.
     """
     feedback = record.get("feedback")
     scored = feedback if isinstance(feedback, list) else [feedback]
     rewards = [as_mapping(item).get("score") for item in scored]
-    inner = ("metadata", "reward_info", "result", "results", "evaluation")
+    inner = ("metadata", "reward_info", "result", "results", "evaluation", "test_result")
     for part in (record, *(as_mapping(record.get(key)) for key in inner)):
-        if part.get("success") is False or part.get("outcome") in ("failure", "failed", "error"):
+        if any(part.get(key) is False for key in _SUCCESSES):
+            return True
+        if part.get("outcome") in ("failure", "failed", "error"):
             return True
         rewards.append(part.get("reward"))
     return any(isinstance(reward, (int, float)) and reward <= 0 for reward in rewards)

@@ -6,15 +6,24 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from dtdr.conversation.exchanges import is_message
+from dtdr.conversation.exchanges import is_message, message_list
 from dtdr.conversation.messages import items_of
-from dtdr.conversation.values import as_list, as_text, decode_value, each_object, first_of
+from dtdr.conversation.values import (
+    as_list,
+    as_text,
+    decode_json,
+    decode_value,
+    each_object,
+    first_of,
+)
 from dtdr.logs.envelopes import Envelope, Talk, call_message, result_message
 from dtdr.logs.log_format import run_failed
 
 _LISTS = """conversations conversation messages chatMessages chat_messages history chat_history
-    turns traj""".split()  # noqa: SIM905  # as prose
+    turns traj trajectory dialog dialogue""".split()  # noqa: SIM905  # as prose
 _SESSIONS = ("session_id", "sessionId", "conversation_id", "thread_id", "threadId", "chat_id")
+_ASKED = ("input", "inputs", "prompt", "request", "output", "outputs", "completion", "response")
+"""Keys of what one call of a model was asked, or replied; the other is needed, too."""
 _LOOKED_AT = 50
 
 
@@ -74,13 +83,27 @@ class MessageList(Envelope):
 def _listed(record: Any) -> list[Any]:
     """The messages in a record; empty if it is a message itself."""
     for key in _LISTS:
-        if isinstance(listed := first_of(record, key), list) and listed:
+        listed = decode_json(first_of(record, key))
+        if isinstance(listed, list) and listed:
             return listed
-    return []
+    if not isinstance(record, dict) or is_message(record):
+        return []
+    if _has_roles(asked := record.get("prompt")) and "completion" in record:  # of data sets
+        return [*as_list(asked), *message_list(record["completion"])]
+    values = [value for key, value in record.items() if key not in _ASKED]
+    values += [inner for value in values if isinstance(value, dict) for inner in value.values()]
+    found = [value for value in values if _has_roles(value)]
+    return found[0] if len(found) == 1 else []
 
 
-def _looks_said(message: Any) -> bool:
-    return isinstance(message, dict) and is_message(message)
+def _has_roles(value: Any) -> bool:
+    """Whether it is a list that begins with a message that says its role."""
+    return isinstance(value, list) and _looks_said(value[:1] and value[0], "role", "from")
+
+
+def _looks_said(message: Any, *keys: str) -> bool:
+    is_one = isinstance(message, dict) and is_message(message)
+    return is_one and (not keys or first_of(message, *keys) is not None)
 
 
 _RESULT = re.compile(r"\[([a-z_]+)(?: for [^\n]*)?\] Result:\s*")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from dtdr.conversation.groups import find_group
 from dtdr.conversation.values import as_list, decode_json, first_of
 from dtdr.errors import InputError
 from dtdr.logs.conventions import PREFIXES, flatten, kind_of, read_attributes
@@ -54,6 +55,8 @@ class OpenTelemetry(SpanFormat):
         for span, attributes in _open_spans(record):
             is_handoff = span.tool.startswith("handoff to ")
             read_attributes(span, attributes, self.tools)
+            if self.group_by:
+                span.group = find_group(dict(attributes), self.group_by) or span.group
             if is_handoff and span.kind == "tool":  # OpenAI Agents: from and to are agents' names
                 span.tool, span.arguments, span.output = f"agent:{span.output}", {}, None
             yield span

@@ -40,6 +40,7 @@ class CutOptions:
         output_length: characters kept of an output, and of a message before the query. With 0,
             a call has only its status, and messages have the default length.
         leave_out: injected tags to strip from user messages.
+        group_by: key that names the group, such as a user's id; by default, the conversation's.
         window_bytes: memory for records of conversations and traces that may continue.
     """
 
@@ -48,6 +49,7 @@ class CutOptions:
     references: bool = True
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS
+    group_by: str = ""
     window_bytes: int = DEFAULT_BYTES
 
 

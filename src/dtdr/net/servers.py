@@ -98,8 +98,8 @@ def listen(host: str, port: int) -> socket.socket:
         )
     except OSError as error:
         # Python's text repeats the address; numbers of failed look-ups are negative.
-        number = error.errno or 0
-        reason = os.strerror(number) if number > 0 else error.strerror or error
+        code = error.errno or 0
+        reason = os.strerror(code) if code > 0 else error.strerror or error
         raise InputError(
             f"cannot listen on {host} port {port}: {str(reason).lower()}; choose another address "
             "or port"

@@ -135,6 +135,8 @@ class Gateway:
                 self._has_started = True
                 self._report()
                 await self._register_tools()
+                if self._runs is not None:  # also from what was there before
+                    await anyio.to_thread.run_sync(self._runs.learn_if_due)
                 yield
             finally:
                 await self.close()

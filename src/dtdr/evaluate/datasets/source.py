@@ -214,7 +214,7 @@ def member(record: object, *names: str, kind: type | tuple[type, ...] = str) -> 
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A value with ``change`` applied to all in it that is not a list or object, but not to keys."""
+    """A copy with ``change`` applied to each leaf: everything but lists, objects and keys."""
     if isinstance(value, (list, tuple)):
         return [map_leaves(item, change) for item in value]
     if isinstance(value, dict):

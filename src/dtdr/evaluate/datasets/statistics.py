@@ -66,12 +66,14 @@ def figures(of: Statistics | Published) -> dict[str, Any]:
 def measure(
     demonstrations: Iterable[DemonstrationLike], tools: Iterable[ToolLike] = (), **about: Any
 ) -> Statistics:
-    """Statistics of a stream of demonstrations, read once; ``about`` has further attributes.
+    """Statistics of a stream of demonstrations, read once, before the tools.
+
+    ``about`` has further attributes.
 
     Raises:
         InputError: there are no demonstrations.
     """
-    names = {tool.name for tool in as_tools(tools)}
+    names: set[str] = set()
     sizes: list[tuple[int, int]] = []
     for demonstration in as_demonstrations(demonstrations):
         plan = demonstration.plan
@@ -79,6 +81,7 @@ def measure(
         sizes.append((len(plan), sum(map(len, plan.dependencies))))
     if not sizes:
         raise InputError("there are no demonstrations to count")
+    names.update(tool.name for tool in as_tools(tools))
     means, deviations = np.mean(sizes, axis=0).tolist(), np.std(sizes, axis=0).tolist()
     calls, dependencies = zip(means, deviations, strict=True)
     return Statistics(len(sizes), len(names) + 1, calls, dependencies, **about)

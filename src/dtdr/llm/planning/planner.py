@@ -261,10 +261,10 @@ class _PlanningRun:
     @property
     def free_id(self) -> str:
         """The id of the next call: its number in the plan, or the next free number."""
-        number = len(self.calls) + 1
-        while str(number) in self._ids:
-            number += 1
-        return str(number)
+        next_id = len(self.calls) + 1
+        while str(next_id) in self._ids:
+            next_id += 1
+        return str(next_id)
 
     def add(self, step: PlannedStep, max_steps: int) -> None:
         """Append a step, and decide whether the plan continues."""

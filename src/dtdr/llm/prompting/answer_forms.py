@@ -56,7 +56,7 @@ def _value_rules(outputs: int) -> list[str]:
     part = r'part ::= "\\" [^\n] | "{" [^o{"\x27\\\n]'
     if not outputs:
         return [_VALUES, part]
-    numbers = " | ".join(json.dumps(str(number)) for number in range(1, outputs + 1))
+    numbers = " | ".join(json.dumps(str(index)) for index in range(1, outputs + 1))
     output = f'output ::= "out_" ({numbers}) ("/" [A-Za-z0-9_.~-]+)*'
     return [f"{_VALUES} | output", f'{part} | "{{" output "}}"', output]
 
@@ -64,17 +64,17 @@ def _value_rules(outputs: int) -> list[str]:
 def _pair_rules(parameters: Sequence[Parameter], outputs: int) -> list[str]:
     """Rules of the pairs, which begin with ``first-0``."""
     rules: list[str] = []
-    for number, parameter in enumerate(parameters):
+    for index, parameter in enumerate(parameters):
         name = json.dumps(f"{safe(parameter.name)}=", ensure_ascii=False)
         kind = kind_of_type(parameter.type)
         value = f"({kind}{' | output' if outputs else ''})" if kind else "item"
-        pair, following = f"pair-{number}", f"later-{number + 1}"
+        pair, following = f"pair-{index}", f"later-{index + 1}"
         rules.append(f"{pair} ::= {name} {value}")
         # What may follow if this is the first pair, and if it is not.
         first, later = f"{pair} {following}", f'", " {pair} {following}'
         if not parameter.required:
-            first, later = f"{first} | first-{number + 1}", f"{later} | {following}"
-        rules += [f"first-{number} ::= {first}", f"later-{number} ::= {later}"]
+            first, later = f"{first} | first-{index + 1}", f"{later} | {following}"
+        rules += [f"first-{index} ::= {first}", f"later-{index} ::= {later}"]
     count = len(parameters)
     return [*rules, f'first-{count} ::= ""', f'later-{count} ::= ""']
 

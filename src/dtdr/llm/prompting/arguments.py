@@ -74,10 +74,10 @@ def _resolver(calls: Sequence[ToolCall]) -> Callable[[str], Any]:
 
     def reference(name: str) -> dict[str, str]:
         output, slash, path = name.partition("/")
-        number = int(output.removeprefix("out_"))
-        if not 1 <= number <= len(calls):
+        position = int(output.removeprefix("out_"))
+        if not 1 <= position <= len(calls):
             raise InputError(f"{output} does not exist; there are {len(calls)} outputs so far")
-        source = {"$ref": calls[number - 1].id}
+        source = {"$ref": calls[position - 1].id}
         return {**source, "path": slash + path} if slash else source
 
     def resolve(text: str) -> Any:

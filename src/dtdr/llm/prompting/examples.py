@@ -154,7 +154,7 @@ def _similarity(left: Sequence[str], right: Sequence[str]) -> float:
     """Share of the places at which two sequences have the same tool; 1 if they are equal."""
     if not left and not right:
         return 1.0
-    same = sum(one == other for one, other in zip(left, right, strict=False))
+    same = sum(entry == other for entry, other in zip(left, right, strict=False))
     return 2 * same / (len(left) + len(right))
 
 

@@ -28,10 +28,10 @@ class ShownNames:
         # Names that need no change come first, so that they are never numbered.
         for name in sorted(dict.fromkeys(names), key=lambda item: safe(item).strip() != item):
             shown = plain = safe(name).strip() or "unnamed"
-            number = 1
+            count = 1
             while shown in self._name:
-                number += 1
-                shown = f"{plain} ({number})"
+                count += 1
+                shown = f"{plain} ({count})"
             self._shown[name] = shown
             self._name[shown] = name
 
@@ -97,7 +97,7 @@ def quote(text: str) -> str:
 
 def output_names(calls: Sequence[ToolCall]) -> dict[str, str]:
     """``out_1``, ``out_2``, … by call id."""
-    return {call.id: f"out_{number}" for number, call in enumerate(calls, start=1)}
+    return {call.id: f"out_{index}" for index, call in enumerate(calls, start=1)}
 
 
 def plan_lines(calls: Sequence[ToolCall], names: ShownNames) -> str:

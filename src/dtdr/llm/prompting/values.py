@@ -57,8 +57,8 @@ def bare_value(text: str) -> Any:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)):
-        return number
+    if _NUMBER.fullmatch(text) and math.isfinite(parsed := float(text)):
+        return parsed
     return Bare(text)
 
 

@@ -92,11 +92,11 @@ class ArgumentModel:
         model = cls(constants, ValueRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
-            demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
+            demonstrations = [demonstrations[position] for position in np.sort(draw).tolist()]
         groups: dict[str, int] = {}
         learned, held = list[Demonstration](), list[Demonstration]()
-        for place, item in enumerate(demonstrations):
-            group = groups.setdefault(item.group or f"\x00{place}", len(groups))
+        for position, item in enumerate(demonstrations):
+            group = groups.setdefault(item.group or f"\x00{position}", len(groups))
             (learned if group % _HELD_OUT else held).append(item)
         if len(groups) < 2 * _HELD_OUT:
             model._train(demonstrations, seed)
@@ -141,7 +141,8 @@ class ArgumentModel:
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
         calls = [rename(call, self.names) for call in item.plan.calls]
         before = [
-            rename(one, self.names) if isinstance(one, ToolCall) else one for one in item.before
+            rename(entry, self.names) if isinstance(entry, ToolCall) else entry
+            for entry in item.before
         ]
         return replace(item, plan=replace(item.plan, calls=tuple(calls)), before=tuple(before))
 

@@ -90,19 +90,21 @@ class Candidates:
 
     def find(self, form: str) -> int | None:
         """The position of the first other candidate of a form."""
-        for place, option in enumerate(self.others, self.spans):
+        for position, option in enumerate(self.others, self.spans):
             if option.form == form:
-                return place
+                return position
         return None
 
     def targets(self, forms: Collection[str]) -> npt.NDArray[np.int64]:
         """Positions of the candidates of some forms; of ``unknown`` where there is none."""
         places: list[int] = []
         if self.spans:
-            places += [place for form in forms for place in self.state.texts.places.get(form, ())]
-            places += [place for place, date in self.dates.items() if date in forms]
+            places += [
+                position for form in forms for position in self.state.texts.places.get(form, ())
+            ]
+            places += [position for position, date in self.dates.items() if date in forms]
         others = enumerate(self.others, self.spans)
-        places += [place for place, option in others if option.form in forms]
+        places += [position for position, option in others if option.form in forms]
         return np.array(places or [self.spans], np.int64)
 
     def read(self, place: int) -> ValuePart:
@@ -147,7 +149,7 @@ class _Known:
     def __init__(self, state: RunState, constants: Constants) -> None:
         taken: list[tuple[int, ValuePart]] = []
         room, given = MAX_PARTS, set[str]()
-        for number, past in reversed([*enumerate(state.calls)]):
+        for index, past in reversed([*enumerate(state.calls)]):
             parts, learned = past.parts, constants.slot(past.call.tool, "").fields
             if past.call.output is None and learned:
                 parts = state.read_parts(past.call, past.arguments, learned)
@@ -156,11 +158,11 @@ class _Known:
                     if part.form in given:
                         continue  # Of a value that was given several times the last one counts.
                     given.add(part.form)
-                taken.append((number, part))
+                taken.append((index, part))
             room = max(0, room - len(parts))
         taken.reverse()
         self.parts = [part for _, part in taken]
-        self.calls = np.array([number for number, _ in taken])
+        self.calls = np.array([index for index, _ in taken])
         numbers = np.array([part.numbers for part in self.parts])
         self.form_ids, kind_ids, self.groups, self.records, lists = numbers.T
         used = given | {canonical({"$ref": call}) for call in state.used}
@@ -231,8 +233,8 @@ class CallCandidates:
         self, found: Candidates, form: str, number: int, span: tuple[int, int] | None
     ) -> None:
         """Take note of a decision, by the canonical form of the value and the span it took."""
-        place = found.find(form)
-        kind = "span" if place is None else found.kinds[found.kind[place]]
+        position = found.find(form)
+        kind = "span" if position is None else found.kinds[found.kind[position]]
         self._labels.append(f"{found.slot}={kind[:40]}")
         if not form.startswith("\x00"):
             self._values.append((found.slot, number, form))
@@ -298,9 +300,9 @@ class CallCandidates:
         items = [*own, *(item for item in shared if item[0] not in known)][:MAX_CONSTANTS]
         given = Counter(self.state.values.get((self.tool, found.slot), ()))
         texts, parts = self.state.texts, []
-        for place, (form, _) in enumerate(items):
-            is_own = place < len(own)
-            rank = min(place if is_own else place - len(own), 4)
+        for position, (form, _) in enumerate(items):
+            is_own = position < len(own)
+            rank = min(position if is_own else position - len(own), 4)
             said = "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
             said = "whole" if form in texts.said else said
             parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
@@ -319,7 +321,7 @@ class CallCandidates:
         found.add(known.parts, known.labels, known.label, Rows.of(rows), known.kind_row)
         if self.constants.slot(self.tool, found.slot).is_composed:
             whole = known.whole
-            parts = [known.parts[place] for place in whole.tolist()]
+            parts = [known.parts[position] for position in whole.tolist()]
             around = [ValuePart(None, AROUND + part.form, part.source) for part in parts]
             labels = [f"around {label}" for label in known.labels]
             of_around = Rows.of([row ^ _AROUND_SALT for row in rows])
@@ -369,7 +371,9 @@ class CallCandidates:
         state, tool = self.state, self.tool
         current = [past.call.tool for past in state.calls if not past.is_earlier]
         called = sorted({past.call.tool for past in state.calls})
-        unused = sorted({one.call.tool for one in state.calls if one.call.id not in state.used})
+        unused = sorted(
+            {entry.call.tool for entry in state.calls if entry.call.id not in state.used}
+        )
         names = [*(f"called {name}" for name in called), *(f"unused {name}" for name in unused)]
         last, same = current[-1] if current else "^", min(current.count(tool), 4)
         return features(

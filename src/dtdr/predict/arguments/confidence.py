@@ -41,9 +41,9 @@ class Confidence:
             return cls()
         scores = np.array(products)
         points, _ = fit_isotonic(scores, exact)
-        place = np.maximum(np.searchsorted(points, scores, side="right") - 1, 0)
-        counts = np.bincount(place, minlength=len(points))
-        right = np.bincount(place, np.array(exact, np.float64), len(points))
+        position = np.maximum(np.searchsorted(points, scores, side="right") - 1, 0)
+        counts = np.bincount(position, minlength=len(points))
+        right = np.bincount(position, np.array(exact, np.float64), len(points))
         # One more call counts as wrong: a few that were right by chance make no call sure.
         heights = np.maximum.accumulate(right / (counts + 1))
         chances = (1 - _SLOPE) * heights + _SLOPE * points

@@ -167,7 +167,9 @@ class Constants:
         """Which of m values a slot took in other groups than one, by their hashes; shape (m,)."""
         wanted = (hashes ^ _slot_hash((tool, name + _TOOK))).tolist()
         counts = self.seen.counts
-        return np.array([one in counts and counts[one][1] != group for one in wanted], np.bool_)
+        return np.array(
+            [entry in counts and counts[entry][1] != group for entry in wanted], np.bool_
+        )
 
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:
@@ -283,9 +285,9 @@ class _Counts:
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
         content = _RunContent(item)
         for call in item.plan.calls:
-            for one in find_references(call.arguments):
-                if one.path and one.call in tool_of:
-                    self._note_field((tool_of[one.call], ""), one.path)
+            for entry in find_references(call.arguments):
+                if entry.path and entry.call in tool_of:
+                    self._note_field((tool_of[entry.call], ""), entry.path)
             for parameter, value in call.arguments.items():
                 self.given[call.tool][parameter] = None
                 self._add_value((call.tool, parameter), value, content)
@@ -313,12 +315,12 @@ class _Counts:
         if _is_plain(value):
             compared = canonical(value)
             is_bound = content.has(value, compared)
-            for one in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
-                self._note(one, _ANY)
-                self._note((one[0], one[1] + _TOOK), compared)
+            for entry in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
+                self._note(entry, _ANY)
+                self._note((entry[0], entry[1] + _TOOK), compared)
                 if not is_bound:
-                    self.slots[one].raw.setdefault(compared, value)
-                    self._note(one, compared)
+                    self.slots[entry].raw.setdefault(compared, value)
+                    self._note(entry, compared)
         if depth >= MAX_DEPTH:
             return
         inner: Iterable[tuple[str, Any]] = ()
@@ -348,11 +350,11 @@ class _RunContent:
     """
 
     def __init__(self, item: Demonstration) -> None:
-        said = [item.query, *(one.content for one in item.before if isinstance(one, Message))]
+        said = [item.query, *(entry.content for entry in item.before if isinstance(entry, Message))]
         self.text = "\n".join(said).casefold()
         self._forms: set[str] = set()
-        for one in item.plan.earlier:
-            self.add(one)
+        for entry in item.plan.earlier:
+            self.add(entry)
         self.said = self.text
 
     def add(self, call: ToolCall) -> None:

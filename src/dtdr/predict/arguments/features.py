@@ -15,7 +15,7 @@ from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, fe
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])
 """Distance of a span from the span used last: 1 to 4 before it, 5 to 9 after, else 0."""
 USAGE = Rows.of(
-    [features([f"used {one[:1]}", f"used by length {one}"]) for one in np.ndindex(16, 10)]
+    [features([f"used {code[:1]}", f"used by length {code}"]) for code in np.ndindex(16, 10)]
 )
 """Length of a span, plus 10 where any argument used it, plus 20 where one of this slot's
 name did, plus 40 where it was this tool's, plus 80 where this call took it."""
@@ -50,8 +50,8 @@ def span_blocks(
     texts = state.texts
     gaps, distances = np.full_like(texts.clause, 8), np.zeros_like(texts.first)
     if last >= 0:
-        place = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
-        gaps = np.minimum(np.maximum(texts.clause - texts.clause[place], -3), 4) + 3
+        position = min(int(np.searchsorted(texts.first, last)), len(texts.clause) - 1)
+        gaps = np.minimum(np.maximum(texts.clause - texts.clause[position], -3), 4) + 3
         distances = 1 + np.searchsorted(_DISTANCES, texts.first - last, side="right")
     clauses = 3 * gaps + match_clauses(texts, tool)
     used = np.zeros((4, len(texts.lower) + 1), np.int32)

@@ -95,7 +95,7 @@ def fill_slot(
             fill_slot(ranker, candidates, f"{name}/{part}", number, depth + 1) for part in names
         ]
         given = zip(names, parts, strict=True)
-        value = {part: one.value for part, one in given if one.form != OMITTED}
+        value = {part: entry.value for part, entry in given if entry.form != OMITTED}
         is_whole = bool(value) and not any(part.is_unknown for part in parts)
     if not is_whole:
         return NOT_KNOWN
@@ -109,8 +109,8 @@ def _fill_items(
 ) -> list[SlotChoice]:
     """The items of a list; the last one is left out unless they are too many or unknown."""
     items: list[SlotChoice] = []
-    for number in range(MAX_ITEMS):
-        items.append(fill_slot(ranker, candidates, name, number, depth))
+    for index in range(MAX_ITEMS):
+        items.append(fill_slot(ranker, candidates, name, index, depth))
         value = items[-1].value
         is_repeated = any(value == item.value for item in items[:-1])
         if items[-1].form == OMITTED:
@@ -138,12 +138,12 @@ def choose(
     totals: dict[str, float] = {}
     place_of: dict[str, int] = {}
     leading = np.flatnonzero(probabilities > _NEGLIGIBLE)
-    for place in leading[np.argsort(-probabilities[leading], kind="stable")].tolist():
-        option = candidates.read(place)
+    for position in leading[np.argsort(-probabilities[leading], kind="stable")].tolist():
+        option = candidates.read(position)
         is_empty_list = option.form == OMITTED and is_first
         if option.form != UNKNOWN and not is_empty_list and fits(option.value, candidates.type):
-            totals[option.form] = totals.get(option.form, 0.0) + float(probabilities[place])
-            place_of.setdefault(option.form, place)
+            totals[option.form] = totals.get(option.form, 0.0) + float(probabilities[position])
+            place_of.setdefault(option.form, position)
     unknown = float(probabilities[candidates.spans])
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
     written = max(around.values(), default=0.0)
@@ -154,8 +154,8 @@ def choose(
     if not totals:
         return SlotChoice(UNKNOWN, unknown)
     form = max(totals, key=totals.__getitem__)
-    share, place = totals[form], place_of[form]
-    value, _, source, *_ = candidates.read(place)
+    share, position = totals[form], place_of[form]
+    value, _, source, *_ = candidates.read(position)
     against = _AGAINST_NONE * unknown if source.kind in ("output", "omitted") else 0.0
     if share < max(_LEAST_SHARE, against):
         return SlotChoice(UNKNOWN, unknown)
@@ -163,7 +163,7 @@ def choose(
         return SlotChoice(form, share)
     span: tuple[int, int] | None = None
     if source.kind in ("query", "message"):
-        span = candidates.state.texts.span(place)
+        span = candidates.state.texts.span(position)
     elif source.kind != "constant":
         span = candidates.state.locate(form, call_spans)
     return SlotChoice(form, share, value, (source,), span)
@@ -180,14 +180,14 @@ def iter_examples(
         value = written if written == OMITTED else resolve_references(written, state.by_id)
         form, forms = _wanted_forms(found, written, value)
         yield SlotExample(found.keys, len(found), found.blocks, found.targets(forms))
-        form = next((one for one in (LIST, OBJECT) if one in forms), form)
+        form = next((entry for entry in (LIST, OBJECT) if entry in forms), form)
         span = None if form.startswith("\x00") else state.locate(form, candidates.spans)
         candidates.decide(found, form, number, span)
         if depth >= MAX_DEPTH:
             return
         if form == LIST:
-            for place, item in enumerate([*value, OMITTED]):
-                yield from learn(f"{name}/{ITEM}", item, place, depth + 1)
+            for position, item in enumerate([*value, OMITTED]):
+                yield from learn(f"{name}/{ITEM}", item, position, depth + 1)
         elif form == OBJECT:
             for part in candidates.constants.slot(call.tool, name).fields:
                 yield from learn(f"{name}/{part}", value.get(part, OMITTED), number, depth + 1)
@@ -206,7 +206,7 @@ def _wanted_forms(candidates: Candidates, written: Any, value: Any) -> tuple[str
     elif is_filled_object(value):
         composed = OBJECT
     elif (outputs := find_references(value)) and not is_reference(value):
-        around = [AROUND + canonical({"$ref": one.call}) for one in outputs]
+        around = [AROUND + canonical({"$ref": entry.call}) for entry in outputs]
         return around[0], {*around}
     is_offered = composed != UNKNOWN and candidates.find(composed) is not None
     return form, {form, composed} if is_offered else {form}

@@ -117,7 +117,9 @@ def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
                     text = value if isinstance(value, str) else json.dumps(value, default=str)
                     text = text.strip().casefold()
                     own.add(text)
-                    places = (place for place, texts in said.items() if text and text in texts)
+                    places = (
+                        position for position, texts in said.items() if text and text in texts
+                    )
                     source = next(places, "other")
                 yield call, name, source
         earlier |= own

@@ -213,8 +213,8 @@ class RunState:
             pattern, key, record = _read_keys(keys)
             form = canonical(value)
             if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
-                for one in _records_around(record):
-                    words.setdefault(one, set()).update(telling_words(value))
+                for entry in _records_around(record):
+                    words.setdefault(entry, set()).update(telling_words(value))
             kind = PartKind(tool, pattern, key, said.get(form, "no"))
             numbers = (
                 self.number(form),
@@ -243,10 +243,10 @@ class RunState:
         for record, own in words.items():
             where = record.rpartition("/")[0]
             shares = [0.0] * len(self.texts.parts)
-            for place, text in enumerate(self.texts.parts):
+            for position, text in enumerate(self.texts.parts):
                 for word in own & text.words:
-                    shares[place] += math.log((sizes[where] + 1) / lists[where][word])
-            total = sum(share * _FADING**place for place, share in enumerate(shares))
+                    shares[position] += math.log((sizes[where] + 1) / lists[where][word])
+            total = sum(share * _FADING**position for position, share in enumerate(shares))
             scores[record] = (round(sum(shares[:2]), 6), round(total, 6))
         return scores
 
@@ -275,7 +275,9 @@ def _read_keys(pointer: str) -> tuple[str, str, str]:
     """The pattern of a JSON Pointer without its first slash, its last name, and its record."""
     keys = pointer.split("/")
     variable = [_VARIABLE.fullmatch(key) is not None for key in keys]
-    depth = max((place + 1 for place in range(len(keys) - 1) if variable[place]), default=0)
+    depth = max(
+        (position + 1 for position in range(len(keys) - 1) if variable[position]), default=0
+    )
     pattern = "/".join(
         ITEM if is_variable else name for name, is_variable in zip(keys, variable, strict=True)
     )
@@ -298,9 +300,9 @@ def iter_parts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     while pending:
         name, value, depth = pending.pop()
         if isinstance(value, list) and depth < _MAX_DEPTH:
-            pending += [(f"{name}/{ITEM}", one, depth + 1) for one in reversed(value)]
+            pending += [(f"{name}/{ITEM}", entry, depth + 1) for entry in reversed(value)]
         elif isinstance(value, Mapping) and not is_reference(value) and depth < _MAX_DEPTH:
-            inner = [(f"{name}/{key}", one) for key, one in value.items()]
+            inner = [(f"{name}/{key}", entry) for key, entry in value.items()]
             pending += [(*part, depth + 1) for part in reversed(inner)]
         else:
             yield name, value

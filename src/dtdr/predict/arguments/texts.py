@@ -123,7 +123,7 @@ def telling_words(value: Any) -> frozenset[str]:
     if not isinstance(value, str):
         return frozenset([canonical(value)])
     tokens = (match.group() for match in islice(_TOKEN.finditer(value), MAX_TOKENS))
-    words = {one for one in map(stem, tokens) if len(one) > 2 and one[0].isalpha()}
+    words = {entry for entry in map(stem, tokens) if len(entry) > 2 and entry[0].isalpha()}
     if value[:1].isdigit() and len(value) < 20:
         words.add(canonical(value))
     return frozenset(words - _FUNCTION_STEMS)
@@ -141,10 +141,10 @@ def _clauses(
     """The clause that each token is in, and the words of each outside of quotations."""
     words: list[dict[str, None]] = [{"^": None}]
     clause: list[int] = []
-    for word, number in zip(lower, quotation, strict=True):
-        if number < 0 and word in _CLAUSE_ENDS and len(words[-1]) > 1:
+    for word, index in zip(lower, quotation, strict=True):
+        if index < 0 and word in _CLAUSE_ENDS and len(words[-1]) > 1:
             words.append({"^": None})
-        elif number < 0 and word[0].isalnum():
+        elif index < 0 and word[0].isalnum():
             words[-1][word] = None
         clause.append(len(words) - 1)
     return clause, words
@@ -157,7 +157,7 @@ def _quotations(
 
     A quotation that ends with a full stop may be meant with it or without.
     """
-    number = [-1] * len(tokens)
+    quotation_of = [-1] * len(tokens)
     spans: dict[int, tuple[int, ...]] = {}
     for match in _QUOTATION.finditer(text):
         first = bisect_left(starts, match.start() + 1)
@@ -167,10 +167,10 @@ def _quotations(
             # American style: "the title,"
             is_point = tokens[last] == "." and last > first
             without = last - (is_point or (tokens[last] == "," and last > first))
-            number[first:close] = [len(spans)] * (close - first)
-            number[first - 1] = number[close] = -2
+            quotation_of[first:close] = [len(spans)] * (close - first)
+            quotation_of[first - 1] = quotation_of[close] = -2
             spans[first] = (without, last) if is_point else (without,)
-    return number, spans
+    return quotation_of, spans
 
 
 @lru_cache(maxsize=1 << 12)
@@ -179,8 +179,8 @@ def _shape(token: str) -> str:
     if token.isdigit():
         return f"d{min(len(token), 5)}"
     kinds = (
-        "X" if one.isupper() else "x" if one.islower() else "d" if one.isdigit() else one
-        for one in token[:24]
+        "X" if entry.isupper() else "x" if entry.islower() else "d" if entry.isdigit() else entry
+        for entry in token[:24]
     )
     return "".join(kind for kind, _ in groupby(kinds))
 
@@ -197,8 +197,8 @@ def _token_features(
     at, until = (np.where(within[1:-1] < 0, 0, edge).astype(np.uint32) for edge in (at, until))
     own, here = words[3:-3], np.arange(3, count + 3)
     left = here - (at == 2)  # the words before the quotation mark
-    two, one = words[left - 2], words[left - 1]
-    starts = (at,), (shape, at), (one, at), (two, one), (two,), (own,), (np.minimum(here, 6),)
+    two, entry = words[left - 2], words[left - 1]
+    starts = (at,), (shape, at), (entry, at), (two, entry), (two,), (own,), (np.minimum(here, 6),)
     right = here + (until == 2)
     after, then, endings = words[right + 1], words[right + 2], features([x[-4:] for x in lower])
     ends = (until,), (shape, until), (after, until), (after, then), (then,), (own,), (endings,)
@@ -208,9 +208,9 @@ def _token_features(
 def _join(name: str, columns: Sequence[Sequence[npt.NDArray[Any]]], count: int) -> Hashes:
     """Hashes of features, each of which joins one or two columns; shape (count, features)."""
     table = np.zeros((2, len(columns), count), np.uint32)
-    for place, joined in enumerate(columns):
-        table[: len(joined), place] = joined
-    names = features([f"{name} {place}" for place in range(len(columns))])
+    for position, joined in enumerate(columns):
+        table[: len(joined), position] = joined
+    names = features([f"{name} {position}" for position in range(len(columns))])
     result = names[:, None] * np.uint32(0x85EBCA6B)  # CRCs of similar names differ in few ways
     for column in table:
         result = (result ^ column) * np.uint32(0x9E3779B1)
@@ -261,7 +261,7 @@ def _iter_spans(
             is_run = all_names and not (goes_on(start - 1, start) or goes_on(end + 1, end))
             is_title = is_whole and end == whole_ends[0]
             parts = tokens[start : end + 1]
-            is_named = is_title or all(one[0].isupper() or not one.isalpha() for one in parts)
+            is_named = is_title or all(entry[0].isupper() or not entry.isalpha() for entry in parts)
             kind = (end - start + 1, quotation[start] >= 0, is_whole, all_names, is_run, joined)
             yield start, end, kind, is_named
 
@@ -324,11 +324,11 @@ class RunTexts:
 
     def source(self, place: int) -> ValueSource:
         """Where a span is."""
-        number = int(self.span_part[place])
-        text, (first, last) = self.parts[number], self.span(place)
-        offset = self.offsets[number]
+        text_index = int(self.span_part[place])
+        text, (first, last) = self.parts[text_index], self.span(place)
+        offset = self.offsets[text_index]
         characters = text.starts[first - offset], text.ends[last - offset]
-        return ValueSource("message" if number else "query", span=characters)
+        return ValueSource("message" if text_index else "query", span=characters)
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
@@ -348,30 +348,30 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     tokens: list[npt.NDArray[np.int64]] = []
     values, forms, span_part = list[str](), list[str](), list[int]()
     clauses: list[frozenset[str]] = []
-    for number, (part, role) in enumerate(zip(parts, roles, strict=True)):
+    for index, (part, role) in enumerate(zip(parts, roles, strict=True)):
         is_kept = np.ones(len(part.values), np.bool_)
-        if number:
+        if index:
             is_kept = (part.spans[1] - part.spans[0] < MAX_EARLIER_SPAN) & part.is_named
         columns = part.spans[:, is_kept]
         for rows, codes in zip(part.rows, columns, strict=True):
             # Most tokens of earlier messages neither begin nor end a span that is kept.
             used, renumbered = rows.take(codes)
             blocks.append(CandidateBlock(used, len(values), renumbered))
-        name = f"{role} {min(number, 3)}" if number else "query"
+        name = f"{role} {min(index, 3)}" if index else "query"
         of_role = Rows.of([features([f"role {name}", f"role of end {name}"])])
         blocks.append(CandidateBlock(of_role, len(values), np.zeros(columns.shape[1], np.int64)))
-        origins = np.array([offsets[number], offsets[number], len(clauses)])
+        origins = np.array([offsets[index], offsets[index], len(clauses)])
         tokens.append(columns[[0, 1, 3]] + origins[:, None])
         clauses += part.clauses
         values += compress(part.values, is_kept)
         forms += compress(part.canonical, is_kept)
-        span_part += [number] * columns.shape[1]
+        span_part += [index] * columns.shape[1]
     first, last, clause = np.concatenate(tokens, axis=1)
     places: dict[str, list[int]] = defaultdict(list)
     said: dict[str, str] = {}
-    for place, (form, number) in enumerate(zip(forms, span_part, strict=True)):
-        places[form].append(place)
-        said.setdefault(form, roles[number] if number < 3 else f"{roles[number]} earlier")
+    for position, (form, index) in enumerate(zip(forms, span_part, strict=True)):
+        places[form].append(position)
+        said.setdefault(form, roles[index] if index < 3 else f"{roles[index]} earlier")
     words = dict.fromkeys(word for word in parts[0].lower if word[0].isalnum())
     return RunTexts(
         tuple(blocks),
@@ -410,11 +410,11 @@ def hash_spans(texts: RunTexts) -> npt.NDArray[np.int64]:
 def read_dates(texts: RunTexts) -> Mapping[int, str]:
     """The spans that say a date in words and nothing else, and the date."""
     dates: dict[int, str] = {}
-    for place in np.argsort(texts.last - texts.first, kind="stable").tolist():
-        value = texts.values[place]
+    for position in np.argsort(texts.last - texts.first, kind="stable").tolist():
+        value = texts.values[position]
         if len(value) < _LONGEST_DATE and (date := read_date(value)):
-            first, last = texts.span(place)
+            first, last = texts.span(position)
             same = (texts.span(other) for other, said in dates.items() if said == date)
             if not any(first <= start and end <= last for start, end in same):
-                dates[place] = date
+                dates[position] = date
     return dates

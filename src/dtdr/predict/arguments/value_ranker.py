@@ -112,8 +112,8 @@ class Rows:
         """The rows that codes name and no others, and the codes for these."""
         is_used = np.bincount(codes, minlength=len(self.lengths)) > 0
         hashes = self.hashes[np.repeat(is_used, self.lengths)]
-        number = np.cumsum(is_used) - 1
-        return Rows(hashes, self.lengths[is_used], self.levels), number[codes]
+        row_of = np.cumsum(is_used) - 1
+        return Rows(hashes, self.lengths[is_used], self.levels), row_of[codes]
 
 
 class CandidateBlock(NamedTuple):
@@ -211,7 +211,7 @@ class ValueRanker:
         order = rng.permutation(len(examples)).tolist()
         size = max(1, min(_BATCH, len(order) // _LEAST_BATCHES))
         starts = range(0, len(order), size)
-        batches = [_Batch([examples[one] for one in order[at : at + size]]) for at in starts]
+        batches = [_Batch([examples[item] for item in order[at : at + size]]) for at in starts]
         if self._squares is None:
             self._squares = np.full(BUCKETS, _LEAST_SQUARE, np.float32)
         times = np.zeros(BUCKETS, np.uint16)
@@ -219,17 +219,17 @@ class ValueRanker:
             times[batch.found] += 1
         # What is learned lies close together, which is several times as fast.
         places = np.flatnonzero((times > 1) | (self._weights != 0))
-        number = np.full(BUCKETS, -1, np.int32)
-        number[places] = np.arange(len(places), dtype=np.int32)
+        column_of = np.full(BUCKETS, -1, np.int32)
+        column_of[places] = np.arange(len(places), dtype=np.int32)
         weights, squares = self._weights[places], self._squares[places]
         column = np.empty(BUCKETS, np.int32)
         for batch in batches:
-            batch.compile(number, column)
+            batch.compile(column_of, column)
         for _ in range(_PASSES):
-            for one in rng.permutation(len(batches)).tolist():
-                columns = batches[one].columns
+            for item in rng.permutation(len(batches)).tolist():
+                columns = batches[item].columns
                 before = weights[columns]
-                gradient = batches[one].gradient(before)
+                gradient = batches[item].gradient(before)
                 # AdaGrad (Duchi et al. 2011)
                 square = squares[columns] + gradient * gradient
                 squares[columns] = square
@@ -248,7 +248,7 @@ class _Batch:
     """
 
     def __init__(self, examples: Sequence[SlotExample]) -> None:
-        counts = np.array([one.candidates for one in examples])
+        counts = np.array([item.candidates for item in examples])
         firsts = np.cumsum(counts) - counts
         self._owner = np.repeat(np.arange(len(examples)), counts)
         self._is_target = np.zeros(len(self._owner), np.bool_)
@@ -272,24 +272,24 @@ class _Batch:
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - starts, sizes)
         rows = np.concatenate(codes) + np.repeat(offset, sizes)
         is_used = np.bincount(rows, minlength=size) > 0
-        lengths = np.concatenate([one.lengths for one in tables])
+        lengths = np.concatenate([item.lengths for item in tables])
         taken = np.repeat(is_used, lengths)
-        hashes = np.concatenate([one.hashes for one in tables])[taken]
-        table = np.repeat(np.arange(len(tables)), [len(one.hashes) for one in tables])[taken]
-        levels = np.array([one.levels for one in tables])
+        hashes = np.concatenate([item.hashes for item in tables])[taken]
+        table = np.repeat(np.arange(len(tables)), [len(item.hashes) for item in tables])[taken]
+        levels = np.array([item.levels for item in tables])
         is_joined = np.arange(LEVELS) < levels[table, None]
         self.flat = buckets(hashes[:, None], np.stack(keys)[table])[is_joined]
-        joined = np.repeat(levels, [len(one.lengths) for one in tables])
+        joined = np.repeat(levels, [len(item.lengths) for item in tables])
         self._lengths = (lengths * joined)[is_used]
         ordered = np.sort(self.flat)
         self.found = ordered[np.append(True, ordered[1:] != ordered[:-1])]
-        number = np.cumsum(is_used, dtype=np.int32) - 1
-        entries = np.ones(len(rows), np.float32), (within.astype(np.int32), number[rows])
+        row_of = np.cumsum(is_used, dtype=np.int32) - 1
+        entries = np.ones(len(rows), np.float32), (within.astype(np.int32), row_of[rows])
         self._rows = coo_array(entries, shape=(len(self._owner), len(self._lengths)))
 
-    def compile(self, number: npt.NDArray[np.int32], column: npt.NDArray[np.int32]) -> None:
+    def compile(self, column_of: npt.NDArray[np.int32], column: npt.NDArray[np.int32]) -> None:
         """Make the matrix of features, by each bucket's weight (-1: none); ``column`` is room."""
-        columns = number[self.found]
+        columns = column_of[self.found]
         has_weight = columns >= 0
         self.columns = columns[has_weight]
         column[self.found] = np.where(has_weight, np.cumsum(has_weight) - 1, -1)

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,15}|\d{1,3}(?:,\d{3}){1,4}|(?=\.))(?:\.\d{0,
 """Longer digits are identifiers, which a float would confuse with their neighbours."""
 
 
-def canonical(value: Any, depth: int = 0) -> str:
+def canonical(value: Any, depth: int = 0) -> str:  # noqa: PLR0911
     """One text for all values that count as the same argument.
 
     Case, runs of spaces and the format of numbers do not count: ``"3"``, ``3`` and ``3.0`` agree.
@@ -83,10 +83,10 @@ def convert(value: Any, kind: str) -> Any:
         text = " ".join(value.split())
         if not text.isascii() or not _NUMBER.fullmatch(text):
             return value
-        number = float(text.replace(",", ""))
-        if number.is_integer() and (kind == "integer" or "." not in text):
-            return int(number)
-        return value if kind == "integer" else number
+        parsed = float(text.replace(",", ""))
+        if parsed.is_integer() and (kind == "integer" or "." not in text):
+            return int(parsed)
+        return value if kind == "integer" else parsed
     if kind == "boolean" and isinstance(value, str):
         return _TRUTH.get(value.strip().casefold(), value)
     if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):

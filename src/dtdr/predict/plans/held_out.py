@@ -148,7 +148,7 @@ class Check(NamedTuple):
     def of(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Self:
         """Compare both on held-out plans; see ``rank_held_out``."""
         best = [int(rankers[item.half].probabilities(item.found).argmax()) for item in held_out]
-        ranked = sum(one == item.right for one, item in zip(best, held_out, strict=True))
+        ranked = sum(entry == item.right for entry, item in zip(best, held_out, strict=True))
         greedy = sum(item.found.greedy == item.right for item in held_out)
         return cls(len(held_out), ranked, greedy)
 
@@ -179,9 +179,9 @@ class PlanConfidence(NamedTuple):
         rows, is_right = [], []
         for item in held_out:
             shares = rankers[item.half].probabilities(item.found)
-            for place in np.argsort(-shares, kind="stable")[:_CALIBRATED]:
-                rows.append((1.0, shares[place], item.is_under_way))
-                is_right.append(place == item.right)
+            for row in np.argsort(-shares, kind="stable")[:_CALIBRATED]:
+                rows.append((1.0, shares[row], item.is_under_way))
+                is_right.append(row == item.right)
         table, wanted = np.array(rows, float), np.array(is_right, float)
         table[:, 1] = _log_odds(table[:, 1])
 

@@ -70,7 +70,7 @@ class PlanModel:
             seed: of the choice among many plans.
         """
         names = tuple(tool.name for tool in tools)
-        index = {name: number for number, name in enumerate(names)}
+        index = {name: position for position, name in enumerate(names)}
         longest = _most_calls(demonstrations)
         examples = [(item, read_spans(item.query)) for item in demonstrations]
         held_out = hold_out(examples, index, longest, folds, may_be_empty=may_be_empty, seed=seed)
@@ -109,7 +109,7 @@ class PlanModel:
             arguments: fills the calls; None leaves them empty.
         """
         names = steps.names[:-1]
-        known = {name: number for number, name in enumerate(self.tools)}
+        known = {name: position for position, name in enumerate(self.tools)}
         places = [known.get(name, -1) for name in names]
         by_tool = np.vstack([self.ranker.by_tool, np.zeros(BY_TOOL)])  # the last: not known
         ranker = replace(self.ranker, by_tool=by_tool[places])
@@ -133,7 +133,7 @@ class PlanModel:
             shares = ranker.probabilities(found)
             probabilities = self.confidence.of(shares, is_under_way=bool(made))
             order = np.argsort(-shares, kind="stable").tolist()
-            return [(found.left[place].tools, float(probabilities[place])) for place in order]
+            return [(found.left[row].tools, float(probabilities[row])) for row in order]
 
         plans = rank(run.query, state)
         if not run.calls:

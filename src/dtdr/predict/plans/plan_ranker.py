@@ -152,13 +152,13 @@ class PlanRanker:
 
         if not queries:  # the probabilities of the search alone
             return cls(np.eye(len(SIGNS))[0], np.zeros((tools, BY_TOOL)))
-        sizes = [len(one.plans) for one in queries]
+        sizes = [len(item.plans) for item in queries]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         owner = np.repeat(np.arange(len(queries)), sizes)
-        dense = np.concatenate([one.dense for one in queries])
+        dense = np.concatenate([item.dense for item in queries])
         scale = np.maximum(dense.std(axis=0), 1e-6)
-        values = np.concatenate([one.by_tool.ravel() for one in queries])
-        kinds = [(one.tools[:, None] * BY_TOOL + np.arange(BY_TOOL)).ravel() for one in queries]
+        values = np.concatenate([item.by_tool.ravel() for item in queries])
+        kinds = [(item.tools[:, None] * BY_TOOL + np.arange(BY_TOOL)).ravel() for item in queries]
         places = np.concatenate([np.tile(*pair) for pair in zip(kinds, sizes, strict=True)])
         ends = np.cumsum([0, *np.repeat(list(map(len, kinds)), sizes)])
         by_tool = csr_array((values, places, ends), shape=(len(owner), tools * BY_TOOL))

@@ -99,7 +99,7 @@ class PlanPrediction:
             arguments = {
                 name: value
                 for name, value in call.arguments.items()
-                if all(one.call in self.ids for one in find_references(value))
+                if all(item.call in self.ids for item in find_references(value))
             }
             calls.append(ToolCall(id, call.tool, arguments))
         links = [(self.ids[earlier], self.ids[later]) for earlier, later in self.links]
@@ -109,7 +109,7 @@ class PlanPrediction:
     def from_dict(cls, record: Mapping[str, Any]) -> PlanPrediction:
         """A prediction from its ``to_dict``."""
         ids = tuple(str(call["id"]) for call in record["calls"])
-        place = {id: number for number, id in enumerate(ids)}
+        position = {id: index for index, id in enumerate(ids)}
         has_arguments = all("arguments" in call for call in record["calls"])
         calls = tuple(
             CallPrediction.from_dict(call)
@@ -117,7 +117,7 @@ class PlanPrediction:
             else CallPrediction(call["tool"], {}, {}, 1.0)
             for call in record["calls"]
         )
-        links = tuple((place[earlier], place[later]) for earlier, later in record["links"])
+        links = tuple((position[earlier], position[later]) for earlier, later in record["links"])
         return cls(
             tuple(call.tool for call in calls),
             ids,
@@ -151,7 +151,7 @@ class PlanWriter:
         self._run, self._arguments, self._is_chain = run.copy(), arguments, is_chain
         taken = {call.id for call in (*run.earlier, *run.calls)}
         first = len(run.calls) + 1
-        free = (str(number) for number in range(first, first + MOST_CALLS + len(taken) + 1))
+        free = (str(index) for index in range(first, first + MOST_CALLS + len(taken) + 1))
         self._ids = tuple(id for id in free if id not in taken)
         self._start: RunState | None = None  # keeps what was computed from the query
         self._filled: dict[tuple[str, ...], tuple[CallPrediction, RunState]] = {}
@@ -175,9 +175,9 @@ class PlanWriter:
             calls = [CallPrediction(name, {}, {}, 1.0) for name in names]
         else:
             calls = self._fill(names, self._arguments)
-            place = {id: number for number, id in enumerate(self._ids)}
+            position = {id: index for index, id in enumerate(self._ids)}
             for later, call in enumerate(calls):
-                links |= {(place[id], later) for id in call.outputs if id in place}
+                links |= {(position[id], later) for id in call.outputs if id in position}
         return tuple(calls), tuple(sorted(links))
 
     def _fill(self, names: tuple[str, ...], arguments: ArgumentModel) -> list[CallPrediction]:
@@ -186,12 +186,12 @@ class PlanWriter:
             if self._start is None:
                 self._start = RunState.from_run(self._run)
             state = self._start
-            for number, name in enumerate(names):
-                key = names[: number + 1]
+            for index, name in enumerate(names):
+                key = names[: index + 1]
                 if key not in self._filled:
                     call = arguments.fill(name, state)
                     after = state.copy()
-                    after.add(ToolCall(self._ids[number], name, call.arguments))
+                    after.add(ToolCall(self._ids[index], name, call.arguments))
                     self._filled[key] = call, after
                 call, state = self._filled[key]
                 calls.append(call)

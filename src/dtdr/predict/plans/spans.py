@@ -82,8 +82,8 @@ def read_spans(query: str) -> list[QuerySpan]:
             break
     words += _WORDS.findall(query[end:].lower())
     return [
-        QuerySpan(form, _features(words, place, min(len(form.split()), 3)))
-        for form, place in zip(forms, places, strict=True)
+        QuerySpan(form, _features(words, position, min(len(form.split()), 3)))
+        for form, position in zip(forms, places, strict=True)
     ]
 
 

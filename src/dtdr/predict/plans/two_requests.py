@@ -40,9 +40,9 @@ class QueryLengths(NamedTuple):
     def odds_of_two(self, query: str) -> float:
         """Log odds of two requests, whose words are normally distributed sums of two."""
         words = len(query.split())
-        one = -0.5 * ((words - self.mean) / self.deviation) ** 2
+        item = -0.5 * ((words - self.mean) / self.deviation) ** 2
         two = -0.25 * ((words - 2 * self.mean) / self.deviation) ** 2 - 0.5 * math.log(2)
-        return two - one + math.log(_SHARE / (1 - _SHARE))
+        return two - item + math.log(_SHARE / (1 - _SHARE))
 
 
 def cut_in_two(query: str) -> list[tuple[str, str]]:
@@ -84,10 +84,10 @@ def add_plans_for_two(
     mixed = defaultdict[tuple[int, ...], float](float)
     for plan, probability in plans:
         mixed[tuple(sorted(plan))] += (1 - chance) * probability
-    for (first, one), (second, other) in product(*(half[:_JOINED] for half in best)):
+    for (first, item), (second, other) in product(*(half[:_JOINED] for half in best)):
         if len(first) + len(second) <= MOST_CALLS:
             key = tuple(sorted((*first, *second)))
             orders.setdefault(key, (*first, *second))
-            mixed[key] += chance * one * other
+            mixed[key] += chance * item * other
     ranked = sorted(mixed, key=lambda key: -mixed[key])
     return [(orders[key], mixed[key]) for key in ranked]

@@ -45,11 +45,11 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
         InputError: no encoder has that name, or it does not take an option.
         MissingExtraError: the encoder needs an extra that is not installed.
     """
-    name, _, place = name.partition(":")
-    if name == "static" and place:
-        options, place = {"folder": place, **options}, ""
-    if place or (name == "endpoint" and not options):
-        options = {**_endpoint(name, place), **options}
+    name, _, position = name.partition(":")
+    if name == "static" and position:
+        options, position = {"folder": position, **options}, ""
+    if position or (name == "endpoint" and not options):
+        options = {**_endpoint(name, position), **options}
     encoder = _REGISTRY.create(name, **options)
     return _with_cache(encoder) if cache else encoder
 

@@ -237,8 +237,8 @@ def _check_url(url: str) -> str:
 
 def _sort_by_index(data: Sequence[Mapping[str, Any]]) -> list[Any]:
     rows: list[Any] = [None] * len(data)
-    for place, item in enumerate(data):
-        index = item.get("index", place)
+    for position, item in enumerate(data):
+        index = item.get("index", position)
         if not 0 <= index < len(rows) or rows[index] is not None:
             raise ValueError(f"index {index} is given twice or out of range")
         rows[index] = item["embedding"]

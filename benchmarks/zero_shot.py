@@ -292,7 +292,8 @@ def measure(name: str, steps: dict[str, Steps], rivals: Sequence[str]) -> Iterat
             places = [own.model.index[tool] for tool in right]
             drawn.append((row[places].max(), row.max(), float(row.argmax() in places)))
     yield Row(name, "zero-shot", *score(ranks), np.array(drawn))
-    for rival in rivals:
+    is_described = any(tool.description for tool in own.dataset.tools)
+    for rival in rivals if is_described else ():
         yield Row(name, rival, *score(rival_ranks(rival, own.dataset)), np.empty(0))
 
 

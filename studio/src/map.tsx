@@ -166,7 +166,8 @@ function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre
               <title>{describe(node)}</title>
               <rect x={x - half} y={y - 13} width={2 * half} height={26} rx={node.kind === "tool" ? 6 : 13} />
               {node.kind === "tool" ? (
-                <svg x={x - half + 8} y={y - 13} width={2 * half - 12} height={26}>
+                <svg x={x - half + 8} y={y - 13} height={26}
+                  width={2 * half - (node.errors > 0 || node.failed_runs > 0 ? 32 : 12)}>
                   <text y="17.5">{node.name}</text>
                 </svg>
               ) : <text x={x} y={y + 4.5} text-anchor="middle">{node.kind}</text>}

@@ -71,7 +71,7 @@ export function MissesView() {
         <h1>Misses <ModelLine /></h1>
         {!of ? <Waiting answer={answer} /> : of.scoring ? <Scoring text={of.scoring} /> : (
           <p class="facts">
-            <span><b>{count(of.steps)}</b> steps of <b>{count(of.runs)}</b> runs</span>
+            <span><b>{count(of.steps)}</b> steps of <b>{count(of.runs)}</b> runs that did not fail</span>
             {Object.entries(of.metrics).map(([name, value]) => (
               <span key={name}>{METRICS[name] ?? name} <b>{value.toFixed(3)}</b></span>
             ))}

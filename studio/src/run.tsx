@@ -315,7 +315,7 @@ function Recorded({ of, calls }: { of: Schemas["RunResponse"]; calls: Made[] }) 
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Called and predicted"><table>
       <thead><tr><th>Called</th><th>Predicted</th>
-        <th class="num wide">Probability</th><th class="num">Rank</th><th class="wide">Output</th><th>Look</th></tr></thead>
+        <th class="num wide">Probability of it</th><th class="num">Rank of the called</th><th class="wide">Output</th><th>Look</th></tr></thead>
       <tbody>
         {of.steps.map((item, number) => (
           <tr key={number}>
@@ -400,7 +400,7 @@ export function RunView() {
       <section class="panel" aria-label="Query">
         <h1>Run <ModelLine /></h1>
         <Field label="What the user asked for">
-          <textarea id="query" rows={3} value={query.value} autofocus={!param("q")}
+          <textarea id="query" rows={3} value={query.value} autofocus={!param("q") && !param("run")}
             onInput={(event) => setQuery(event.currentTarget.value)} />
         </Field>
         {step.value.before.length > 0 && (

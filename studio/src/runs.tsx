@@ -68,7 +68,7 @@ export function RunsView() {
                   <td><RunLink run={run} /></td>
                   {hasTimes && <td class="wide">{run.time?.slice(0, 16).replace("T", " ")}</td>}
                   <td class="num wide">{count(run.calls)}</td>
-                  <td class="wide">{run.outcome === "failure" ? <b class="bad">failed</b> : run.outcome}</td>
+                  <td class="wide">{run.outcome === "failure" ? <b class="bad">failed</b> : ""}</td>
                   <td class="num">{run.score ? `${run.score.right} of ${run.score.steps}` : "–"}</td>
                   <td class="num">{run.score ? run.score.lowest ?? "not known" : "–"}</td>
                 </tr>

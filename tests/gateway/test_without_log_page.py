@@ -67,6 +67,8 @@ def test_a_client_sees_few_tools_at_once_and_the_status_says_what_happened(folde
         "saved",
     ]
     assert status[1].split()[1] == "2"
+    promised = PAGE[PAGE.index("    desk\n") :].splitlines()[:6]
+    assert [line[4:] for line in promised[2:]] == status[2:], "the page shows what it prints"
     assert "2 of 2 calls" in status[4]
     assert (folder / ".local/share/dtdr/desk").stat().st_mode & 0o077 == 0
 

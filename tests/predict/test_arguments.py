@@ -577,9 +577,9 @@ def runs_of(tool, name):
     return Demonstration(f"{tool} {name}", f"{tool.title()} {name}", Plan(calls))
 
 
-def test_failed_runs_teach_arguments_but_not_tools(folder, tmp_path):
+def test_failed_runs_teach_arguments_and_tools(folder, tmp_path):
     fitted_model = dtdr.load(folder)
-    assert "ping" not in fitted_model.vocabulary
+    assert "ping" in fitted_model.vocabulary
     assert fitted_model.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
     shutil.copytree(folder, tmp_path / "damaged")
     change_config(tmp_path / "damaged", arguments={"constants": {"a": 1}})

@@ -188,3 +188,43 @@ def test_a_tool_that_a_run_called_is_a_candidate_of_this_run_alone():
     before = [ToolCall("1", "other__read"), ToolCall("2", "other__list")]
     assert "other__list" in model.rank("Look at every file", before=before).tools
     assert ranking.select(token_budget=100).calls
+
+
+def spoken(number):
+    """A run whose query says nothing, and whose texts say which tool comes next."""
+    rng = np.random.default_rng(number)
+    calls = []
+    for at in range(3):
+        tool = ("read_file", "send_mail", "list_events")[rng.integers(3)]
+        text = {"read_file": "Let me open it.", "send_mail": "Now I write to them."}.get(tool)
+        calls.append(ToolCall(str(at), tool, step=at, text=text or "I look at the calendar."))
+    return Demonstration(str(number), "Go on", Plan(tuple(calls)))
+
+
+def test_what_the_agent_wrote_decides_where_it_is_known():
+    model = create("dtdr-f").fit(list(map(spoken, range(60))))
+    right = []
+    for item in map(spoken, range(100, 120)):
+        for done, call in enumerate(item.plan.calls):
+            run = Run(item.query, calls=item.plan.calls[:done], text=call.text)
+            ranking = model.rank(run)
+            right.append(ranking.best == call.tool)
+            session = model.session(Run(item.query, calls=item.plan.calls[:done])).say(call.text)
+            assert (session.rank().probabilities == ranking.probabilities).all()
+            silent = model.rank(Run(item.query, calls=item.plan.calls[:done]))
+            assert (session.say(None).rank().probabilities == silent.probabilities).all()
+    assert np.mean(right) >= 0.95
+    session = model.session("Go on")
+    silent = session.rank().probabilities
+    assert session.search("read the file")
+    assert (session.rank().probabilities == silent).all()
+    assert (session.say("Let me open it.").rank().probabilities != silent).any()
+    session.call("read_file")
+    assert session.run.calls[0].text == "Let me open it."
+    expected = model.rank("Go on", [session.run.calls[0]]).probabilities
+    assert (session.rank().probabilities == expected).all()
+    batch = [Run("Go on", text="Let me open it."), Run("Go on"), Run("Go on", text=" ")]
+    with_text, without, blank = (item.probabilities for item in model.rank_batch(batch))
+    assert (with_text != without).any()
+    assert (blank == without).all()
+    assert (model.rank("Go on", text="Let me open it.").probabilities == with_text).all()

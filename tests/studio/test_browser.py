@@ -250,6 +250,8 @@ def test_a_recorded_run_can_be_taken_call_by_call(browser, tinyagent):
     tools = [made["tool"] for made in record["calls"]]
     button = ("xpath", "//button[contains(., 'recorded')]")
     browser.open("run", run="3")
+    browser.wait(lambda: browser.driver.find_elements(*button))
+    assert browser.run("return document.activeElement.id") != "query"  # so quick keys work
     for number in range(len(tools)):
         browser.wait(lambda: browser.driver.find_elements(*button))
         browser.button("Take the recorded call").click()

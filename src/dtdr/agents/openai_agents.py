@@ -20,10 +20,9 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from agents import ModelResponse, ModelSettings, Tool
     from agents.items import TResponseInputItem, TResponseStreamEvent
     from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-
-    from agents import ModelResponse, ModelSettings, Tool
 
 
 class ToolMaskModel(Model):

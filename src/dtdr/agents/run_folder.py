@@ -309,6 +309,8 @@ class RunFolder(Recorder):
         try:
             with self._append(f"{_USAGE}.lock") as stream:
                 lock_file(stream)
+                if self.tools:
+                    self._keep_tools()
                 total = self.read_usage() + counts
                 with replace_file(self.folder / _USAGE, private=True) as target:
                     json.dump(total, target)

@@ -40,7 +40,7 @@ MISTAKES = 10
 """Mistakes of a model that are listed."""
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0912
     data: list[Path] | None = None,
     *,
     dataset: options.DATASET = None,

@@ -71,7 +71,7 @@ def text_of(content: Any) -> str:
     return "\n".join(texts)
 
 
-def output_of(content: Any) -> Any:
+def output_of(content: Any) -> Any:  # noqa: PLR0911
     """The output of a tool, without the blocks and wrappers around it.
 
     Text blocks become one text, and one ``json`` block its value; a structured result of MCP goes

@@ -48,7 +48,7 @@ _ACTION = re.compile(r"^Action:[ \t]*(\S[^\n]*)\nAction Input:[ \t]*(.*)", re.MU
 """How models write calls that have no fields for them."""
 
 
-def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[Item]:
+def items_of(message: object, unknown: Counter[str] | None = None) -> Iterator[Item]:  # noqa: C901, PLR0912
     """The contents of a message, in order.
 
     Reads messages of OpenAI (chat and items of responses), Anthropic, Gemini, Bedrock, LangChain
@@ -135,7 +135,7 @@ def _read_reply(message: Mapping[str, Any], content: Any) -> list[Item] | None:
     return items
 
 
-def _read_contents(
+def _read_contents(  # noqa: PLR0912
     message: Mapping[str, Any], role: str, content: Any, unknown: Counter[str] | None
 ) -> Iterator[Item]:
     segments = [MessageSegment()]

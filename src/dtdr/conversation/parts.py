@@ -26,7 +26,7 @@ class MessageSegment:
     results: list[ToolResult] = field(default_factory=list)
 
 
-def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] | None) -> None:
+def read_part(part: Any, segments: list[MessageSegment], unknown: Counter[str] | None) -> None:  # noqa: C901, PLR0912
     """Add a part to the last segment of its message, or begin another one.
 
     Args:

@@ -93,7 +93,7 @@ class Drift:
         return asdict(self)
 
 
-def compare_runs(
+def compare_runs(  # noqa: PLR0915
     before: Iterable[DemonstrationLike],
     after: Iterable[DemonstrationLike],
     *,

@@ -110,17 +110,19 @@ class Predictor:
         *,
         before: Sequence[BeforeLike] = (),
         offered: Collection[str] | None = None,
+        text: str | None = None,
     ) -> Ranking:
         """Rank the known tools for the next step.
 
         Args:
-            query: what the user asked for, or a ``Run``, which contains all four.
+            query: what the user asked for, or a ``Run``, which contains all of these.
             history: the calls made so far, oldest first: names of tools, ``ToolCall`` objects, or
                 their JSON objects, which may have an ``"output"`` and a ``"status"``. Unknown tools
                 are allowed.
             before: messages and calls of the conversation before the query, oldest first, or
                 their JSON objects.
             offered: names of the tools that can be called, known or not; None: all.
+            text: what the agent wrote before its next call, such as a thought; None if unknown.
 
         Returns:
             Probabilities that sum to 1 over the tools, end of plan included.
@@ -129,7 +131,7 @@ class Predictor:
             InputError: the query is not text, or something is not a call, a message or a name.
             DtdrError: the model is not fitted.
         """
-        return self._snapshot().steps.rank([as_run(query, history, before, offered)])[0]
+        return self._snapshot().steps.rank([as_run(query, history, before, offered, text)])[0]
 
     def rank_batch(self, runs: Sequence[str | Run]) -> list[Ranking]:
         """Rank many steps at once; each distinct query is encoded once.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any, Self
 
-from dtdr.data.calls import END, Status, ToolCall
+from dtdr.data.calls import END, Status, ToolCall, read_text
 from dtdr.data.demonstrations import read_offered
 from dtdr.data.run import NO_CALLS, Run
 from dtdr.deprecated import renamed_keywords
@@ -108,6 +108,19 @@ class Session:
             self._state.call(self._steps.index.get(call.tool, UNKNOWN), call)
         return self
 
+    def say(self, text: str | None) -> Self:
+        """Add what the agent wrote before its next call, where that is known before the call.
+
+        The next call takes it. Of a longer text, the last 500 characters are read.
+
+        Raises:
+            InputError: it is not text; the session does not change.
+        """
+        with self._lock:
+            self._run.text = read_text(text, "the text before a call")
+            self._steps.say(self._state, self._run.text)
+        return self
+
     def rank(self, offered: Collection[str] | None = None) -> Ranking:
         """Probabilities of the known tools for the next step.
 
@@ -132,7 +145,12 @@ class Session:
             InputError: the text is empty, or top_k is below 1.
         """
         asked = self._steps.rank([Run(text)])[0] if isinstance(text, str) else None
-        return self._tool_search.find(text, top_k, run=self.rank(), asked=asked, offered=offered)
+        with self._lock:
+            state = self._state.copy()
+            if isinstance(text, str):
+                self._steps.say(state, text)
+            ranking = self._steps.finish(state.rank(), self._run)
+        return self._tool_search.find(text, top_k, run=ranking, asked=asked, offered=offered)
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Model.fill``.

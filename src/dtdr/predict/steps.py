@@ -14,7 +14,7 @@ from dtdr.data.run import Run
 from dtdr.errors import InputError, unknown_choice
 from dtdr.predict.evidence import find_evidence
 from dtdr.predict.new_tools import NewTools
-from dtdr.rankers.base import UNKNOWN, IncrementalRanker, Ranker, StepState
+from dtdr.rankers.base import UNKNOWN, IncrementalRanker, Ranker, ReadsText, StepState
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.vectors import normalise, rule_out_end
@@ -88,6 +88,8 @@ class RunRanker:
                 state = self.start(prepared, run)
             else:  # the next step of the same run
                 self._add_calls(state, run.calls[len(last.calls) :])
+            if run.text is not None or (last is not None and last.text is not None):
+                self.say(state, run.text)
             rankings.append(state.rank())
             last = run
         return rankings
@@ -104,7 +106,14 @@ class RunRanker:
             else ReplayedState(self, prepared, run.first(0))
         )
         self._add_calls(state, run.calls)
+        if run.text is not None:
+            self.say(state, run.text)
         return state
+
+    def say(self, state: StepState, text: str | None) -> None:
+        """Tell a state what the agent wrote before its next call, if its ranker reads that."""
+        if isinstance(state, ReadsText):
+            state.say(text)
 
     def _add_calls(self, state: StepState, calls: Sequence[ToolCall]) -> None:
         for call in calls:
@@ -156,6 +165,11 @@ class ReplayedState:
         if call is None:
             call = ToolCall("", self._steps.names[tool] if tool >= 0 else "")
         self._run.calls.append(call)
+        self._run.text = None
+
+    def say(self, text: str | None) -> None:
+        """Read what the agent wrote before its next call."""
+        self._run.text = text
 
     def rank(self) -> Ranking:
         """The ranking of the next step."""

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,14 @@ class StepState(Protocol):
 
     def copy(self) -> Self:
         """The same state, to go on from in another way."""
+
+
+@runtime_checkable
+class ReadsText(Protocol):
+    """A ``StepState`` that also reads what the agent wrote before its next call."""
+
+    def say(self, text: str | None) -> None:
+        """Read the text, which counts until the next call; None: nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class Calibration:
             best acceptable tool at each step; what ``select(coverage=…)`` is calibrated on.
         confidence: shape (2, points): probabilities of the best tool, ascending, and how often a
             best tool of that probability was acceptable on held-out plans.
+        end_confidence: shape (2, points): the same where the end of plan is best; None: as for
+            tools.
         tokens: shape (n,), in the order of the vocabulary: what showing a tool costs in a prompt.
         familiarity_threshold: out-of-distribution threshold; queries less familiar than this are
             unlike the demonstrations.
@@ -37,6 +39,7 @@ class Calibration:
     tokens: npt.NDArray[np.int64] | None = None
     familiarity_threshold: float | None = None
     added: npt.NDArray[np.bool_] | None = None
+    end_confidence: Floats | None = None
 
     @property
     def has_coverage(self) -> bool:
@@ -63,7 +66,9 @@ class Calibration:
         rank = int((len(self.held_out) + 1) * (1 - coverage) + 1e-9)
         return 0.0 if rank == 0 else float(self.held_out[rank - 1])
 
-    def confidence_of(self, probability: float, familiarity: float | None = None) -> float:
+    def confidence_of(
+        self, probability: float, familiarity: float | None = None, *, is_end: bool = False
+    ) -> float:
         """How likely a best tool of that probability is an acceptable one.
 
         Below the out-of-distribution threshold it falls towards 0: what held-out plans say is about
@@ -72,9 +77,13 @@ class Calibration:
         Args:
             probability: of the best tool.
             familiarity: of the query; None where that is not known.
+            is_end: whether the best tool is the end of plan.
         """
-        if self.confidence is not None:
-            probability = float(np.interp(probability, self.confidence[0], self.confidence[1]))
+        curve = self.confidence
+        if is_end and self.end_confidence is not None:
+            curve = self.end_confidence
+        if curve is not None:
+            probability = float(np.interp(probability, curve[0], curve[1]))
         threshold = self.familiarity_threshold
         if familiarity is None or not threshold:
             return probability
@@ -89,6 +98,7 @@ class Calibration:
         parts = {
             "held_out": self.held_out,
             "confidence": self.confidence,
+            "end_confidence": self.end_confidence,
             "threshold": np.array([self.familiarity_threshold or 0.0]),
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -99,7 +109,9 @@ class Calibration:
     ) -> Calibration:
         """Rebuild from the output of ``arrays``."""
         threshold = float(arrays["threshold"][0])
-        return cls(arrays.get("held_out"), arrays.get("confidence"), tokens, threshold)
+        end = arrays.get("end_confidence")
+        held_out, confidence = arrays.get("held_out"), arrays.get("confidence")
+        return cls(held_out, confidence, tokens, threshold, end_confidence=end)
 
     def extend(self, count: int) -> Calibration:
         """The same with this many tools after the vocabulary, which are not in it."""

@@ -96,7 +96,10 @@ class Ranking:
         If the ranker is calibrated, it is lower for a query unlike the demonstrations;
         otherwise it is the best probability.
         """
-        return self.calibration.confidence_of(float(self.scores.max()), self.familiarity)
+        at = int(self.scores.argmax())
+        is_end = self.vocabulary[at] == END
+        best = float(self.scores[at])
+        return self.calibration.confidence_of(best, self.familiarity, is_end=is_end)
 
     @property
     def is_familiar(self) -> bool:

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,15}|\d{1,3}(?:,\d{3}){1,4}|(?=\.))(?:\.\d{0,
 """Longer digits are identifiers, which a float would confuse with their neighbours."""
 
 
-def canonical(value: Any, depth: int = 0) -> str:
+def canonical(value: Any, depth: int = 0) -> str:  # noqa: PLR0911
     """One text for all values that count as the same argument.
 
     Case, runs of spaces and the format of numbers do not count: ``"3"``, ``3`` and ``3.0`` agree.

@@ -11,7 +11,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.outputs import TEXT_LENGTH
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
     NO_OUTCOME,
@@ -24,7 +26,7 @@ from dtdr.rankers.dtdr_f.observations import (
     read_context,
 )
 from dtdr.rankers.dtdr_f.ragged import Ragged
-from dtdr.rankers.dtdr_f.text import QueryText, hash_word
+from dtdr.rankers.dtdr_f.text import QueryText, hash_word, stems_of
 from dtdr.rankers.dtdr_f.values import NO_VALUES, Values, read_query
 from dtdr.rankers.folds import divide
 from dtdr.rankers.nn import Indices, Matrix
@@ -44,6 +46,8 @@ _RUN = {
     **dict.fromkeys(("value_keys", "earlier_keys", "asked_keys"), np.int32),
     **dict.fromkeys(("values", "earlier_values", "asked_values"), np.float32),
     **dict.fromkeys(("word_counts", "fact_counts", "value_counts", "earlier_counts"), np.uint16),
+    "text_words": np.uint32,
+    "text_counts": np.uint16,
     **dict.fromkeys(("parallel", "absent", "status", "left"), np.uint8),
     "group": np.uint32,
     "said_weights": np.float16,
@@ -257,6 +261,12 @@ class EncodedDemonstrations:
         return [every[start:end] for start, end in pairwise(self.starts.tolist())]
 
     @cached_property
+    def texts(self) -> Ragged:
+        """Hashed stems of what the agent wrote before each call."""
+        counts = self.columns["text_counts"].values.astype(np.int64)
+        return Ragged(self.columns["text_words"].values, counts)
+
+    @cached_property
     def absent(self) -> npt.NDArray[np.bool_] | None:
         """Shape (plans, tools): the tools that each run was not offered; None if no run tells."""
         column = self.columns["absent"]
@@ -283,6 +293,15 @@ class EncodedDemonstrations:
         names = np.where(np.isin(self.groups, together), self.groups, number + (1 << 32))
         units, place = np.unique(names, return_inverse=True)
         return divide(len(units), len(self), folds, rng)[place]
+
+    def held_apart(self, fold: Indices) -> npt.NDArray[np.bool_]:
+        """Whether all demonstrations of each one's group are in its fold; shape (n,)."""
+        _, place = np.unique(self.groups, return_inverse=True)
+        least, most = (np.full(place.max(initial=0) + 1, edge) for edge in (fold.max(), -1))
+        np.minimum.at(least, place, fold)
+        np.maximum.at(most, place, fold)
+        apart: npt.NDArray[np.bool_] = (least[place] == most[place]) | (self.groups == 0)
+        return apart
 
     @property
     def halves(self) -> npt.NDArray[np.intp]:
@@ -337,6 +356,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     reader = RunReader(item.before, item.query)
     context, asked = read_context(item.before, index, reader.earlier), read_query(item.query)
     outcomes = [reader.read(call) for call in calls]
+    texts = read_texts(_texts_of_steps(calls))
     return {
         "calls": [index[call.tool] for call in calls],
         "parallel": [is_parallel(*pair) for pair in pairwise([None, *calls])],
@@ -354,9 +374,28 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "facts": np.concatenate([NO_WORDS, *(outcome.facts for outcome in outcomes)]),
         **_join_values("value_keys", "values", "value_counts", [each.values for each in outcomes]),
         **_join_values("earlier_keys", "earlier_values", "earlier_counts", context.values),
+        "text_words": texts.values,
+        "text_counts": texts.sizes,
         "asked_keys": asked.keys,
         "asked_values": asked.values,
     }
+
+
+def read_texts(texts: Sequence[str | None]) -> Ragged:
+    """Hashed stems of what the agent wrote before calls; none where nothing is known."""
+    return stems_of([(text or "")[-TEXT_LENGTH:] for text in texts])
+
+
+def _texts_of_steps(calls: Sequence[ToolCall]) -> list[str | None]:
+    """The text of each step, at its first call in the order of tools."""
+    texts: list[str | None] = []
+    first = 0
+    for at, call in enumerate(calls):
+        texts.append(None)
+        if not at or not is_parallel(calls[at - 1], call):
+            first = at
+        texts[first] = texts[first] or call.text
+    return texts
 
 
 def _join_values(keys: str, values: str, counts: str, many: Sequence[Values]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dtdr.rankers.dtdr_f.blocks import BLOCKS, LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import Block, Query, StepFeatures, TrainingSet
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, read_texts
 from dtdr.rankers.dtdr_f.hand_over import HandOver
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import (
@@ -185,7 +185,9 @@ class FactoredModel:
             mixed = candidate_ranker.softmax(LAYOUT.prior @ table[:-1])
         else:
             mixed = self.ranker.probabilities(table, new)
-            if self.state_share and (known := table[LAYOUT.state])[self.training.seen].any():
+            known = table[LAYOUT.state]
+            # The block ``state`` does not read what the agent wrote.
+            if self.state_share and known.any() and not table[LAYOUT.has_text, 0]:
                 mixed += self.state_share * (known - mixed)
         if self.new_tools is not None and len(new):
             described = table[np.ix_(LAYOUT.text_rows, new)]
@@ -323,6 +325,7 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         "asked.mean": (2, seen),
         "next_tool.query": (words + surface, seen),
         "next_tool.history": (len(arrays["next_tool.history"]), seen),
+        "step_text.weights": (len(arrays["step_text.words"]) + 1, seen),
         "last_output.weights": (len(arrays["last_output.keys"]) + 1, seen),
         **dict.fromkeys(("ranker.low", "ranker.high"), (features + 1, 1)),
         "ranker.mean": (features,),
@@ -379,6 +382,10 @@ class FactoredStepState:
         for step in self._steps:
             for place, (tool, outcome) in enumerate(step):
                 self.features.call(tool, outcome, is_parallel=place > 0)
+
+    def say(self, text: str | None) -> None:
+        """Read what the agent wrote before its next call; None: nothing is known."""
+        self.features.say(read_texts([text]).values)
 
     def rank(self) -> Ranking:
         """The ranking of the next step."""

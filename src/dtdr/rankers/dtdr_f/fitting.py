@@ -19,7 +19,7 @@ from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker, RankerFit, Ste
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.hand_over import ZeroShotColumns, calibrate
+from dtdr.rankers.dtdr_f.hand_over import LEAST_STEPS, ZeroShotColumns, calibrate
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.rankers.dtdr_f.run_tools import RunTools
@@ -45,6 +45,9 @@ _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 """Share of the words that are masked in such a query."""
 _STATE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 _NO_SHARE = 1e-6
+_APART, _AS_KNOWN = 1, 2
+"""Kinds of a step: the blocks saw no plan of its group; all that is known of its run was read.
+Steps of both kinds say how good rankings of further runs are."""
 _SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ahead")
 """Features that compare the text of a tool with the query."""
 
@@ -62,6 +65,7 @@ def fit(
     """
     fold = encoded.assign_folds(_FOLDS, seed)
     halves, everything = encoded.halves, np.arange(len(encoded))
+    apart = encoded.held_apart(fold)
     inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
     rest = [np.setdiff1d(everything, part) for part in inside]
     if len(inside) == 1 and not len(rest[0]):
@@ -79,7 +83,7 @@ def fit(
         for part in track([*map(encoded.subset, rest), encoded], "learning", len(rest) + 1)
     )
     for model, part in zip(fitted, inside, strict=True):
-        held.add(model, encoded.subset(part), halves[part])
+        held.add(model, encoded.subset(part), halves[part], apart[part])
     # A tool without calls counts as half a call.
     model, rankers = held.learn(whole, max(share, 0.5 / (len(encoded.calls) + 1)))
     names = [tool.name for tool in tools]
@@ -115,32 +119,47 @@ class _HeldOut:
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
         self._zero_shot: list[ZeroShotColumns] = []
-        self._steps: list[tuple[int, bool, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
-        """The half of a step's plan, whether its query was read with unknown words, and of its k
-        candidates the features, shape (k, features), 1 where it is acceptable, shape (k,), and
-        whether the run was not offered it, shape (k,)."""
+        self._steps: list[tuple[int, bool, int, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
+        """The half of a step's plan, whether its query was read with unknown words, ``_APART`` and
+        ``_AS_KNOWN``, and of its k candidates the features, shape (k, features), 1 where it is
+        acceptable, shape (k,), and whether the run was not offered it, shape (k,)."""
 
-    def add(self, fitted: FactoredModel, encoded: EncodedDemonstrations, halves: Indices) -> None:
+    def add(
+        self,
+        fitted: FactoredModel,
+        encoded: EncodedDemonstrations,
+        halves: Indices,
+        apart: npt.NDArray[np.bool_],
+    ) -> None:
         """The steps of some plans, with blocks that were fitted without them.
 
         If the runs have outputs, every other plan is also ranked by names alone, because a model
-        does not receive the outputs of every run that it ranks. ``halves`` has shape (plans,).
+        does not receive the outputs of every run that it ranks. ``halves`` and ``apart``, whether
+        the blocks have seen no plan of its group, have shape (plans,).
         """
-        self._add(fitted, encoded, halves)
+        self._add(fitted, encoded, halves, apart)
         if not encoded.has_names_only:
             other = np.arange(0, len(encoded), 2)
-            self._add(fitted, encoded.subset(other), halves[other], names_only=True)
-        some = np.arange(0, len(encoded), _REWORDED_EVERY)
-        self._add(fitted, encoded.subset(some), halves[some], is_reworded=True)
+            some = encoded.subset(other), halves[other], apart[other]
+            self._add(fitted, *some, names_only=True)
+        with_text = np.unique(encoded.columns["calls"].owner[encoded.texts.sizes > 0])
+        if len(with_text):
+            some = encoded.subset(with_text), halves[with_text], apart[with_text]
+            self._add(fitted, *some, with_text=True)
+        every = np.arange(0, len(encoded), _REWORDED_EVERY)
+        some = encoded.subset(every), halves[every], apart[every]
+        self._add(fitted, *some, is_reworded=True)
 
     def _add(
         self,
         fitted: FactoredModel,
         encoded: EncodedDemonstrations,
         halves: Indices,
+        apart: npt.NDArray[np.bool_],
         *,
         names_only: bool = False,
         is_reworded: bool = False,
+        with_text: bool = False,
     ) -> None:
         new, text_rows = fitted.training.new, LAYOUT.text_rows
         for plan, steps in groupby(encoded.steps(), attrgetter("plan")):
@@ -159,6 +178,9 @@ class _HeldOut:
                         NO_OUTCOME if names_only else outcomes[place],
                         is_parallel=bool(parallel[place]),
                     )
+                place = encoded.starts[plan] + len(step.history)
+                if with_text and place < encoded.starts[plan + 1]:
+                    features.say(encoded.texts[place])
                 table = features.write()
                 right = np.zeros(table.shape[1], np.float32)
                 right[list(step.acceptable)] = 1
@@ -177,8 +199,11 @@ class _HeldOut:
                 self._zero_shot.append(columns)
                 if chosen is not None:
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
-                kept = (int(halves[plan]), is_reworded, table[:-1].T.copy(), right, absent)
-                self._steps.append(kept)
+                kind = _APART * bool(apart[plan]) + _AS_KNOWN * (
+                    not names_only and not is_reworded and not with_text
+                )
+                rows = table[:-1].T.copy()
+                self._steps.append((int(halves[plan]), is_reworded, kind, rows, right, absent))
 
     def learn(
         self, model: FactoredModel, new_tool_share: float
@@ -197,7 +222,9 @@ class _HeldOut:
         checks: list[CandidateRanker | None] = [None, None]
         if not any(right.any() for *_, right, _ in self._steps):
             return model, checks
-        half, is_reworded, features, right, absent = map(np.array, zip(*self._steps, strict=True))
+        half, is_reworded, kind, features, right, absent = map(
+            np.array, zip(*self._steps, strict=True)
+        )
         steps = Steps.of(features, right, absent)
         del features  # as large as what follows
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
@@ -206,9 +233,12 @@ class _HeldOut:
         if all((usable & (half == number)).any() for number in (0, 1)):
             own = [usable & (half == number) for number in (0, 1)]
             fits = [self._fit(steps.part(rows)) for rows in own]
-            mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in own[::-1]])
+            others = _enough([rows & (kind & _APART > 0) for rows in own], own)
+            mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in others[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
-            unseen = [np.flatnonzero((half != number) & ~is_reworded) for number in (0, 1)]
+            known = [(half != number) & ~is_reworded for number in (0, 1)]
+            honest = [rows & (kind == _APART + _AS_KNOWN) for rows in known]
+            unseen = list(map(np.flatnonzero, _enough(honest, known)))
             parts = [steps.part(rows) for rows in unseen]
             chances = np.concatenate([fits[n].chances(parts[n], *mix) for n in (0, 1)])
             by_state = np.concatenate([_of_state(part) for part in parts])
@@ -255,3 +285,10 @@ def _choose_share(chances: Matrix, by_state: Matrix, right: npt.NDArray[np.bool_
         for share in _STATE_SHARES
     ]
     return _STATE_SHARES[int(np.argmax(means))]
+
+
+def _enough(
+    some: list[npt.NDArray[np.bool_]], every: list[npt.NDArray[np.bool_]]
+) -> list[npt.NDArray[np.bool_]]:
+    """Some of the steps of each half if they are enough to measure on, else all."""
+    return some if min(int(rows.sum()) for rows in some) >= LEAST_STEPS else every

@@ -19,6 +19,8 @@ _EARLY = 10
 
 _FEW_STEPS, _REPEATED = 200, 4
 """Held-out steps below which the calibration of other sets counts as some twenty more."""
+LEAST_STEPS = 60
+"""Held-out steps that are enough to choose and to calibrate by."""
 _TINY = 1e-9
 
 
@@ -145,4 +147,9 @@ def calibrate(
         acceptable = np.append(acceptable, shipped.quantiles)
         points = np.append(points, np.repeat(shipped.confidence[0], _REPEATED))
         outcomes = np.append(outcomes, np.repeat(shipped.confidence[1], _REPEATED))
+    else:
+        ends = np.append(is_end, np.zeros((len(best), 1), np.bool_), axis=1)[rows, best]
+        if min(int(ends.sum()), int((~ends).sum())) >= LEAST_STEPS:
+            tool, finish = (fit_isotonic(points[kind], outcomes[kind]) for kind in (~ends, ends))
+            return Calibration(np.sort(acceptable), tool, end_confidence=finish)
     return Calibration(np.sort(acceptable), fit_isotonic(points, outcomes))

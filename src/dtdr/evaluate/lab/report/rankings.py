@@ -57,7 +57,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
     return [*blocks, *build_ablations(results, suite)]
 
 
-def _retrieval_table(
+def _retrieval_table(  # noqa: C901
     results: Results,
     suite: str,
     place: Place,

@@ -17,6 +17,7 @@ from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.blocks.position import Position
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.blocks.state import PROBABILITY, State
+from dtdr.rankers.dtdr_f.blocks.step_text import HAS_TEXT, StepText
 from dtdr.rankers.nn import Indices
 
 BLOCKS: tuple[type[Block], ...] = (
@@ -29,6 +30,7 @@ BLOCKS: tuple[type[Block], ...] = (
     Parts,
     LastOutput,
     State,
+    StepText,
     Closeness,
 )
 """The ranker sees their features in this order."""
@@ -44,6 +46,7 @@ class Layout:
         prior: shape (features,): the weights that the ranker starts from.
         shortlist: shape (features + 1,): weights that make the order of candidates.
         counts: the row that does not depend on the query.
+        has_text: the row that says whether the agent wrote a text before the next call.
         state: the row of the probabilities by the block ``state`` alone.
     """
 
@@ -59,6 +62,7 @@ class Layout:
         self.shortlist = np.array([*shortlist, 0], np.float32)
         self.text_rows: Indices = np.array(by_text, np.intp)
         self.counts = self.names.index(COUNTS)
+        self.has_text = self.names.index(HAS_TEXT)
         self.state = self.names.index(PROBABILITY)
 
 

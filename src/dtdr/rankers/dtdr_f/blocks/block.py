@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
+from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
 from dtdr.rankers.dtdr_f.values import Values
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
@@ -113,6 +114,14 @@ class BlockState(Protocol):
     def write(self, rows: Matrix) -> None:
         """Bring the rows up to date, if the calls did not."""
         return
+
+
+@runtime_checkable
+class TextBlockState(Protocol):
+    """The state of a block that reads what the agent wrote before its next call."""
+
+    def say(self, words: Hashes, rows: Matrix) -> None:
+        """Write the features of a text by the hashed stems of its words; none: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +247,12 @@ class StepFeatures:
             event = CallEvent(-1, 0, outcome, is_parallel)
         both = zip(self._states, self._rows, strict=True)
         self._states = [state.call(event, rows) for state, rows in both]
+
+    def say(self, words: Hashes) -> None:
+        """The agent wrote a text before its next call; without words, none is known."""
+        for state, rows in zip(self._states, self._rows, strict=True):
+            if isinstance(state, TextBlockState):
+                state.say(words, rows)
 
     def write(self) -> Matrix:
         """Bring the table up to date; it is this object's own, to be read before the next call."""

@@ -1,0 +1,129 @@
+"""The text that the agent wrote before its next call: which tools it names or precedes."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.rankers.descriptions import name_words
+from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.ragged import count_rows
+from dtdr.rankers.dtdr_f.text import Hashes, stems_of
+from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
+
+_LEAST_RUNS, _MOST_WORDS = 2, 4_000
+"""A word counts if this many demonstrations have it before a call; the most frequent ones."""
+_EPOCHS, _LEAST_UPDATES, _BATCH, _RATE, _DECAY, _DROPPED = 20, 300, 64, 0.02, 0.3, 0.2
+_UNSEEN = np.float32(-9)
+"""Log probability of a tool that no demonstration calls."""
+HAS_TEXT = "has_text"
+
+
+class StepText(Block):
+    """Similarity of the text with tools' texts and names, and a regression on its words.
+
+    The features are 0 where no text is known, and always if no demonstration has one.
+
+    Args:
+        words: shape (words,), sorted: hashed stems that the regression reads.
+        weights: shape (words + 1, seen), the last row is the bias.
+        training: what they were learned from.
+    """
+
+    name = "step_text"
+    about = "what the agent wrote before the call"
+    names = (
+        *("text_similarity", "relative_text_similarity", "name_in_text", "named_in_text"),
+        *("text_log_probability", HAS_TEXT, "end_has_text"),
+    )
+    text_features = names[:4]
+    shortlist: ClassVar = {"relative_text_similarity": 2.0, "text_log_probability": 0.5}
+    learned = ("words", "weights")
+
+    def __init__(self, words: Hashes, weights: Matrix, training: TrainingSet) -> None:
+        self.words, self.weights = words, weights
+        self.tools, self.seen = training.tools, training.seen
+        names = stems_of(name_words(tool.name) for tool in training.tools.tools[:-1])
+        distinct = np.unique(names.owner.astype(np.int64) << 32 | names.values)
+        self._owner = distinct >> 32
+        self._stems = (distinct & 0xFFFFFFFF).astype(np.uint32)
+        self._sizes = np.maximum(np.bincount(self._owner, minlength=len(training.tools) - 1), 1)
+
+    @classmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """Train on the calls that have a text."""
+        data, slots, outputs = training.data, training.slots, len(training.seen)
+        texts = data.texts
+        places = np.flatnonzero((texts.sizes > 0) & (data.calls >= 0))
+        empty = cls(np.empty(0, np.uint32), np.zeros((1, outputs), np.float32), training)
+        if not len(places):
+            return empty
+        some, plans = texts.subset(places), data.columns["calls"].owner[places]
+        words, counts = count_rows(some.values, plans[some.owner])
+        best = np.argsort(-counts, kind="stable")
+        words = np.sort(words[best[counts[best] >= _LEAST_RUNS][:_MOST_WORDS]])
+        block = cls(words, np.zeros((len(words) + 1, outputs), np.float32), training)
+        rows = []
+        for at in range(len(some)):
+            columns = block._columns(some[at])
+            share = 1 / max(len(columns), 1) ** 0.5
+            rows.append(([*columns, len(words)], [*[share] * len(columns), 1.0]))
+        block.weights, _ = fit_softmax(
+            stack_rows(rows, len(words) + 1),
+            [[slots[tool]] for tool in data.calls[places]],
+            np.arange(len(places)),
+            outputs,
+            smoothing=0.0,
+            epochs=max(_EPOCHS, _LEAST_UPDATES * _BATCH // len(places)),
+            batch_size=_BATCH,
+            rate=_RATE,
+            weight_decay=_DECAY,
+            dropped=_DROPPED,
+            seed=training.seed,
+        )
+        return block
+
+    def _columns(self, words: Hashes) -> npt.NDArray[np.intp]:
+        distinct = np.unique(words)
+        places = self.words.searchsorted(distinct)
+        if not len(self.words):
+            return places[:0]
+        known: npt.NDArray[np.intp] = places[self.words.take(places, mode="clip") == distinct]
+        return known
+
+    def start(self, query: Query, out: Matrix) -> BlockState | None:
+        """Nothing is written before the first text."""
+        return _StepTextState(self) if len(self.weights) > 1 else None
+
+    def write_text(self, words: Hashes, rows: Matrix) -> None:
+        """Write the features of a text; ``words`` are its hashed stems in order."""
+        stems = self.tools.stems
+        columns, values = stems.row(stems.columns(words))
+        rows[0, :-1] = values @ self.tools.rows(columns)[:, :-1]
+        best = float(rows[0, self.seen].max(initial=0))
+        np.minimum(rows[0] * np.float32(1 / (best + 0.01)), 2, out=rows[1])
+        is_named = np.isin(self._stems, words)
+        named = np.bincount(self._owner[is_named], minlength=len(self._sizes)) / self._sizes
+        rows[2, :-1], rows[3, :-1] = named, named >= 1
+        places = self._columns(words)
+        logits = self.weights[places].sum(axis=0) * np.float32(1 / max(len(places), 1) ** 0.5)
+        rows[4] = _UNSEEN
+        rows[4, self.seen] = np.maximum(log_softmax(logits + self.weights[-1]), _UNSEEN)
+        rows[5] = rows[6, -1] = 1
+
+
+class _StepTextState(BlockState):
+    def __init__(self, block: StepText) -> None:
+        self._block = block
+
+    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
+        rows[:] = 0
+        return self
+
+    def say(self, words: Hashes, rows: Matrix) -> None:
+        """The agent wrote a text; without words, none is known."""
+        rows[:] = 0
+        if len(words):
+            self._block.write_text(words, rows)

@@ -15,8 +15,8 @@ from typing import Any
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.logs.personal_data import fits, kind_of_field
-from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, DIGITS, HINTS, Rule, Scan, has_any
-from dtdr.logs.secret_names import Secrecy, secrecy
+from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, DIGITS, HINTS, Rule, Scan
+from dtdr.logs.secret_names import Secrecy, has_any, secrecy
 from dtdr.logs.tables import scrub_tables
 
 MAX_TEXT = 100_000

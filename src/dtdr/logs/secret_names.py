@@ -25,6 +25,14 @@ PATTERNS: dict[str, re.Pattern[str]] = {
 _RUN = re.compile(r"[^\W_]{8,}")
 
 
+def has_any(text: str, hints: tuple[str, ...]) -> bool:
+    """Whether one of the hints is in a text; faster than an expression of them all."""
+    for hint in hints:  # faster than a generator  # noqa: SIM110
+        if hint in text:
+            return True
+    return False
+
+
 def is_random(text: str) -> bool:
     """Whether a part of a text, between signs, is neither words nor a number."""
     # Keys are ASCII: other letters are words.

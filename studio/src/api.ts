@@ -30,8 +30,13 @@ export class Refused extends Error {
   }
 }
 
-async function request(method: string, path: string, body?: unknown, stop?: AbortSignal) {
-  const headers: Record<string, string> = {};
+async function request(
+  method: string,
+  path: string,
+  body?: unknown,
+  stop?: AbortSignal,
+  headers: Record<string, string> = {},
+) {
   if (body !== undefined) headers["content-type"] = "application/json";
   let response: Response;
   try {
@@ -57,10 +62,10 @@ async function request(method: string, path: string, body?: unknown, stop?: Abor
 export function post<P extends keyof Posts & string>(
   path: P,
   body: Body<P>,
-  options: { session?: string; stop?: AbortSignal } = {},
+  options: { run?: string; stop?: AbortSignal } = {},
 ): Promise<Reply<P>> {
-  const filled = path.replace("{session}", options.session ?? "");
-  return request("POST", filled, body, options.stop) as Promise<Reply<P>>;
+  const headers: Record<string, string> = options.run ? { "x-dtdr-run": options.run } : {};
+  return request("POST", path, body, options.stop, headers) as Promise<Reply<P>>;
 }
 
 export function get<T>(path: string, stop?: AbortSignal): Promise<T> {
@@ -153,60 +158,22 @@ export interface Step {
 export const history = (calls: Made[]): (Made | string)[] =>
   calls.map((call) => (Object.keys(call).length === 1 ? call.tool : call));
 
-/** Ranks the steps of one run: in a session while it goes on, alone while the query is typed. */
-export class StepRanker {
-  private session: { id: string; run: string; told: string[] } | null = null;
-  private last = "";
+/** Names the run, so that a load balancer may send its steps to the same server. */
+const nameRun = (): string => Math.random().toString(36).slice(2);
 
-  async rank(step: Step, count: number): Promise<Ranking> {
-    const run = JSON.stringify([step.model, step.query, step.before]);
-    const calls = step.calls.map((call) => JSON.stringify(call));
-    const goesOn = run === this.last;
-    this.last = run;
-    const rank = { top_k: count };
-    const body = { query: step.query, before: step.before, model: step.model };
-    if (!goesOn) {
-      this.close();
-      return post("/v1/rank", { ...body, history: history(step.calls), ...rank });
-    }
-    const session = this.session;
-    const told = session?.told ?? [];
-    const known = told.every((call, at) => call === calls[at]) && told.length <= calls.length;
-    if (session && session.run === run && known) {
-      try {
-        const more = history(step.calls.slice(told.length));
-        const of = { session: session.id };
-        if (!more.length) return await post("/v1/sessions/{session}/rank", rank, of);
-        session.told = calls;
-        const body = { tools: more, rank };
-        return (await post("/v1/sessions/{session}/call", body, of)).ranking as Ranking;
-      } catch (error) {
-        if (!(error instanceof Refused) || error.status !== 404) throw error;
-        this.session = null; // it expired, or the server was started anew
-      }
-    }
-    this.close();
-    const opened = await post("/v1/sessions", { ...body, history: history(step.calls), rank });
-    this.session = { id: opened.session, run, told: calls };
-    return opened.ranking as Ranking;
-  }
-
-  close(): void {
-    if (this.session) request("DELETE", `/v1/sessions/${this.session.id}`).catch(() => undefined);
-    this.session = null;
-  }
+/** Ranks a step: the whole run is sent with each, and the server keeps nothing. */
+function rank({ model, query, before, calls }: Step, count: number, run: string): Promise<Ranking> {
+  return post("/v1/rank", { query, before, model, history: history(calls), top_k: count }, { run });
 }
 
 /** The ranking of a step; what is typed faster than it is ranked is skipped, never queued. */
 export function useRanking(step: Step | null, count: number): Answer<Ranking> {
-  const ranker = useRef<StepRanker>(undefined);
+  const [run] = useState(nameRun);
   const pending = useRef<{ step: Step; count: number } | null>(null);
   const isBusy = useRef(false);
   const [answer, setAnswer] = useState<Answer<Ranking>>({ data: null, error: "", loading: true });
-  ranker.current ??= new StepRanker();
   const question = step && step.query.trim() ? JSON.stringify([step, count]) : null;
   const again = revision.value;
-  useEffect(() => () => ranker.current?.close(), []);
   useEffect(() => {
     pending.current = question === null ? null : { step: step as Step, count };
     if (question === null) {
@@ -223,7 +190,7 @@ export function useRanking(step: Step | null, count: number): Answer<Ranking> {
       const next = pending.current;
       pending.current = null;
       try {
-        const data = await (ranker.current as StepRanker).rank(next.step, next.count);
+        const data = await rank(next.step, next.count, run);
         if (!pending.current) setAnswer({ data, error: "", loading: false });
       } catch (error) {
         setAnswer({ data: null, error: (error as Error).message, loading: false });

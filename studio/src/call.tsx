@@ -5,7 +5,7 @@ import { percent } from "./state";
 import { Field, Name, Select } from "./widgets";
 
 type Predicted = Schemas["CallPrediction"];
-type Source = Schemas["Source"];
+type Source = Schemas["ValueSource"];
 
 const PAUSE = 300; // milliseconds of typing after which the text counts
 

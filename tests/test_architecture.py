@@ -15,18 +15,18 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3700),
-    "net": (1, 1300),
-    "text": (2, 1700),
-    "conversation": (2, 1700),
-    "logs": (3, 6300),
-    "rankers": (3, 11000),
-    "predict": (4, 7500),
-    "llm": (5, 3600),
-    "agents": (5, 7200),
-    "evaluate": (6, 9500),
-    "serve": (7, 7200),
-    "cli": (8, 4400),
+    "data": (1, 3650),
+    "net": (1, 1100),
+    "text": (2, 1600),
+    "conversation": (2, 1550),
+    "logs": (3, 6600),
+    "rankers": (3, 11500),
+    "predict": (4, 6900),
+    "llm": (5, 3150),
+    "agents": (5, 7500),
+    "evaluate": (6, 8650),
+    "serve": (7, 6450),
+    "cli": (8, 4100),
 }
 TOP_FILES = {"__init__", "__main__", "_version", "api", "deprecated", "errors"}
 """The front door, above ``predict``; the version, errors and old names are below everything."""

@@ -79,7 +79,7 @@ def probabilities(model):
         model.rank("Yes, go ahead", before=[*CONTEXT, Message("assistant", "I could charge")]),
         model.rank("A hotel in Bonn", [{"tool": "search", "output": ROOMS}]),
     ]
-    return np.array([ranking.probabilities for ranking in told])
+    return np.concatenate([ranking.probabilities for ranking in told])
 
 
 def test_what_a_call_returned_decides_what_comes_next(hotel):

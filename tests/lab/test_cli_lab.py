@@ -40,7 +40,7 @@ def test_own_data_gets_a_table_and_advice_in_one_command(ran):
     folder, _, (code, out, err) = ran
     assert (code, err) == (0, "")
     assert "Use " in out
-    assert "for 95 % recall" in out
+    assert "95 % of the tools that the log calls next" in " ".join(out.split())
     assert "4 runs: 0 from the cache, 4 computed, 0 failed" in " ".join(out.split())
     assert all(len(line) <= 100 for line in out.splitlines())
     assert (folder / "report" / "report.html").exists()

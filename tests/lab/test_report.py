@@ -223,8 +223,8 @@ def test_a_users_own_runs_have_one_page(tmp_path):
     assert "-" not in [cell.text for cell in row]
     curve = tables["Log top-1 by number of demonstrations, logs (synthetic), split by time"]
     assert [column.title for column in curve.columns] == ["Method", "4", "7", "14", "28"]
-    assert [title for title in tables if "95 % recall" in title] == [
-        "Tools to show for 95 % recall, logs (synthetic), split by group"
+    assert [title for title in tables if "95 % of the next tools" in title] == [
+        "Tools to show for 95 % of the next tools, logs (synthetic), split by group"
     ]
 
 

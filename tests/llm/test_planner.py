@@ -116,7 +116,7 @@ def test_a_malformed_answer_gets_one_repair_round(model):
     assert result.plan.calls[0].arguments == {"name": "q3.pdf"}
     assert result.steps[0].filled.problems == ()
     repair = next(prompt for prompt in llm.prompts if "Your answer was" in prompt.variable)
-    assert "'file' is no parameter" in repair.variable
+    assert "'file' is not a parameter" in repair.variable
 
 
 def test_an_answer_that_stays_malformed_is_reported_and_the_plan_continues(model):

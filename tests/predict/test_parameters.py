@@ -86,7 +86,7 @@ def test_answers_in_many_styles_are_read(answer, expected):
     ("answer", "said"),
     [
         ("", "'title' is missing"),
-        ("title='x', colour='red'", "'colour' is no parameter"),
+        ("title='x', colour='red'", "'colour' is not a parameter"),
         ("title='x', title='y'", "'title' is given twice"),
         ("title='x', minutes=soon", "expected a value of type int"),
         ("title='x', minutes=2.5", "expected a value of type int"),

@@ -11,7 +11,7 @@ from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.predict.model import Model
-from dtdr.rankers.base import UNKNOWN, Ranker
+from dtdr.rankers.base import UNKNOWN, IncrementalRanker
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
 from tests.helpers import RANKER_ONLY
@@ -56,7 +56,7 @@ class RecordedState:
         raise NotImplementedError
 
 
-class ReadsCalls(Ranker):
+class ReadsCalls(IncrementalRanker):
     """A ranker that keeps a state, as far as a test can see."""
 
     def fit(self, demonstrations, tools):
@@ -68,6 +68,24 @@ class ReadsCalls(Ranker):
 
     def probabilities(self, prepared, run):
         raise NotImplementedError
+
+    def explain(self, explanation, run, state):
+        raise NotImplementedError
+
+    def held_out(self, demonstrations):
+        return iter(())
+
+    def update(self, demonstrations):
+        raise NotImplementedError
+
+    def change_tools(self, tools, names):
+        raise NotImplementedError
+
+    def add_phrases(self, phrases):
+        raise NotImplementedError
+
+    def demonstrated_plans(self):
+        return []
 
     def start(self, prepared, run):
         state = RecordedState(self, run.query, run.before)

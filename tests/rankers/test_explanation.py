@@ -180,7 +180,7 @@ def test_evidence_names_the_words_calls_and_values_that_decide():
     ranking = session.rank()
     assert ranking.best == "ask_manager"
     evidence = ranking.explain(against="pay_claim").evidence
-    assert evidence[0].text == "get_claim: amount 48,000"
+    assert "get_claim: amount 48,000" in [item.text for item in evidence[:2]]
     signs = [item.adds > 0 for item in evidence]
     assert signs == sorted(signs, reverse=True)
     assert all(abs(item.adds) >= 0.05 for item in evidence)

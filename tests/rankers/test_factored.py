@@ -250,9 +250,12 @@ def test_queries_without_any_call_can_be_learned_from(text):
     demonstrations = [
         Demonstration(str(number), query, Plan(())) for number, query in enumerate(text)
     ]
-    ranking = create("dtdr-f").fit(demonstrations, **RANKER_ONLY).rank("anything", ["unknown"])
+    model = create("dtdr-f").fit(demonstrations, **RANKER_ONLY)
+    ranking = model.rank("anything")
     assert ranking.tools == (END,)
     assert ranking.probabilities.tolist() == [1.0]
+    # The run called another tool, which is a candidate of it then.
+    assert set(model.rank("anything", ["unknown"]).tools) == {END, "unknown"}
 
 
 def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(tmp_path):

@@ -119,7 +119,7 @@ def test_weights_are_those_of_the_tools_called_most(monkeypatch):
 def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
     rare = [(f"do thing number {n}", [f"tool_{n % 40}"]) for n in range(60)]
     often = [(f"do thing number {n}", [f"tool_{n % 3}"]) for n in range(60)]
-    offered = [Tool(f"spare_{number}", f"Do thing {number}") for number in range(70)]
+    offered = [Tool(f"spare_{number}", f"Paint wall {number}") for number in range(70)]
     mass = []
     for log in (rare, often):
         ranking = create("dtdr-f").fit(log, offered, **RANKER_ONLY).rank("do thing number 99")

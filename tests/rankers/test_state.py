@@ -215,10 +215,10 @@ def test_what_the_agent_wrote_decides_where_it_is_known():
             assert (session.say(None).rank().probabilities == silent.probabilities).all()
     assert np.mean(right) >= 0.95
     session = model.session("Go on")
-    silent = session.rank().probabilities
+    unsaid = session.rank().probabilities
     assert session.search("read the file")
-    assert (session.rank().probabilities == silent).all()
-    assert (session.say("Let me open it.").rank().probabilities != silent).any()
+    assert (session.rank().probabilities == unsaid).all()
+    assert (session.say("Let me open it.").rank().probabilities != unsaid).any()
     session.call("read_file")
     assert session.run.calls[0].text == "Let me open it."
     expected = model.rank("Go on", [session.run.calls[0]]).probabilities

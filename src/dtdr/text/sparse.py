@@ -88,9 +88,15 @@ class SparseMatrix:
     def __mul__(self, factor: float) -> SparseMatrix:
         return SparseMatrix((self.data * factor, self.indices, self.indptr), shape=self.shape)
 
-    def multiply(self, other: npt.NDArray[Any]) -> SparseMatrix:
-        """Each value times that of its column, of an array of shape (1, columns)."""
-        data = self.data * other[0][self.indices]
+    def multiply(self, other: Any) -> SparseMatrix:
+        """Each value times that of an array, of shape (1, columns) or (rows, 1), or its square.
+
+        Another matrix must be this one.
+        """
+        if isinstance(other, SparseMatrix):
+            data = self.data * other.data
+        else:
+            data = self.data * np.broadcast_to(other, self.shape)[self.owner, self.indices]
         return SparseMatrix((data, self.indices, self.indptr), shape=self.shape)
 
     def sum(self, axis: int) -> npt.NDArray[Any]:

@@ -56,8 +56,9 @@ class HandOver:
             return learned
         progress, share = zero_shot.progress, self.share_at(tools)
         if not progress.match.known:
-            # Only what agents do in general is left, of which demonstrations say more.
-            share *= share
+            # Only what agents do in general is left, of which demonstrations say more, and no tool
+            # that none of them calls is named.
+            share = self.share * self.share
         end = float(learned[-1])
         if progress.calls:
             end += self.share * (zero_shot.end() - end)

@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
@@ -19,6 +18,7 @@ from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.zero_shot.words import READING, STOP_STEMS, SYNONYMS, WRITING, hash_words
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.encoders.lexical import words as words_of
+from dtdr.text.sparse import csr_array
 
 _SATURATION, _LENGTH = 1.2, 0.75
 """BM25's k1 and b."""
@@ -198,8 +198,12 @@ def _by_row(matrix: csr_array) -> Matrix | csr_array:
 
 
 def _unit(matrix: csr_array) -> csr_array:
-    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
-    return csr_array(matrix.multiply(1 / np.maximum(lengths, 1e-9)[:, None]), dtype=np.float32)
+    """Rows scaled to length 1; those of zeros stay."""
+    owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    squares = matrix.data.astype(np.float64) ** 2
+    lengths = np.sqrt(np.bincount(owner, squares, matrix.shape[0]))
+    values = (matrix.data / np.maximum(lengths, 1e-9)[owner]).astype(np.float32)
+    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:

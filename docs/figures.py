@@ -62,7 +62,7 @@ def evaluate(words: tuple[str, ...]) -> dict[str, dict[str, float]]:
         row.update(row["next_calls"])
         if other := row.get("another_run"):
             row["ratio"] = other["model"] / other["other_run"]
-    return {row["ranker"]: row for row in results}
+    return {row["retriever"]: row for row in results}
 
 
 def split_rows(table: str) -> tuple[list[str], list[list[str]]]:
@@ -85,14 +85,14 @@ def commands(command: str, table: str, *, whole: bool) -> Iterator[tuple[str, ..
         yield tuple(words)
         return
     titles, rows = split_rows(table)
-    if "Fit s" not in titles or "--ranker" not in words:
+    if "Fit s" not in titles or "--retriever" not in words:
         return
     try:
         find_file(find_source(words[words.index("--dataset") + 1]))
     except InputError as error:
         print(f"left out: {error}", file=sys.stderr)
         return
-    at = words.index("--ranker")
+    at = words.index("--retriever")
     fit = titles.index("Fit s")
     for row in rows:
         if float(row[fit]) < CHEAP_SECONDS:

@@ -211,7 +211,14 @@ class LearnedRetriever(LinearRetriever, StaticRanker):
     name = "lr"
     RECIPES: ClassVar[dict[str, Optimisation]] = {
         "paper": PAPER,
-        "default": replace(PAPER, loss="softmax", epochs=20, learning_rate=0.03, weight_decay=1e-4),
+        "default": replace(
+            PAPER,
+            loss="softmax",
+            epochs=20,
+            learning_rate=0.03,
+            weight_decay=1e-4,
+            batch_size=32,
+        ),
     }
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:

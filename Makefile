@@ -87,6 +87,7 @@ clients:
 MINUTES ?= 30
 soak: $(VENV)/.dev
 	$(TEST_ENV) $(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
+	$(TEST_ENV) DTDR_SOAK=1 $(BIN)/pytest -m slow tests/server/test_leak.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

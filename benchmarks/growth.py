@@ -108,7 +108,7 @@ def main() -> None:
         Column("Model MB", "model", _one, numeric=True),
         *([Column("MRR", "mrr", "{:.4f}".format, numeric=True)] if given.held_out else []),
     ]
-    title = f"dtdr fit --retriever {given.model} --sample {given.sample} --workers 2"
+    title = f"dtdr fit --retriever {given.retriever} --sample {given.sample} --workers 2"
     caption = "Peak: of the largest process. Exponent: of CPU s, from the row before."
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
 

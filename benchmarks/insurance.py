@@ -197,7 +197,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--smoke", action="store_true", help="a few conversations, by counting")
     given = parser.parse_args(arguments)
+    if given.smoke:
+        given.rankers, given.runs, given.folds = ["markov-1"], 30, 2
     items, rules = generate(given.runs, given.seed)
     fold = assign_folds(items, folds=given.folds, seed=0)
     right: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))

@@ -1,6 +1,7 @@
 """A server that answers for long does not grow."""
 
 import json
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -45,7 +46,11 @@ def make_request(draw):
     )
 
 
-LONG = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+LONG = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3_600),
+    pytest.mark.skipif("DTDR_SOAK" not in os.environ, reason="takes half an hour: make soak"),
+]
 
 
 @pytest.mark.parametrize("requests", [2_000, pytest.param(200_000, marks=LONG)])

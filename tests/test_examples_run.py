@@ -30,7 +30,8 @@ def test_a_langchain_agent_sees_five_tools_or_those_it_called():
     code, out, err = run("langchain_agent.py")
     assert code == 0, err
     lines = out.splitlines()
-    assert lines[0].startswith("step 1: 5 tools: ")
+    # Five, and the tool with few calls that the query names best.
+    assert lines[0].startswith(("step 1: 5 tools: ", "step 1: 6 tools: "))
     assert "find_guest" in lines[0]
     assert "get_invoice" in lines[2]
     assert lines[-1] == "Here is the invoice."

@@ -11,6 +11,7 @@ from typing import Any
 from dtdr.cli.output import printable, shorten
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import plan_accuracy, result_tables
+from dtdr.evaluate.branches import Branch, branches_table
 from dtdr.evaluate.call_accuracy import CallScores
 from dtdr.evaluate.metrics import summary
 from dtdr.evaluate.next_calls import (
@@ -30,6 +31,7 @@ from dtdr.evaluate.tables import Column, Table, numeric
 class Show(StrEnum):
     """Results that are shown in addition to the metrics of the ranking."""
 
+    BRANCHES = "branches"
     CALIBRATION = "calibration"
     CALLS = "calls"
     PLANS = "plans"
@@ -50,6 +52,7 @@ class Evaluation:
         calls: how calls are filled; None if that was not asked.
         plans: whether whole plans are right, by ranker; empty if that was not asked.
         mistakes: of a fitted model, most confident first; None if rankers were fitted.
+        branches: of the agent, for each of the logs; empty if that was not asked.
         verdict: how to show the tools, in one sentence.
     """
 
@@ -63,6 +66,7 @@ class Evaluation:
     calls: CallScores | None = None
     plans: Mapping[str, PlanScores] = field(default_factory=dict)
     mistakes: Sequence[Mistake] | None = None
+    branches: Sequence[Sequence[Branch]] = ()
     verdict: str = ""
 
     @cached_property
@@ -90,6 +94,8 @@ class Evaluation:
                 item["another_run"] = other.to_dict()
         for item, planned in zip(results, self.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
+        for item, branches in zip(results, self.branches, strict=False):
+            item["branches"] = [branch.to_dict() for branch in branches]
         for item in results:
             if self.calls is not None:
                 item["calls"] = self.calls.to_dict()
@@ -119,6 +125,10 @@ class Evaluation:
             yield result_tables.calls_table(self.calls, title="Calls, the right tool given")
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
+        for log, branches in zip(self.logs, self.branches, strict=False):
+            yield branches_table(
+                branches, f"Branches of the agent, ranked by {log.header.retriever}"
+            )
         if self.mistakes:
             yield _mistakes_table(self.mistakes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
@@ -38,6 +38,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         ordered = sorted(groups, key=lambda name: (name[0], paper_row(name[1]), name[1]))
         p_values = _p_values(results, groups, measures)
         has_alpha = any("alpha" in results.value(run) for run in runs)
+        has_steps = any(run.kind == "selections" for run in runs)
         rows: list[list[Any]] = []
         for name in ordered:
             row: list[Any] = [*name]
@@ -46,10 +47,12 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
                 row.append(percent(measure.share(results, measured)) if measured else EMPTY)
                 if title in p_values:
                     row.append(Cell(p_values[title].get(name, "-")))
+            row += _costs(results, groups[name]) if has_steps else []
             rows.append(row + ([_alpha(results, groups[name])] if has_alpha else []))
         titles: list[str] = []
         for title in measures:
             titles += [title, "p"] if title in p_values else [title]
+        titles += COSTS if has_steps else ()
         titles += ["α"] if has_alpha else []
         if place[1] == "paper" and results.is_comparable(suite):
             rows += _published_downstream(place[0], ["Model", "Method", *titles])
@@ -57,6 +60,27 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         caption = _downstream_caption(runs, has_p=bool(p_values), has_alpha=has_alpha)
         blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
     return blocks
+
+
+COSTS = ("Ranker alone %", "Tokens", "Step s")
+
+
+def _costs(results: Results, runs: Sequence[Experiment]) -> list[Cell]:
+    """The columns ``COSTS`` of a method; empty where it selects at no single steps."""
+    run = next((run for run in runs if run.kind == "selections"), None)
+    if run is None:
+        return [EMPTY] * len(COSTS)
+    records = results.value(run)["records"]
+    alone = EMPTY if _is_without_retriever(run) else percent(share_of(records, "ranker"))
+    costs = _step_costs(records)
+    return [alone, number(costs.get("tokens")), number(costs["seconds"], 2)]
+
+
+def _step_costs(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean prompt tokens, where they are known, and the median of the seconds of a step."""
+    tokens = [record["tokens"] for record in records if record["tokens"] is not None]
+    seconds = median(record["seconds"] for record in records)
+    return {"seconds": seconds} | ({"tokens": fmean(tokens)} if tokens else {})
 
 
 READING_KEYS = {"exact": "exact", "lenient": "right"}
@@ -143,6 +167,11 @@ def _downstream_caption(runs: Sequence[Experiment], *, has_p: bool, has_alpha: b
         "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
         "greedy run over the same steps or plans of one split."
     )
+    if any(run.kind == "selections" for run in runs):
+        caption += (
+            "\nRanker alone: the best tool of the ranking is acceptable. Tokens: mean of the "
+            "prompts, with those in a cache. Step s: median."
+        )
     if has_p:
         caption += (
             "\np: two-sided paired permutation test over plans (10,000 sign flips) against the "
@@ -235,6 +264,7 @@ def llm_means(results: Results, suite: str) -> list[dict[str, Any]]:
             keys = READING_KEYS if run.kind == "selections" else {key: key for key in READINGS}
             shares = {name: share_of(value["records"], key) for name, key in keys.items()}
             row["count"] = len(value["records"])
+            row |= _step_costs(value["records"]) if run.kind == "selections" else {}
             row |= {name: round(item.value, 6) for name, item in shares.items() if item.count}
         rows.append(row)
     return rows

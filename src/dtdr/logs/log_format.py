@@ -75,7 +75,7 @@ DEFAULT_BYTES = 64_000_000
 
 @dataclass(slots=True)
 class Group:
-    """Records of one conversation or trace, the place of the last, and its name if asked for."""
+    """Records of one conversation or run, the place of the last, and its name if asked for."""
 
     payloads: list[bytes]
     size: int
@@ -132,7 +132,7 @@ class Window:
 
 
 class LogFormat(ABC):
-    """Reads one format: ``add`` files a record in the window under its conversation or trace.
+    """Reads one format: ``add`` files a record in the window under its conversation or run.
 
     The importer calls ``runs`` for a group that leaves the window.
 
@@ -187,7 +187,7 @@ class LogFormat(ABC):
 
     @abstractmethod
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
-        """The traces of a finished group.
+        """The runs of a finished group.
 
         Raises:
             InputError: the records cannot be used.

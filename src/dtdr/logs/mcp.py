@@ -145,9 +145,9 @@ class MCP(LogFormat):
                 unmatched += 1
         if events:
             session = key.split("/", 1)[1].rsplit("/", 1)[0]
-            trace = LoggedRun("", events, group=session, salt=key, unmatched=unmatched)
-            trace.at, trace.offered = messages[0][0], offered
-            yield trace
+            run = LoggedRun("", events, group=session, salt=key, unmatched=unmatched)
+            run.at, run.offered = messages[0][0], offered
+            yield run
 
     def _list(self, session: str, server: str, names: list[str]) -> None:
         """Remember what a server offers, for the latest sessions."""

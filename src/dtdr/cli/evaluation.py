@@ -11,7 +11,7 @@ from typing import Any
 from dtdr.cli.output import printable, shorten
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import plan_accuracy, result_tables
-from dtdr.evaluate.branches import Branch, branches_table
+from dtdr.evaluate.branches import Branch
 from dtdr.evaluate.call_accuracy import CallScores
 from dtdr.evaluate.metrics import summary
 from dtdr.evaluate.next_calls import (
@@ -158,3 +158,29 @@ def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
     ]
     caption = "P: probability of the predicted tool; Conf.: confidence; --json has the whole texts."
     return Table(columns, rows, "The most confident mistakes", caption)
+
+
+def branches_table(branches: Sequence[Branch], title: str, most: int = 12) -> Table:
+    """The first branches, at most ``most`` of them."""
+    rows = [
+        (
+            item.condition,
+            item.tool,
+            f"{item.agent} of {item.cases}",
+            f"{item.model} of {item.agent}",
+            f"{item.agent_otherwise} of {item.other_cases}",
+        )
+        for item in branches[:most]
+    ]
+    heads = ("Agent", "Ranked first", "Otherwise")
+    columns = [Column("If"), Column("The agent calls", is_whole=True)]
+    columns += [Column(head, numeric=True, is_whole=True) for head in heads]
+    caption = (
+        "Agent: in how many cases it called the tool; Ranked first: in how many of these the tool "
+        "was ranked first when the agent called it; Otherwise: calls where the condition is false."
+    )
+    if len(branches) > most:
+        caption += f"\n{len(branches) - most} more branches, ranked better, are in --json."
+    if not branches:
+        caption = "No value of an output says which tool comes next in enough of these runs."
+    return Table(columns, rows, title, caption)

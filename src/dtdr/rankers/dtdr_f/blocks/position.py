@@ -97,11 +97,8 @@ _PRODUCTS = _BY_PART.stop
 class Position(Block):
     """Tools that each part of the query asks for, and which part is probably served next.
 
-    A word asks for a tool by its weight in ``WordWeights``, and by the descriptions with its stem,
-    which count less the more demonstrations a tool has. A hidden Markov model aligns words and
-    tools (Vogel, Ney and Tillmann, 1996). Its states are parts of the query and its end. A call
-    moves on by about the length of the query over the number of calls that it seems to ask for. A
-    part names a tool by the share of its words' weight that is for that tool.
+    The hidden Markov model aligns words and tools (Vogel, Ney and Tillmann, 1996). A call moves on
+    by about the length of the query over the number of calls that it seems to ask for.
     """
 
     name = "position"

@@ -44,10 +44,7 @@ _PAIRS = RelationsRows.span("together", "uses_last")
 
 
 class Relations(Block):
-    """Frequency, dependencies and co-occurrence.
-
-    Counts are kept sparse, so that memory grows with the pairs that occur and not with the square
-    of the tools.
+    """Frequency, dependencies and co-occurrence; sparse, so that only pairs that occur take memory.
 
     Attributes:
         frequency: shape (tools,): scaled number of calls of each tool.

@@ -11,11 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.data.calls import END
-from dtdr.data.demonstrations import Demonstration
-from dtdr.evaluate.run_log import RunLog
-from dtdr.evaluate.statistics import Record, proportion
-from dtdr.predict.known_values import (
+from dtdr.agents.known_values import (
     Condition,
     Conversation,
     Floats,
@@ -23,6 +19,10 @@ from dtdr.predict.known_values import (
     read_conversations,
     round_threshold,
 )
+from dtdr.data.calls import END
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate.statistics import Record, proportion
 from dtdr.rankers.dtdr_f.values import FLAG, LENGTH
 
 Flags = npt.NDArray[np.bool_]

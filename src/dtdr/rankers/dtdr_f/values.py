@@ -6,7 +6,7 @@ No text is kept: a value is a hash of its path, and of a flag's text, with a num
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import date
 from itertools import islice
@@ -16,8 +16,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.data.calls import ToolCall, is_reference
-from dtdr.data.outputs import READ_LENGTH, parse_output
+from dtdr.data.calls import is_reference
+from dtdr.data.outputs import READ_LENGTH
 
 Keys = npt.NDArray[np.int32]
 
@@ -47,7 +47,7 @@ _LINE = re.compile(
 )
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,6}) ([a-z]{3,20})")
 _AFFIXES = "$€£% "
-_OUTPUT, _ARGUMENTS, _QUERY, _ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
+OUTPUT, ARGUMENTS, _QUERY, ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
 
 
 class Values(NamedTuple):
@@ -94,8 +94,8 @@ class ValueReader:
             self._latest = {}
         values: dict[int, float] = {}
         if isinstance(output, str):
-            output = _parse_lines(output)
-        for path, whole in ((_OUTPUT, output), (_ARGUMENTS, arguments)):
+            output = parse_lines(output)
+        for path, whole in ((OUTPUT, output), (ARGUMENTS, arguments)):
             if whole is not None:
                 self._walk(path, whole, values)
         return _pack(values)
@@ -122,7 +122,7 @@ class ValueReader:
                     for name, part in reversed(members)
                 ]
             elif isinstance(value, (list, tuple)):
-                item = path ^ _ITEM
+                item = path ^ ITEM
                 pending += [(item, part, True) for part in reversed(value[:_MOST_ITEMS])]
                 if not is_listed:
                     values[LENGTH | path & _BITS] = float(len(value))
@@ -178,40 +178,6 @@ def read_query(query: str) -> Values:
     return _pack(values)
 
 
-def name_value(key: int, call: ToolCall) -> tuple[str, Any]:
-    """The path of the value of a call with this key, such as ``claim.amount``, and the value.
-
-    Returns:
-        An empty path where the call has no such value.
-    """
-    kind, low = key & ~_BITS, key & _BITS
-    for path, name, value in _iter_paths(call):
-        if kind == FLAG:
-            path = crc32(str(value).encode("utf-8", "replace"), path)
-        if path & _BITS == low and isinstance(value, (list, tuple)) == (kind == LENGTH):
-            return name or "output", value
-    return "", None
-
-
-def _iter_paths(call: ToolCall) -> Iterator[tuple[int, str, Any]]:
-    """Hash, path and value of each list and each single value of a call."""
-    output = parse_output(call.output)
-    if isinstance(output, str):
-        output = _parse_lines(output)
-    pending = [(_ARGUMENTS, "", call.arguments), (_OUTPUT, "", output)]
-    while pending:
-        path, name, value = pending.pop()
-        if isinstance(value, dict):
-            pending += [
-                (crc32(str(key).encode("utf-8", "replace"), path), f"{name}.{key}".strip("."), part)
-                for key, part in reversed(value.items())
-            ]
-            continue
-        yield path, name, value
-        if isinstance(value, (list, tuple)):
-            pending += [(path ^ _ITEM, name, part) for part in reversed(value)]
-
-
 def to_number(text: str) -> float | None:
     """A number, a date as days since 2000, or a time of day in hours; None for all else."""
     if not text[-1:].isdigit() and text[-1:] not in ("%", "€", "Z"):
@@ -242,7 +208,7 @@ def _numbers_in(text: str) -> Iterable[float]:
             yield float(f"{number:.4g}") if "-" not in match else number
 
 
-def _parse_lines(text: str) -> Any:
+def parse_lines(text: str) -> Any:
     """Lines such as ``key: value`` of a text, and what it counts: ``3 results``."""
     lines: dict[str, Any] = {}
     for name, value in islice(_LINE.findall(text), _MOST_ITEMS):

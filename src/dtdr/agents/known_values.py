@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.outputs import parse_output
 from dtdr.rankers.dtdr_f.observations import RunReader
 from dtdr.rankers.dtdr_f.values import (
+    ARGUMENTS,
     EQUAL,
     FLAG,
     GREATEST,
     IN_QUERY,
+    ITEM,
     LENGTH,
     NUMBER,
     NUMERIC,
+    OUTPUT,
     Values,
-    name_value,
+    parse_lines,
     read_query,
 )
 
@@ -189,6 +194,40 @@ def round_threshold(last: float, beyond: float) -> float:
         if low <= rounded <= high and rounded != beyond:
             return float(rounded)
     return last
+
+
+def name_value(key: int, call: ToolCall) -> tuple[str, Any]:
+    """The path of the value of a call with this key, such as ``claim.amount``, and the value.
+
+    Returns:
+        An empty path where the call has no such value.
+    """
+    kind, low = key & ~_BITS, key & _BITS
+    for path, name, value in _iter_paths(call):
+        if kind == FLAG:
+            path = crc32(str(value).encode("utf-8", "replace"), path)
+        if path & _BITS == low and isinstance(value, (list, tuple)) == (kind == LENGTH):
+            return name or "output", value
+    return "", None
+
+
+def _iter_paths(call: ToolCall) -> Iterator[tuple[int, str, Any]]:
+    """Hash, path and value of each list and each single value of a call."""
+    output = parse_output(call.output)
+    if isinstance(output, str):
+        output = parse_lines(output)
+    pending = [(ARGUMENTS, "", call.arguments), (OUTPUT, "", output)]
+    while pending:
+        path, name, value = pending.pop()
+        if isinstance(value, dict):
+            pending += [
+                (crc32(str(key).encode("utf-8", "replace"), path), f"{name}.{key}".strip("."), part)
+                for key, part in reversed(value.items())
+            ]
+            continue
+        yield path, name, value
+        if isinstance(value, (list, tuple)):
+            pending += [(path ^ ITEM, name, part) for part in reversed(value)]
 
 
 def _full_name(tool: str, key: int, name: str) -> str:

@@ -84,10 +84,10 @@ class Importer:
                     self._count(demonstration)
                     yield demonstration
 
-    def _new(self, found: Sequence[Demonstration], seen: SeenIds) -> Iterator[Demonstration]:
+    def _new(self, items: Sequence[Demonstration], seen: SeenIds) -> Iterator[Demonstration]:
         """Demonstrations of a group that are new; other runs get another id if theirs is taken."""
         renamed: dict[str, str] = {}
-        for demonstration in found:
+        for demonstration in items:
             identifier = demonstration.id
             other = f"{identifier}~{digest([demonstration.query], 4)}"
             is_free, is_other = seen.add(identifier), seen.add(other)
@@ -106,13 +106,13 @@ class Importer:
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""
         read = self.reader.read(self.format.decode, self.bad, self.format.read_file)
-        for record, raw, place in read:
+        for record, raw, origin in read:
             try:
                 if self.cutter.options.group_by:
                     self.window.name = find_group(record, self.cutter.options.group_by)
-                self.format.add(record, raw, place)
+                self.format.add(record, raw, origin)
             except UNUSABLE as error:
-                self._leave_out(place, error)
+                self._leave_out(origin, error)
                 continue
             yield from self.window.pop_finished()
         yield from self.window.pop_finished(everything=True)
@@ -126,7 +126,7 @@ class Importer:
                 demonstrations += self.cutter.cut(run)
             return demonstrations
         except UNUSABLE as error:
-            self._leave_out(group.place, error)
+            self._leave_out(group.origin, error)
             return []
 
     def _name_group(self, run: LoggedRun, group: Group) -> None:
@@ -196,13 +196,13 @@ class Importer:
             "samples": self.samples,
         }
 
-    def _leave_out(self, place: tuple[int, int], error: Exception) -> None:
+    def _leave_out(self, origin: tuple[int, int], error: Exception) -> None:
         reason = str(error)
         if isinstance(error, RecursionError):
             reason = "nested too deeply"
         elif not isinstance(error, InputError):
             reason = f"not of the shape of {self.format.name} records ({error})"
-        leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
+        leave_out(f"{self.reader.where(origin)}: {reason}", self.bad)
 
 
 class MixedImporter:

@@ -44,21 +44,21 @@ def _secret_columns(line: str, sign: str) -> dict[int, Secrecy]:
     if not all(_HEADER.fullmatch(cell) and len(cell.split()) < 4 for cell in cells):
         return {}
     names = {index: secrecy(cell.strip(_MARKS)) for index, cell in enumerate(cells)}
-    return {index: found for index, found in names.items() if found}
+    return {index: certainty for index, certainty in names.items() if certainty}
 
 
 def _scrub_cells(cells: list[str], columns: dict[int, Secrecy], sign: str, replace: Replace) -> str:
-    for index, found in columns.items():
+    for index, certainty in columns.items():
         value = cells[index].strip(_MARKS)
-        if is_value(value, found):
+        if is_value(value, certainty):
             cells[index] = cells[index].replace(value, replace(value))
     return sign.join(cells)
 
 
-def is_value(value: str, found: Secrecy) -> bool:
+def is_value(value: str, certainty: Secrecy) -> bool:
     """Whether a cell is a secret, and no word, rule or placeholder."""
     is_plain = value.isalpha() and value.islower()
-    return any(map(str.isalnum, value)) and not is_plain and found.covers(value)
+    return any(map(str.isalnum, value)) and not is_plain and certainty.covers(value)
 
 
 def _scrub_insert(match: re.Match[str], replace: Replace) -> str:

@@ -143,7 +143,7 @@ def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
     """How the model chooses the first whole plan, and the counts that decided it."""
     if not plans or "held_out" not in plans:
         return {}
-    check = {name: int(number) for name, number in plans["held_out"].items()}
+    check = {name: int(count) for name, count in plans["held_out"].items()}
     first = "ranked" if check["ranked"] > check["greedy"] else "the best tool of each step"
     right = f"{check['ranked']:,} right of {check['plans']:,} held out"
     return {"plans": f"{first}: {right}, {check['greedy']:,} by the best tool of each step"}

@@ -116,8 +116,8 @@ def metric(name: str) -> Metric:
         return _METRICS[name]
     base, at, k = name.partition("@")
     if base not in _METRICS_AT or not at:
-        if (own := find_plugin(METRICS, name)) is not None:
-            return own
+        if (plugin := find_plugin(METRICS, name)) is not None:
+            return plugin
         raise unknown_choice("metric", name, NAMES)
     if not (k.isascii() and k.isdigit()) or int(k) < 1:
         raise InputError(f"metric {name!r} needs a whole number from 1 after the @: {base}@5")

@@ -54,12 +54,12 @@ def ranker_class(name: str) -> type[Ranker]:
             )
         return _REGISTRY.find(name)
     try:
-        chosen = import_own(name)
+        ranker = import_own(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"ranker {name!r} cannot be imported: {error}") from error
-    if not (isinstance(chosen, type) and issubclass(chosen, Ranker)):
+    if not (isinstance(ranker, type) and issubclass(ranker, Ranker)):
         raise InputError(f"{name!r} is not a subclass of dtdr.rankers.base.Ranker")
-    return chosen
+    return ranker
 
 
 def import_own(name: str) -> Any:

@@ -219,15 +219,15 @@ def read(folder: str | Path) -> ModelFolder:
         ModelError: naming what is wrong with the folder.
     """
     config, arrays = _read_both(Path(folder))
-    own: dict[str, npt.NDArray[Any]] = {}
+    of_ranker: dict[str, npt.NDArray[Any]] = {}
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {key: {} for key in PARTS}
     for name, array in arrays.items():
         key, _, rest = name.partition(".")
         if key in parts:
             parts[key][rest] = array
         else:
-            own[name] = array
-    return ModelFolder(config, own, parts)
+            of_ranker[name] = array
+    return ModelFolder(config, of_ranker, parts)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
@@ -318,10 +318,10 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]
 def _identity(folder: Path) -> tuple[int, ...] | None:
     """Another one for another model in the same place; None where there is none."""
     try:
-        place, config = folder.stat(), (folder / "config.json").stat()
+        about, config = folder.stat(), (folder / "config.json").stat()
     except OSError:
         return None
-    return place.st_dev, place.st_ino, config.st_ino, config.st_mtime_ns, config.st_size
+    return about.st_dev, about.st_ino, config.st_ino, config.st_mtime_ns, config.st_size
 
 
 def _read_file(path: Path, limit: int, first: int | None = None) -> bytes:

@@ -166,8 +166,8 @@ def rank_response(
     """
     offered = selection.offered
     ranking = ranking.restrict(None if offered is None else frozenset(offered))
-    chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
-    size = len((chosen if chosen.bounds else Selection(top_k=_TOP_K)).positions(ranking))
+    bounds = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
+    size = len((bounds if bounds.bounds else Selection(top_k=_TOP_K)).positions(ranking))
     confidence = ranking.confidence
     if not isfinite(confidence):
         raise ModelError(f"model {snapshot.name!r} gives probabilities that are not numbers")

@@ -28,9 +28,9 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.serve.feedback import DuplicateError, FileLog, open_log, order_of
 from dtdr.serve.learning import LearnOptions, Trainer, Versions, versions
-from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.serve.learning.versions import checksum_of
 from synthetic_runs import generate, tools
+from tests.helpers import mean_reciprocal_rank
 from tests.server import serving
 
 RANKER_ONLY: dict[str, Any] = {"arguments": False, "plans": False}

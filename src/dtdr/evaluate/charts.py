@@ -132,7 +132,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def check_installed() -> None:
-    """See before hours of runs that the page of a report can be written.
+    """Check that a report can be rendered, before hours of experiments.
 
     Raises:
         MissingExtraError: Jinja is not installed.

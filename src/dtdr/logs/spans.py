@@ -276,7 +276,7 @@ class _Run:
         return self.models[0].inputs if self.models else []
 
     def _calls(self) -> list[LoggedCall]:
-        """Executions, completed from the messages; if there are none, what the model asked for."""
+        """The calls: executions, with what the messages say of them; else the model's requests."""
         asked, answers = self._read_requests()
         tools = [span for span in self.spans if span.kind == "tool" and span.tool]
         if not tools:
@@ -288,13 +288,14 @@ class _Run:
             before = {item.id for item in first if isinstance(item, ToolCallRequest)}
             return [call for call in asked if call.id not in before]
         by_id = {call.id: call for call in asked if call.id}
-        unnamed = by_id.keys() - {span.call_id for span in tools}
+        unmatched = by_id.keys() - {span.call_id for span in tools}
         calls = []
         for span in tools:
             if not span.call_id:
-                fitting = (c.id for c in asked if c.id in unnamed and c.tool == span.tool)
-                span.call_id = next(fitting, "")
-                unnamed.discard(span.call_id)
+                # An execution without an id is that of the first open request of its tool.
+                ids = (c.id for c in asked if c.id in unmatched and c.tool == span.tool)
+                span.call_id = next(ids, "")
+                unmatched.discard(span.call_id)
             call = _executed(span.tool, span.arguments, span)
             if (request := by_id.get(span.call_id)) is not None:
                 call.step, call.text = request.step, request.text

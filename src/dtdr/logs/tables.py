@@ -19,20 +19,25 @@ Replace = Callable[[str], str]
 
 
 def scrub_tables(text: str, replace: Replace) -> str:
-    """A text with the secrets in its columns replaced; the column's name says what is secret."""
+    """Replace the secrets in the tables of a text: values in columns with a secret's name.
+
+    A table is SQL (``INSERT … VALUES``), or a header line and the lines after it that have as many
+    separators.
+    """
     if "values" in text.lower():
         text = _INSERT.sub(lambda match: _scrub_insert(match, replace), text)
     lines = text.split("\n")
-    at = 0
-    while at < len(lines) - 1:
-        at += 1
-        for sign in "|\t;,":
-            columns = _secret_columns(lines[at - 1], sign)
+    row = 0
+    while row < len(lines) - 1:
+        header = lines[row]
+        row += 1
+        for separator in "|\t;,":
+            columns = _secret_columns(header, separator)
             if not columns:
                 continue
-            while at < len(lines) and lines[at].count(sign) == lines[at - 1].count(sign):
-                lines[at] = _scrub_cells(lines[at].split(sign), columns, sign, replace)
-                at += 1
+            while row < len(lines) and lines[row].count(separator) == header.count(separator):
+                lines[row] = _scrub_cells(lines[row].split(separator), columns, separator, replace)
+                row += 1
             break
     return "\n".join(lines)
 

@@ -110,9 +110,11 @@ _TYPE_WORDS = {
 
 
 def expected_type(name: str, parameter: str, value: object) -> str:
-    """The type of a ranker's parameter in JSON; empty if the value has that type.
+    """Check a JSON value against the annotation of a ranker's parameter.
 
-    Also where the parameter takes what JSON has not, which its constructor judges.
+    Returns:
+        The expected type in words; empty if the value has it, or if the parameter also takes
+        objects that JSON does not have, which its constructor checks.
     """
     try:
         hint = get_type_hints(ranker_class(name).__init__).get(parameter, object)

@@ -49,7 +49,8 @@ def build_advice(results: Results) -> Section | None:
                 if experiment.is_plain
             ]
             places = group_experiments(experiments, lambda experiment: experiment.place)
-            if manifest["section"] == "runs":  # one page: new tasks if there are any
+            if manifest["section"] == "runs":
+                # One split is enough: by group (new tasks) if there is one, else by time.
                 places = dict([min(places.items())])
             for place, here in places.items():
                 section.blocks += _advise(results, place, here)

@@ -345,7 +345,7 @@ def test_relations_are_what_the_plans_say(half):
     data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
     relations = Relations(replace(inner(half).training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
-    together, used_by = zip(relations.rows(0), relations.rows(1), strict=True)
+    together, used_by = zip(relations.pairs(0), relations.pairs(1), strict=True)
     assert used_by[0][1] == used_by[1][2] == pytest.approx(1 / 3)
     assert relations.producers[:3] == pytest.approx([0, 1 / 3, 1 / 3])
     # Tools 1 and 2 stand in one plan of three; by chance in 2/3 * 2/3 * 3.

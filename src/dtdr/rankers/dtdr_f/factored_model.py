@@ -163,10 +163,10 @@ class FactoredModel:
         match = self.zero_shot.match(features.text, earlier, context is not NO_CONTEXT)
         zero_shot = ZeroShotState.start(match, self.zero_shot.weights)
         query = Query(features, context, asked, table, zero_shot)
-        for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
-            state = block.start(query, table[rows])
+        for block, part in zip(self.blocks, LAYOUT.rows, strict=True):
+            state = block.start(query, block.rows(table[part]))
             if state is not None:
-                query.states.append((state, rows))
+                query.states.append((state, block.rows, part))
         return query
 
     def start(self, query: Query) -> FactoredStepState:

@@ -128,7 +128,7 @@ def load(
     """
     saved = model_folder.read(folder)
     config = saved.config
-    name, parameters = config["retriever"], config["parameters"]
+    name, parameters = config["ranker"], config["parameters"]
     allowed = [allow_class] if isinstance(allow_class, str) else allow_class
     ranker = rankers.saved_class(folder, name, allowed)
     if "encoder" in parameters:  # one named here would pass by the check of its host

@@ -71,7 +71,7 @@ class Evaluation:
         rows = []
         for log in self.logs:
             encoder = log.header.encoder
-            name = log.header.retriever + (f" ({encoder['name']})" if encoder else "")
+            name = log.header.ranker + (f" ({encoder['name']})" if encoder else "")
             other = agreement(log, self.together) if self.together else None
             rows.append((name, [score_next_calls(log)], [] if other is None else [other]))
         return rows

@@ -126,7 +126,7 @@ def fit(
     training = model.training_
     summary: dict[str, Any] = {
         "model": str(output),
-        "retriever": retriever,
+        "ranker": retriever,
         "encoder": None if model.ranker.encoder is None else model.ranker.encoder.name,
         "dataset": source.name,
         "synthetic": source.synthetic,
@@ -188,7 +188,7 @@ def _print(summary: dict[str, Any], tool: str) -> None:
     failures, skipped = summary["failures"], summary["skipped_failures"]
     sampled = summary["sampled"]
     typer.echo(
-        f"fitted {summary['retriever']}{encoder} on "
+        f"fitted {summary['ranker']}{encoder} on "
         + (plural(learned, kind) if learned else "the descriptions")
         + (f" ({failures:,} of them failed)" if failures else "")
         + f" of {plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"

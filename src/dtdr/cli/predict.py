@@ -49,7 +49,7 @@ def predict(
     if as_json:
         print_json(
             {
-                "retriever": fitted_model.name,
+                "ranker": fitted_model.name,
                 "query": run.query,
                 "history": list(run.history),
                 "plans" if plans else "calls": [item.to_dict() for item in (*predicted, *calls)],

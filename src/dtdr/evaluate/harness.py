@@ -180,7 +180,7 @@ def _header(
         dataset=dataset.name,
         synthetic=dataset.synthetic,
         split=split,
-        retriever=model.name,
+        ranker=model.name,
         encoder=None if model.ranker.encoder is None else model.ranker.encoder.config(),
         parameters=model.parameters(),
         seed=model.seed,

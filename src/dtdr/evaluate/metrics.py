@@ -161,7 +161,7 @@ def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """One row of the retrieval table, as ``dtdr evaluate --json`` prints it."""
     header = log.header
     return {
-        "retriever": header.retriever,
+        "ranker": header.ranker,
         "encoder": None if header.encoder is None else str(header.encoder.get("name")),
         **{name: round(mean_score(log, name), 6) for name in names},
         "steps": len(log),

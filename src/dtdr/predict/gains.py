@@ -1,4 +1,4 @@
-"""What tools gain from one model to another at steps where they are wrong."""
+"""Gains of tools from one model to another, at steps where they are wrong."""
 
 from __future__ import annotations
 

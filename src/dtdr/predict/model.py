@@ -428,7 +428,7 @@ class Model(Predictor):
         """
         model = self._snapshot()
         config = {
-            "retriever": model.name,
+            "ranker": model.name,
             "parameters": model.parameters(),
             "encoder": None,
             "seed": model.seed,

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file, replace_folder
 from dtdr.data.tools import Tool
+from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError, ModelError, OutputError
 
 P = TypeVar("P")
@@ -33,7 +34,7 @@ PARTS = ("encoder", "arguments", "plans")
 """Keys in ``config.json`` of what is learned in addition, and before the dot of its arrays."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "retriever": str,
+    "ranker": str,
     "parameters": dict,
     "encoder": (dict, type(None)),
     "seed": int,
@@ -279,9 +280,11 @@ def read_config(folder: str | Path) -> dict[str, Any]:
             f"this dtdr reads version {FORMAT_VERSION}; fit the model again or install the version "
             "that wrote it"
         )
+    checksum = config_checksum(config)
+    config = renamed_key(config, "retriever", "ranker")
     _check_types(path, config, _TYPES)
     _check_types(path, config["training_data"], _TRAINING_TYPES)
-    if config["config_sha256"] != config_checksum(config):
+    if config["config_sha256"] != checksum:
         raise ModelError(
             f"{path} is damaged: it was changed after it was written; fit the model again"
         )

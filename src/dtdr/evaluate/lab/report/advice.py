@@ -105,7 +105,7 @@ def choose_method(summaries: Summaries) -> tuple[str, str]:
     """The default ranker, unless another is better; and which others could be as good."""
     best, adjusted = against_best(summaries, "mrr")
     alike = [best, *(name for name, p in adjusted.items() if p >= LEVEL)]
-    named = [name for name, splits in summaries.items() if splits[0].header.retriever == DEFAULT]
+    named = [name for name, splits in summaries.items() if splits[0].header.ranker == DEFAULT]
     method = next((name for name in named if name in alike), best)
     said = {name: _describe(summaries[name]) for name in summaries}
     text = f"Use {method}: MRR {said[method]}."

@@ -209,7 +209,7 @@ def test_a_folder_that_another_process_replaced_at_the_last_moment_stays(
 
 def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsys):
     log = FileLog(tmp_path / "f.jsonl")
-    options = LearnOptions(batch=8, share=0.3, tolerance=1.0, keep=2)
+    options = LearnOptions(batch=8, share=0.5, tolerance=1.0, keep=2)
     trainer = Trainer(model, log, options)
     checksums = [checksum_of(model)]
     for seed in (2, 3):

@@ -107,10 +107,10 @@ def test_weights_are_those_of_the_tools_called_most(monkeypatch):
     monkeypatch.setattr(demonstrations, "MOST_TOOLS", 3)
     often = [(f"task {at}", [f"tool_{at % 3}"]) for at in range(12)]
     once = [(f"other {at}", [f"name_{at}_{call}" for call in range(9)]) for at in range(4)]
-    fitted = create("dtdr-f").fit(often)
+    fitted = create("dtdr-f").fit(often, **RANKER_ONLY)
     updated, _ = fitted.update_copy(once)
     assert len(updated.vocabulary) == 3 + 4 * 9 + 1
-    for model in (updated, create("dtdr-f").fit([*often, *once])):
+    for model in (updated, create("dtdr-f").fit([*often, *once], **RANKER_ONLY)):
         assert inner(model).training.seen.size == 3 + 1
         assert model.rank("task 1").best == "tool_1"
         assert model.rank("other 2").probability("name_2_0") > 0

@@ -141,6 +141,7 @@ class LogFormat(ABC):
         title: what it is.
         default_query: the query of a run if the format records no user.
         read_file: reads the records of a file; None for JSON.
+        spans_files: why a file cannot be read without the others; empty if it can.
         group_by: key that names the group of a record; empty for the usual ones.
         needs: what its records have, for an error about a log that has it not.
         ignored: kinds of records that are known and say nothing of messages and calls.
@@ -152,6 +153,7 @@ class LogFormat(ABC):
     default_query: ClassVar[str] = ""
     needs: ClassVar[str] = ""
     read_file: ClassVar[Any] = None
+    spans_files: ClassVar[str] = "a conversation may continue in another file"
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -201,6 +203,7 @@ class Canonical(LogFormat):
 
     name: ClassVar[str] = "dtdr"
     title: ClassVar[str] = "demonstrations.jsonl, the canonical format"
+    spans_files: ClassVar[str] = ""
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:

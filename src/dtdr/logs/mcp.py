@@ -54,6 +54,7 @@ class MCP(LogFormat):
 
     name: ClassVar[str] = "mcp"
     title: ClassVar[str] = "MCP JSON-RPC session logs"
+    spans_files: ClassVar[str] = "ids of its runs contain the position of the file"
     default_query: ClassVar[str] = "(no query in the log)"
 
     @classmethod

@@ -32,9 +32,7 @@ MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public
 sets has more than a quarter of it."""
 
-
-DENSE = 1 << 25
-"""Right answers, examples times tools, that training holds as one dense array."""
+DENSE = 1 << 25  # right answers, examples times tools, that training holds as one dense array
 
 Loss = Literal["softmax", "bce"]
 

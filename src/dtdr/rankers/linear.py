@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,6 @@ MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public
 sets has more than a quarter of it."""
 
-DENSE = 1 << 25  # right answers, examples times tools, that training holds as one dense array
 
 Loss = Literal["softmax", "bce"]
 
@@ -89,13 +87,9 @@ def train_layer(
     """
     weights = np.zeros((vectors.shape[1], targets.shape[1]), np.float32)
     bias = np.zeros(targets.shape[1], np.float32)
-    # Sparse rows take most of the time of a batch of one example.
-    wanted = targets.toarray() if math.prod(targets.shape) <= DENSE else None
 
     def gradients(batch: nn.Indices) -> nn.Gradients:
-        inputs = vectors[batch]
-        right = targets[batch].toarray() if wanted is None else wanted[batch]
-        expected = right.astype(np.float32)
+        inputs, expected = vectors[batch], targets[batch].toarray().astype(np.float32)
         logits = inputs @ weights + bias
         if how.loss == "softmax":
             expected /= expected.sum(axis=1, keepdims=True)

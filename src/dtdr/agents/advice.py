@@ -265,9 +265,9 @@ class _Counter:
                         conversation.append(self._load([call.tool]))
                         ask(shown, ranking)
                 searched.add(call.tool)
-                made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
+                tokens = count_tokens({"name": call.tool, "input": dict(call.arguments)})
                 key = (demonstration.id, position, call.tool)
-                size = made + self._sizes.result_tokens
+                size = tokens + self._sizes.result_tokens
                 conversation.append(Segment(key, size, mark=True))
 
     def cost(self) -> Cost:
@@ -323,6 +323,9 @@ ten."""
 
 _ACTIONS = {
     "all tools": "show all tools",
+    "filtered, each step": "filter them at each step",
+    "filtered, growing": "filter them with sticky='grow'",
+    "filtered, confident": "filter them with sticky='confidence'",
     "allowed_tools OpenAI": "show all tools",
     "defer_loading Anthropic": "defer the tools and load those that dtdr predicts",
     "deferred, searched": "defer the tools and let dtdr answer the agent's searches",
@@ -345,7 +348,7 @@ def verdict(costs: Sequence[Cost]) -> str:
     plain = min(good, key=lambda cost: cost.tokens_per_run)
 
     def part(cost: Cost, paid: float, all_paid: float) -> str:
-        action = _ACTIONS.get(cost.way, f"filter them ({cost.way.partition(', ')[2]})")
+        action = _ACTIONS[cost.way]
         if action == "show all tools":
             return f"{action} ({paid:,.0f} tokens a run)"
         shares = f"{cost.next_shown:.1%} of the next tools shown"

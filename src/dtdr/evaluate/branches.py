@@ -26,16 +26,13 @@ from dtdr.evaluate.statistics import Record, proportion
 from dtdr.rankers.dtdr_f.values import FLAG, LENGTH
 
 Flags = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.intp]
 
 _LEAST_CASES, _LEAST_GROUPS = 5, 3
 """Cases, and groups of runs, in which the agent took a branch."""
 _LEAST_SHARE, _LEAST_RATIO = 0.25, 4.0
-"""The share of the cases of a branch in which the agent took it, and how many times the share of
-the other cases that is."""
+"""The share of its cases in which a branch is taken, and that share by the one of other cases."""
 _LEAST_GAIN, _LEAST_GROUP_GAIN = 10.0, 7.0
-"""Nats of log likelihood that a condition adds: with thousands of conditions, chance adds less. The
-second where each group of runs counts once."""
+"""Nats of log likelihood that a condition adds, more than chance; with one case for each group."""
 _COMPARED, _NEGATED = 3.0, 1.0
 """Nats that two values must add above one, and the absence of a text above its presence."""
 _MOST_NUMBERS, _FACTOR = 24, 20.0
@@ -103,9 +100,6 @@ def find_branches(log: RunLog, demonstrations: Sequence[Demonstration]) -> list[
     Args:
         log: of one ranker.
         demonstrations: those that the log is about; others are left out.
-
-    Returns:
-        At most one branch for each tool; none where no outputs are known.
     """
     logged = zip(log.plan.tolist(), log.step.tolist(), log.best.tolist(), strict=True)
     best = {(log.plan_ids[plan], step): log.names[tool] for plan, step, tool in logged}
@@ -209,8 +203,6 @@ def _best_splits(
         order = known[np.argsort(-numbers[known] if is_above else numbers[known], kind="stable")]
         ordered = numbers[order]
         ends = np.flatnonzero(ordered[1:] != ordered[:-1])
-        if not len(ends):
-            continue
         inside = counted[order].cumsum(axis=0)[ends]
         taken = (counted & agent)[order].cumsum(axis=0)[ends]
         gains = _gains(inside, taken, whole, whole_taken) - penalty
@@ -225,7 +217,7 @@ def _best_splits(
             yield tool, float(gains[at, tool]), Condition(values, threshold, is_above), is_true
 
 
-def _gains(inside: Counts, taken: Counts, whole: Counts, whole_taken: Counts) -> Floats:
+def _gains(inside: Any, taken: Any, whole: Any, whole_taken: Any) -> Floats:
     """The gain of each split in the log likelihood that the agent calls each tool; shape of inside.
 
     Minus infinity where a split is no branch: too few cases, or too few of them taken.

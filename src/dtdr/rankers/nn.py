@@ -326,22 +326,14 @@ def dropout(rng: np.random.Generator, shape: tuple[int, ...], share: float) -> M
 
 
 class DropoutMasks:
-    """Rows of ``dropout`` for batches, from a pool that is drawn anew after some of them.
+    """Factors of ``dropout`` for batches of rows of units, from a pool that many batches read.
 
-    Each batch reads the pool from another row on: random bytes for every unit of every batch would
-    be a fifth of the time of a small network.
-
-    Args:
-        rng: random numbers.
-        rows: of the largest batch.
-        units: that a row has.
-        share: of the units that is left out.
+    Random bytes for each unit of each batch would be a fifth of the time of a small network.
     """
 
     def __init__(self, rng: np.random.Generator, rows: int, units: int, share: float) -> None:
         self._rng, self._share = rng, share
-        self._shape = _POOL * rows, units
-        self._left = 0
+        self._shape, self._left = (_POOL * rows, units), 0
 
     def draw(self, rows: int) -> Matrix:
         """Factors of the next batch; shape (rows, units), not to be written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Self
 
@@ -89,13 +89,18 @@ class ZeroShotState:
         """After one more call."""
         kind = self.kind
         if 0 <= tool < len(self.progress.called):
-            plan, run = self._by_kind()[:, tool].tolist()
+            plan, run = self._kinds[:, tool].tolist()
             kind += float(np.log((plan + _LEAST) / (run + _LEAST)))
             kind = min(max(kind, -_SUREST), _SUREST)
         return replace(self, progress=self.progress.call(tool), kind=kind)
 
+    @cached_property
+    def _kinds(self) -> Floats:
+        """Probabilities of the tools by each kind of runs, given that one is called."""
+        return self._by_kind()
+
     def _by_kind(self, without: Sequence[str] = ()) -> Floats:
-        """Probabilities of the tools, given that one is called; shape (2, n)."""
+        """The same without some features; shape (2, n)."""
         rows = self.progress.features()
         rows[[FEATURES.index(name) for name in without]] = 0
         return softmax(self.weights.tools @ rows) if rows.size else np.zeros((2, 0))
@@ -112,7 +117,7 @@ class ZeroShotState:
         Args:
             without: features that are set to 0.
         """
-        mixed: Floats = self._shares @ self._by_kind(without)
+        mixed: Floats = self._shares @ (self._by_kind(without) if without else self._kinds)
         return mixed
 
     def end(self) -> float:

@@ -1,9 +1,12 @@
-"""Old public names: each works for one more version and raises a ``DeprecationWarning``."""
+"""Old public names: each works for one more version and raises a ``DeprecationWarning``.
+
+Old keys of files are read without a warning.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -66,3 +69,12 @@ def renamed_method(old: str, new: str) -> Any:
         return getattr(instance, new)(*args, **kwargs)
 
     return call
+
+
+def renamed_key(values: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
+    """The values of a file, with the value of a key's old name under its new name.
+
+    >>> renamed_key({"runs": [1]}, "runs", "experiments")
+    {'experiments': [1]}
+    """
+    return {new if key == old else key: value for key, value in values.items()}

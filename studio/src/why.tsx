@@ -1,4 +1,4 @@
-// Why a tool: what each block adds against the next best, similar demonstrations.
+// Why a tool: the evidence in the run against the next best tool, similar demonstrations.
 import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, go, model, param, percent, runChanges, step } from "./state";
@@ -6,24 +6,25 @@ import { Name, Select, Waiting } from "./widgets";
 
 type Explanation = Schemas["Explanation"];
 
-function Contributions({ of }: { of: Explanation }) {
-  if (!of.contributions?.length) return null;
-  const rows = [...of.contributions].sort((one, two) => Math.abs(two.adds) - Math.abs(one.adds));
+/** What of the run speaks for the tool and against it, as dtdr rank --why names it. */
+function EvidenceTable({ of }: { of: Explanation }) {
+  const rows = of.evidence ?? [];
+  if (!rows.length) return null;
   const most = Math.max(...rows.map((row) => Math.abs(row.adds)), 1e-9);
   const signed = (value: number) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
   return (
-    <section class="panel" aria-label="Contributions">
-      <h2>What each block adds</h2>
-      <div class="scroll" tabIndex={0} role="group" aria-label="Blocks">
+    <section class="panel" aria-label="Evidence">
+      <h2>What speaks for it</h2>
+      <div class="scroll" tabIndex={0} role="group" aria-label="Evidence">
         <table class="why">
           <thead>
-            <tr><th>Block</th><th>Against <Name of={of.rival} /></th><th class="num">Adds</th>
-              <th class="num">Without it</th><th>Best then</th></tr>
+            <tr><th>In the run</th><th>Against <Name of={of.rival} /></th>
+              <th class="num">Adds</th></tr>
           </thead>
           <tbody>
             {rows.map((row) => (
-              <tr key={row.block}>
-                <td>{row.block}<br /><small class="muted">{row.about}</small></td>
+              <tr key={row.text}>
+                <td><bdi>{row.text}</bdi></td>
                 <td>
                   <span class="diverging" aria-hidden="true">
                     <span class={row.adds < 0 ? "minus" : "plus"}
@@ -31,38 +32,33 @@ function Contributions({ of }: { of: Explanation }) {
                   </span>
                 </td>
                 <td class="num">{signed(row.adds)}</td>
-                <td class="num">{percent(row.probability_without)}</td>
-                <td><Name of={row.best_without} /></td>
               </tr>
             ))}
           </tbody>
         </table>
       </div>
       <p class="muted">
-        Above 0, the block is for this tool; below 0, for the other one. 0.7 doubles the odds. What
-        two blocks know, neither adds. “Without it”: the step ranked again without the block.
+        The step is ranked again without each word, call and value. Above 0, it speaks for this
+        tool; below 0, for the other one. 0.7 doubles the odds.
       </p>
     </section>
   );
 }
 
-/** A similar demonstration; with its query where the file of runs holds it at that place. */
+/** A similar demonstration; with its query where the file of runs has it. */
 function Similar({ of }: { of: Schemas["SimilarDemonstration"] }) {
-  const isThere = of.position < (about.value?.runs ?? 0);
   const run = usePost("/v1/studio/run",
-    isThere ? { position: of.position, model: model.value } : null).data;
-  const tools = of.tools;
-  const isIt = run && JSON.stringify(run.calls.map((call) => call.tool)) === JSON.stringify(tools);
+    about.value?.runs ? { id: of.id, model: model.value } : null).data;
   return (
     <tr>
       <td class="num">{of.similarity.toFixed(2)}</td>
       <td>
-        {isIt ? (
-          <a href={address("run", { ...runChanges("", []), run: String(of.position) })}>
+        {run ? (
+          <a href={address("run", { ...runChanges("", []), run: String(run.position) })}>
             <bdi>{run.query}</bdi>
           </a>
-        ) : `Demonstration ${of.position + 1}`}
-        <br /><small class="muted"><bdi>{tools.join(" → ")}</bdi></small>
+        ) : <bdi>{of.id}</bdi>}
+        <br /><small class="muted"><bdi>{of.tools.join(" → ")}</bdi></small>
       </td>
       <td><small><bdi>{of.terms.join(", ")}</bdi></small></td>
     </tr>
@@ -115,14 +111,14 @@ export function WhyView() {
         {!question && <p class="empty">Type a query in the run view first.</p>}
         {question && !of && <Waiting answer={answer} />}
       </section>
-      {of && <Contributions of={of} />}
+      {of && <EvidenceTable of={of} />}
       {!!of?.similar?.length && (
         <section class="panel" aria-label="Similar demonstrations">
           <h2>The most similar demonstrations</h2>
           <div class="scroll similar">
             <table>
               <thead><tr><th class="num">Similarity</th><th>Run</th><th>Same words</th></tr></thead>
-              <tbody>{of.similar.map((item) => <Similar key={item.position} of={item} />)}</tbody>
+              <tbody>{of.similar.map((item) => <Similar key={item.id} of={item} />)}</tbody>
             </table>
           </div>
         </section>

@@ -55,6 +55,6 @@ def test_a_dry_run_of_every_suite_names_the_encoder_that_is_there(extra, tmp_pat
     arguments = ["-m", "dtdr", "lab", "run", "all", "paper", "--quick", "--dry-run", "--json"]
     done = base_install.run(arguments, extra, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["runs"] > 50
+    assert json.loads(done.stdout)["experiments"] > 50
     encoder = ENCODERS.get(extra, "lexical")
     assert f"the paper's encoder, replaced by {encoder}: " in done.stderr

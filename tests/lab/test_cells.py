@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.runs import Experiment, code_version
+from dtdr.evaluate.lab.experiments import Experiment, code_version
 from dtdr.rankers import ranker_class
 
 SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}

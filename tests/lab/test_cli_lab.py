@@ -41,7 +41,7 @@ def test_own_data_gets_a_table_and_advice_in_one_command(ran):
     assert (code, err) == (0, "")
     assert "Use " in out
     assert "95 % of the tools that the log calls next" in " ".join(out.split())
-    assert "4 runs: 0 from the cache, 4 computed, 0 failed" in " ".join(out.split())
+    assert "4 experiments: 0 from the cache, 4 computed, 0 failed" in " ".join(out.split())
     assert all(len(line) <= 100 for line in out.splitlines())
     assert (folder / "report" / "report.html").exists()
     text = (folder / "report" / "report.md").read_text("utf-8")
@@ -75,7 +75,7 @@ def test_a_dry_run_counts_and_computes_nothing(here, ran, tmp_path):
     code, out, _ = here(*arguments[:-1], tmp_path, "--dry-run", "--json")
     assert code == 0
     found = json.loads(out)
-    assert (found["runs"], found["cached"]) == (4, 0)
+    assert (found["experiments"], found["cached"]) == (4, 0)
     assert not (tmp_path / "runs").exists()
 
 

@@ -44,7 +44,7 @@ def logs_of(store):
 def test_a_second_run_computes_nothing(finished):
     store, data, first = finished
     # Paper splits and splits by group, two seeds, two rankers.
-    assert (first.runs, first.computed, first.failed) == (8, 8, [])
+    assert (first.experiments, first.computed, first.failed) == (8, 8, [])
     again = run(store, data)
     assert (again.cached, again.computed) == (8, 0)
 
@@ -85,7 +85,7 @@ def test_a_ranker_that_raises_costs_its_own_cells_only(finished, tmp_path):
     page, _ = build_report(store, "own")
     for text in (to_html(page), to_markdown(page)):
         assert "no idea what to learn" in text
-        assert "Runs that failed" in text
+        assert "Experiments that failed" in text
 
 
 def test_a_process_that_dies_costs_its_own_cells_only(finished, tmp_path):
@@ -121,7 +121,7 @@ def test_two_labs_at_once_share_the_work(finished, tmp_path):
     ]
     results = [json.loads(lab.communicate(timeout=120)[0]) for lab in labs]
     assert [result["failed"] for result in results] == [[], []]
-    assert [result["runs"] for result in results] == [8, 8]
+    assert [result["experiments"] for result in results] == [8, 8]
     assert len(logs_of(Store(tmp_path))) == 8
 
 
@@ -156,4 +156,4 @@ def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path, sent, code,
     assert kept >= 1
     again = run(store, data, retrievers=["dr"], seeds=2)
     assert again.cached == kept
-    assert again.runs == 4
+    assert again.experiments == 4

@@ -35,7 +35,7 @@ def lab(tmp_path_factory):
 
 def test_llm_suites_run_and_are_kept_and_their_tables_have_intervals(lab):
     store, found, again = lab
-    assert (found.failed, found.computed, again.computed) == ([], found.runs, 0)
+    assert (found.failed, found.computed, again.computed) == ([], found.experiments, 0)
     text = to_markdown(build_report(store, "llm")[0])
     assert "Wilson's 95 %" in text
     assert "| openai:m | dtdr-c |" in text
@@ -59,7 +59,7 @@ def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out
     assert found.failed == []
     text = to_markdown(build_report(store, "l")[0])
     assert "| dtdr-c (paper) | 0." in text
-    assert "the runs that ask an LLM: name one with --llm" in text
+    assert "the experiments that ask an LLM: name one with --llm" in text
     with pytest.raises(InputError, match="name one with --llm"):
         run_lab(["downstream"], options, lab="l", store=store, command="x")
 
@@ -67,7 +67,8 @@ def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out
 def test_with_gold_tools_every_plan_calls_the_right_functions(tmp_path):
     suite = tmp_path / "one.toml"
     suite.write_text(
-        'section = "downstream"\n[[runs]]\nkind = "plans"\ndataset = "bundled"\nsplit = "paper"\n'
+        'section = "downstream"\n[[experiments]]\nkind = "plans"\n'
+        'dataset = "bundled"\nsplit = "paper"\n'
         'seed = 0\nplans = 30\nretriever = "dtdr.evaluate.lab.oracle:Oracle"\nicl = "hard"\n'
         'size = 3\nselect = ["retriever", "greedy"]\nloop = ["own", "gold"]\n'
     )
@@ -77,7 +78,7 @@ def test_with_gold_tools_every_plan_calls_the_right_functions(tmp_path):
         options = Options(llms=[f"openai:m@{server.url}"])
         assert run_lab([str(suite)], options, lab="l", store=store, command="x").failed == []
     page, results = build_report(store, "l")
-    for one in results.runs("one"):
+    for one in results.experiments("one"):
         tools = [record["stopped"] == "end" for record in results.value(one)["records"]]
         assert all(tools), one.spec
     text = to_markdown(page)
@@ -91,10 +92,10 @@ def test_without_a_section_every_kind_of_run_is_shown_and_methods_keep_their_row
         'dataset = "bundled"\nsplit = "paper"\nseed = 0\nplans = 30\nretriever = "dr"\n'
         'size = 3\nicl = ["hard", "soft", "hard-weighted"]\n'
     )
-    suite.write_text(f'[[runs]]\nkind = ["selections", "plans"]\n{grid}')
+    suite.write_text(f'[[experiments]]\nkind = ["selections", "plans"]\n{grid}')
     other = tmp_path / "earlier.toml"
     other.write_text(
-        '[[runs]]\ndataset = "bundled"\nsplit = "paper"\nretriever = "dr"\nplans = 30\n'
+        '[[experiments]]\ndataset = "bundled"\nsplit = "paper"\nretriever = "dr"\nplans = 30\n'
     )
     store = Store(tmp_path)
     with fake_server() as server, in_this_process():

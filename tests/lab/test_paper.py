@@ -50,10 +50,10 @@ def test_without_anything_the_synthetic_set_stands_in_and_it_is_said(nothing_her
     options = Options(quick=True, encoders=["lexical"])
     resolved = resolve_suites([PAPER], options, DataLibrary(options))
     assert [item.suite.name for item in resolved] == list(PAPER_ORDER)
-    assert {cell.spec["dataset"] for item in resolved for cell in item.runs} == {"bundled"}
+    assert {cell.spec["dataset"] for item in resolved for cell in item.experiments} == {"bundled"}
     reasons = {reason for item in resolved for reason in item.left_out}
     assert any("the synthetic one" in reason for reason in reasons)
-    assert "the runs that ask an LLM: name one with --llm" in reasons
+    assert "the experiments that ask an LLM: name one with --llm" in reasons
 
 
 def test_the_papers_encoder_is_not_replaced_where_everything_is_to_be_run(
@@ -108,7 +108,7 @@ def test_rows_are_in_the_order_of_the_papers_tables(nothing_here):
 def test_an_encoder_of_the_user_holds_in_every_suite(nothing_here):
     options = Options(quick=True, encoders=["minilm"], retrievers=["dtdr-l", "dr"])
     (resolved,) = resolve_suites(["retrieval"], options, DataLibrary(options))
-    assert {(c.spec["retriever"], c.spec.get("encoder")) for c in resolved.runs} == {
+    assert {(c.spec["retriever"], c.spec.get("encoder")) for c in resolved.experiments} == {
         ("dtdr-l", "minilm"),
         ("dr", None),
     }
@@ -118,7 +118,7 @@ def test_an_encoder_of_the_user_holds_in_every_suite(nothing_here):
 def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(nothing_here):
     suite = nothing_here / "one.toml"
     suite.write_text(
-        '[[runs]]\nkind = "selections"\ndataset = "tinyagent"\nsplit = "paper"\nseed = 0\n'
+        '[[experiments]]\nkind = "selections"\ndataset = "tinyagent"\nsplit = "paper"\nseed = 0\n'
         'retriever = ["lr", "dtdr-c"]\nparameters = [{recipe = "paper"}]\nicl = "hard"\n'
         'select = "greedy"\nmask = "paper"\nsize = 6\n'
     )
@@ -129,7 +129,7 @@ def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(nothin
         found = run_lab([str(suite)], options, lab="one", store=store, command="x")
     assert found.failed == []
     results = build_report(store, "one")[1]
-    for one in results.runs("one"):
+    for one in results.experiments("one"):
         result = results.value(one)
         if one.spec["retriever"] == "dtdr-c":
             assert "alpha" not in result
@@ -180,7 +180,7 @@ def test_the_whole_paper_runs_from_download_to_report(nothing_here, monkeypatch)
     assert code == 0, err
     found = json.loads(out)
     assert (found["failed"], found["left_out"]) == ([], [])
-    assert found["computed"] == found["runs"] > 100
+    assert found["computed"] == found["experiments"] > 100
     assert {row["dataset"] for row in found["results"]} == set(PAPER_SETS)
     text = (nothing_here / "report" / "report.md").read_text("utf-8")
     for title in TITLES.values():

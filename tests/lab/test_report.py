@@ -177,7 +177,8 @@ def test_a_quick_report_says_how_to_repeat_it_and_gives_no_verdict(quick):
 def test_a_suite_shows_what_it_varies(tmp_path, retriever, varied, title, columns):
     path = tmp_path / "mine.toml"
     path.write_text(
-        'title = "Mine"\n[[runs]]\ndataset = "bundled"\nsplit = "paper"\nseed = 0\nplans = 30\n'
+        'title = "Mine"\n[[experiments]]\ndataset = "bundled"\nsplit = "paper"\n'
+        "seed = 0\nplans = 30\n"
         f'retriever = "{retriever}"\n{varied}\n'
     )
     store = Store(tmp_path / "cache")

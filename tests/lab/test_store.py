@@ -52,7 +52,7 @@ def test_a_run_under_another_key_is_refused(store, kept):
     other = path.parent.parent / "ac" / path.name.replace("ab", "ac", 1)
     other.parent.mkdir()
     path.rename(other)
-    with pytest.raises(InputError, match="of another run; run it again"):
+    with pytest.raises(InputError, match="of another experiment; run it again"):
         store.read("ac" + KEY[2:])
 
 
@@ -64,10 +64,15 @@ def test_keeping_a_run_forgets_the_failure(store, kept):
 
 
 def test_a_manifest_of_another_version_is_refused(store):
-    store.write_manifest("mine", "retrieval", {"runs": []})
+    store.write_manifest("mine", "retrieval", {"experiments": []})
     path = store.folder / "labs" / "mine" / "retrieval.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 9}))
     with pytest.raises(InputError) as caught:
         store.manifests("mine")
     assert "format version 9" in str(caught.value)
     assert "dtdr lab run retrieval" in str(caught.value)
+
+
+def test_a_manifest_with_the_old_key_is_read(store):
+    store.write_manifest("mine", "retrieval", {"runs": [{"key": "a", "spec": {}}]})
+    assert store.manifests("mine")["retrieval"]["experiments"] == [{"key": "a", "spec": {}}]

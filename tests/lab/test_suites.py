@@ -34,15 +34,15 @@ def test_quick_suites_need_no_published_data(name):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("runs = 3", "has no [[runs]]"),
-        ("[[runs]]\nseeds = 1", "unknown key 'seeds'"),
-        ('[[runs]]\nseed = "0"', "'seed' must be one or more of int"),
-        ("[[runs]]\nseed = []", "'seed' must be one or more of int"),
-        ('[[runs]]\nkind = "rang"', "unknown kind of run"),
-        ('[[runs]]\nsplit = "half"', "choose one of group, paper"),
-        ('[[runs]]\ndataset = "bundled"', "without a 'retriever'"),
-        ("[[runs]", "is not TOML"),
-        ('color = "red"\n[[runs]]', "unknown key 'color'"),
+        ("experiments = 3", "has no [[experiments]]"),
+        ("[[experiments]]\nseeds = 1", "unknown key 'seeds'"),
+        ('[[experiments]]\nseed = "0"', "'seed' must be one or more of int"),
+        ("[[experiments]]\nseed = []", "'seed' must be one or more of int"),
+        ('[[experiments]]\nkind = "rang"', "unknown kind of experiment"),
+        ('[[experiments]]\nsplit = "half"', "choose one of group, paper"),
+        ('[[experiments]]\ndataset = "bundled"', "without a 'retriever'"),
+        ("[[experiments]", "is not TOML"),
+        ('color = "red"\n[[experiments]]', "unknown key 'color'"),
     ],
 )
 def test_a_suite_file_that_is_wrong_is_explained(tmp_path, text, said):
@@ -52,6 +52,12 @@ def test_a_suite_file_that_is_wrong_is_explained(tmp_path, text, said):
         read_suite(str(path))
     assert said in str(caught.value)
     assert "mine.toml" in str(caught.value)
+
+
+def test_a_suite_with_the_old_key_is_read(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[[runs]]\ndataset = "bundled"\nretriever = "dr"')
+    assert [spec["retriever"] for spec in read_suite(str(path)).specs()] == ["dr"]
 
 
 def test_another_ranker_takes_no_place_among_parameters_that_are_not_its_own():

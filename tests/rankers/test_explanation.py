@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dtdr import Ranking, Tool, fit
+from dtdr import Ranking, Tool, fit, load
 from dtdr.cli import run
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
@@ -57,14 +57,30 @@ def test_a_block_adds_what_the_log_odds_lose_without_it(factored, history):
 
 def test_similar_demonstrations_are_those_with_the_same_words(factored):
     similar = factored.rank(QUERY).explain().similar
+    by_id = {demonstration.id: demonstration for demonstration in SET.demonstrations}
     assert similar[0].similarity == pytest.approx(max(item.similarity for item in similar))
     for item in similar:
-        demonstration = SET.demonstrations[item.position]
+        demonstration = by_id[item.id]
         assert item.tools == tuple(demonstration.plan.tools)
         words = demonstration.query.lower()
         assert item.terms
         assert all(word in words for term in item.terms for word in term.split())
     assert factored.rank("qwxz").explain().similar == ()
+
+
+def test_similar_demonstrations_have_the_calls_in_the_order_of_the_log(tmp_path):
+    weather, mail = (ToolCall(str(at), tool, step=1) for at, tool in enumerate(("weather", "mail")))
+    run_ids = [f"Lauf-{at}-ä" for at in range(12)]
+    demonstrations = [
+        Demonstration(run_id, "Mail Ann the weather", Plan((weather, mail))) for run_id in run_ids
+    ]
+    model = create("dtdr-f").fit(demonstrations[:6], **RANKER_ONLY)
+    model.update(demonstrations[6:])
+    model.save(tmp_path / "model")
+    for fitted in (model, load(tmp_path / "model")):
+        similar = fitted.rank("Mail Ann the weather").explain().similar
+        assert {item.tools for item in similar} == {("weather", "mail")}
+        assert {item.id for item in similar} < set(run_ids)
 
 
 def test_an_explanation_is_of_the_step_that_was_ranked(factored):

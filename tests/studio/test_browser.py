@@ -208,7 +208,7 @@ def test_a_story_from_a_query_to_a_shared_address(browser, tinyagent):
     assert browser.calls(0) == calls
     browser.wait(lambda: browser.count("section[aria-label='What the forks differ in'] tbody tr"))
     browser.find(".fork.is-active .actions a").click()
-    browser.wait(lambda: browser.count("section[aria-label='Contributions'] tbody tr") >= 5)
+    browser.wait(lambda: browser.count("section[aria-label='Evidence'] tbody tr") >= 2)
     address = browser.driver.current_url
     verdict = browser.text(".verdict")
     assert verdict

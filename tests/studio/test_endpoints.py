@@ -4,6 +4,7 @@ import base64
 import json
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,7 @@ def test_a_tool_tells_what_comes_before_and_after_it(ask, runs):
 
 def test_a_run_can_be_ranked_step_by_step(studio, ask, model, runs):
     record = ask("/v1/studio/run", position=0)
+    assert record == ask("/v1/studio/run", id=runs[0].id)
     assert record["query"] == runs[0].query
     history = []
     for made in record["calls"]:
@@ -318,6 +320,14 @@ def test_tools_count_calls_and_failures_and_never_called_ones_come_last(ask, run
         if follows:
             assert line["share"] == pytest.approx(max(follows.values()) / follows.total(), abs=1e-6)
             assert follows[line["next"]] == max(follows.values())
+
+
+def test_the_runs_of_a_raw_log_are_shown():
+    log = Path(__file__).parents[2] / "examples" / "hotel" / "openai-chat.jsonl"
+    runs = Studio(log)._runs
+    assert runs is not None
+    assert len(runs.demonstrations) == 300
+    assert runs.demonstrations[0].plan.tools
 
 
 def test_runs_of_another_agent_are_one_sentence(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""``dtdr lab``: suites of runs, kept by content, and one report of them all."""
+"""``dtdr lab``: suites of experiments, kept by content, and one report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = CommandGroup(
 CACHE = Annotated[
     Path | None,
     typer.Option(
-        "--cache", metavar="FOLDER", help="Folder of finished runs; default: ~/.cache/dtdr."
+        "--cache", metavar="FOLDER", help="Folder of finished experiments; default: ~/.cache/dtdr."
     ),
 ]
 OUTPUT = Annotated[
@@ -75,7 +75,7 @@ def run(
 ) -> None:
     """Run suites and write a report.
 
-    It takes finished runs from the cache.
+    It takes finished experiments from the cache.
 
     Example: dtdr lab run retrieval --data my_demonstrations.jsonl
 
@@ -92,7 +92,7 @@ def run(
         seeds (N): Number of seeds, each with its own split.
         full: Ask the LLM at every held-out step and plan.
         workers (N): Number of processes.  [default: 2]
-        dry: Only print the number of runs and their expected time.
+        dry: Only print the number of experiments and their expected time.
     """
     from dtdr.evaluate.charts import check_installed
     from dtdr.evaluate.lab.compute import run_lab
@@ -141,13 +141,14 @@ def run(
     if dry:
         if as_json:
             expected = round(summary.expected_seconds)
-            counts = {"runs": summary.runs, "cached": summary.cached}
+            counts = {"experiments": summary.experiments, "cached": summary.cached}
             print_json({**counts, "expected_seconds": expected})
         else:
             minutes = max(1, round(summary.expected_seconds / 60))
+            missing = summary.experiments - summary.cached
             say(
-                f"{plural(summary.runs, 'run')}, {summary.cached:,} in the cache; the other "
-                f"{summary.runs - summary.cached:,} take about {plural(minutes, 'minute')}"
+                f"{plural(summary.experiments, 'experiment')}, {summary.cached:,} in the cache; "
+                f"the other {missing:,} take about {plural(minutes, 'minute')}"
             )
         return
     page, results = build_report(store, lab, summary.suites)
@@ -161,7 +162,9 @@ def run(
         print_json(
             {
                 **vars(summary),
-                "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
+                "failed": [
+                    {"experiment": label, "reason": reason} for label, reason in summary.failed
+                ],
                 "report": list(map(str, paths)),
                 "results": means,
             }
@@ -177,7 +180,7 @@ def report(
     output: OUTPUT = Path("lab-report"),
     cache: CACHE = None,
 ) -> None:
-    """Write the report of the last run again, from the cache."""
+    """Write the last report again, from the cache."""
     from dtdr.evaluate.lab.report import build_report, write_report
     from dtdr.evaluate.lab.store import Store
 
@@ -185,7 +188,7 @@ def report(
     paths = write_report(page, output)
     say(f"{' and '.join(map(str, paths))}: {len(page.sections)} sections")
     if failures := results.failures():
-        note(f"{plural(len(failures), 'run')} without a result; the report says why")
+        note(f"{plural(len(failures), 'experiment')} without a result; the report says why")
 
 
 def _command() -> str:
@@ -211,7 +214,7 @@ def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
                 for table in tables_of(block):
                     console().print("", table.to_rich(cut=True))
     say(
-        f"{plural(summary.runs, 'run')}: {summary.cached:,} from the cache, {summary.computed:,} "
-        f"computed, {len(summary.failed):,} failed; {summary.seconds:.0f} s"
+        f"{plural(summary.experiments, 'experiment')}: {summary.cached:,} from the cache, "
+        f"{summary.computed:,} computed, {len(summary.failed):,} failed; {summary.seconds:.0f} s"
     )
     say(f"Report: {paths[0]} and {paths[1]}")

@@ -15,11 +15,9 @@ from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import Run
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
-from dtdr.rankers.explanation import Evidence, Explanation
+from dtdr.rankers.explanation import Explanation
 
 _NAME = 34
-_LINES = 6
-"""Pieces of evidence that are shown at most."""
 """Columns of a tool's name in the tables of an explanation."""
 
 
@@ -95,12 +93,6 @@ def _print(model: Model, run: Run, shown: Sequence[dict[str, Any]]) -> None:
     print_table(headers, rows, caption=caption if rest else "")
 
 
-def _choose_evidence(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The strongest pieces, those for the tool first."""
-    strongest = sorted(evidence, key=lambda item: -abs(item.adds))[:_LINES]
-    return [item for item in evidence if item in strongest]
-
-
 def _print_explanation(why: Explanation) -> None:
     tool, rival = (shorten(printable(name), _NAME) for name in (why.tool, why.rival))
     say(
@@ -110,7 +102,7 @@ def _print_explanation(why: Explanation) -> None:
     )
     if why.note:
         say(printable(why.note))
-    for item in _choose_evidence(why.evidence):
+    for item in why.evidence:
         strength = f"{item.adds:+.2f}"
         say(f"  {strength}  {shorten(printable(item.text), 88)}")
     if why.evidence:
@@ -120,7 +112,7 @@ def _print_explanation(why: Explanation) -> None:
             ("Run", "Similarity", "Calls", "Same words"),
             [
                 (
-                    item.position + 1,
+                    shorten(printable(item.id), 24),
                     f"{item.similarity:.2f}",
                     shorten(" → ".join(item.tools), 46),
                     shorten(", ".join(item.terms), 24),

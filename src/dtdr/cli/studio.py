@@ -30,7 +30,7 @@ def studio(
 
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
-        data (FILE): Show the runs of this file.
+        data (FILE): Show the runs of this file: demonstrations, or a log of any known format.
         port (N): Port; 0 picks a free one.
         learn: Let the page update the model; by default it only reads.
         open_browser: Open the page in a browser.

@@ -19,6 +19,9 @@ from dtdr.rankers.ranking import Ranking
 WORDS, CALLS, VALUES = 12, 3, 8
 """Words of the query, last calls, and values of each output that are left out one at a time."""
 
+MOST = 6
+"""Pieces of evidence that an explanation has at most."""
+
 LEAST = 0.05
 """Nats from which on a piece of evidence counts."""
 
@@ -40,7 +43,7 @@ def find_evidence(
         rival: what it is compared with.
 
     Returns:
-        What speaks for the tool, strongest first, then what speaks against it.
+        The strongest pieces: those for the tool, strongest first, then those against it.
     """
     texts, runs = [], []
     for text, other in _without(run):
@@ -52,12 +55,13 @@ def find_evidence(
         return ()
     whole = _log_odds(base, tool, rival)
     adds = [whole - _log_odds(ranking, tool, rival) for ranking in rest]
-    found = [
+    evidence = [
         Evidence(text, round(value, 4))
         for text, value in _join_words(list(zip(texts, adds, strict=True)))
         if abs(value) >= LEAST
     ]
-    return tuple(sorted(found, key=lambda item: (item.adds < 0, -abs(item.adds))))
+    evidence = sorted(evidence, key=lambda item: -abs(item.adds))[:MOST]
+    return tuple(sorted(evidence, key=lambda item: item.adds < 0))
 
 
 def _log_odds(ranking: Ranking, tool: str, rival: str) -> float:

@@ -46,13 +46,13 @@ class SimilarDemonstration:
     """A demonstration whose query is like this one.
 
     Attributes:
-        position: among the demonstrations that were learned from, from 0.
+        id: of the demonstration that was learned from.
         similarity: cosine of the queries' words, in [0, 1].
-        tools: what it calls, in order.
+        tools: what it calls, in the order of the log.
         terms: words and pairs of words that are in both queries, the rarest first.
     """
 
-    position: int
+    id: str
     similarity: float
     tools: tuple[str, ...]
     terms: tuple[str, ...]
@@ -68,7 +68,8 @@ class Explanation:
         probability: over all tools.
         rival: the tool that it is compared with: the best of the others, unless named.
         rival_probability: over all tools.
-        evidence: what of the run speaks for the tool, strongest first, then what speaks against it.
+        evidence: the strongest of what speaks for the tool in the run, strongest first, then of
+            what speaks against it.
         contributions: of the blocks of dtdr-f, in their order; empty for other rankers.
         similar: the nearest demonstrations, nearest first; of dtdr-f.
         note: what else has to be known to read it; empty where there is nothing.

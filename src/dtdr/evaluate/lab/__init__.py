@@ -1,1 +1,1 @@
-"""The lab: suites of runs, kept by content, and one report that is rebuilt from their logs."""
+"""The lab: suites of experiments, kept by content, and one report made from their logs."""

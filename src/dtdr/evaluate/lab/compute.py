@@ -24,10 +24,10 @@ from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import LabContext, short_name, split_of
 from dtdr.evaluate.lab.estimates import expected_seconds
+from dtdr.evaluate.lab.experiments import Experiment, unique
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
-from dtdr.evaluate.lab.runs import Experiment, unique
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.run_log import RunLog
 
@@ -45,18 +45,18 @@ class Summary:
     Attributes:
         lab: its name.
         suites: names of the suites.
-        runs: number of runs in all.
-        cached: runs that were in the cache.
-        computed: runs that were computed now.
-        failed: label and reason of each run that failed.
+        experiments: number of experiments in all.
+        cached: experiments that were in the cache.
+        computed: experiments that were computed now.
+        failed: label and reason of each experiment that failed.
         left_out: what the suites name but could not be run, with the reason.
         seconds: wall-clock time.
-        expected_seconds: of the runs that were not in the cache.
+        expected_seconds: of the experiments that were not in the cache.
     """
 
     lab: str
     suites: list[str]
-    runs: int = 0
+    experiments: int = 0
     cached: int = 0
     computed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
@@ -66,9 +66,9 @@ class Summary:
 
 
 class Done(NamedTuple):
-    """Runs that shared a fitted ranker, and why each failed (empty if it did not)."""
+    """Experiments that shared a fitted ranker, and why each failed (empty if it did not)."""
 
-    runs: Sequence[Experiment]
+    experiments: Sequence[Experiment]
     reasons: Sequence[str]
 
 
@@ -83,7 +83,7 @@ def run_lab(
     dry: bool = False,
     note: Callable[[str], None] = lambda sentence: None,
 ) -> Summary:
-    """Run suites and keep which runs they consist of; an interrupted lab continues where it was.
+    """Run suites, and keep which experiments they consist of. An interrupted lab continues.
 
     Args:
         names: of suites, files, or ``all``.
@@ -106,116 +106,126 @@ def run_lab(
     summary.left_out = list(dict.fromkeys(r for item in chosen for r in item.left_out))
     for reason in summary.left_out:
         note(f"left out {reason}")
-    runs = unique(run for item in chosen for run in item.runs)
-    _check_splits(runs, context)
-    missing = [run for run in runs if not _is_kept(run, store, note)]
-    summary.runs, summary.cached = len(runs), len(runs) - len(missing)
+    experiments = unique(experiment for item in chosen for experiment in item.experiments)
+    _check_splits(experiments, context)
+    missing = [experiment for experiment in experiments if not _is_kept(experiment, store, note)]
+    summary.experiments, summary.cached = len(experiments), len(experiments) - len(missing)
     workers = workers or WORKERS
     estimate = partial(expected_seconds, context=context)
     # Longest first: the last of them should be a short one.
-    groups = _group(run for run in missing if "llm" not in run.spec)
+    groups = _group(experiment for experiment in missing if "llm" not in experiment.spec)
     groups.sort(key=estimate, reverse=True)
-    asking = _group(run for run in missing if "llm" in run.spec)
+    asking = _group(experiment for experiment in missing if "llm" in experiment.spec)
     parallel = sum(map(estimate, groups)) / min(workers, os.cpu_count() or 1)
     summary.expected_seconds = START + parallel + sum(map(estimate, asking))
     if dry:
         return summary
     for item in chosen:
         _keep_manifest(item, options, lab, store, command, library)
-    for run in missing:
-        store.write_failure(run.key, None)
-    with progress_bar("runs", len(missing)) as advance:
-        # First in parallel; then, one at a time, the runs that ask an LLM and keep it in memory.
-        alone = (compute_runs([run], context, os.getpid()) for same in asking for run in same)
+    for experiment in missing:
+        store.write_failure(experiment.key, None)
+    with progress_bar("experiments", len(missing)) as advance:
+        # First in parallel; then, one at a time, those that ask an LLM and keep it in memory.
+        alone = (
+            compute_experiments([experiment], context, os.getpid())
+            for same in asking
+            for experiment in same
+        )
         for done in itertools.chain(_compute_in_parallel(groups, workers, context), alone):
-            for run, reason in zip(done.runs, done.reasons, strict=True):
+            for experiment, reason in zip(done.experiments, done.reasons, strict=True):
                 advance()
                 if reason:
-                    summary.failed.append((run.label, reason))
-                    note(f"failed: {run.label}: {reason}")
+                    summary.failed.append((experiment.label, reason))
+                    note(f"failed: {experiment.label}: {reason}")
                 else:
                     summary.computed += 1
     summary.seconds = time.monotonic() - started
     return summary
 
 
-def compute_runs(runs: Sequence[Experiment], context: LabContext, parent: int) -> Done:
-    """Compute runs one after another in this process, and store each result or its failure."""
+def compute_experiments(
+    experiments: Sequence[Experiment], context: LabContext, parent: int
+) -> Done:
+    """Compute experiments one by one in this process, and store each result or its failure."""
     if os.getpid() != parent:
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return Done(runs, [_compute_run(run, context) for run in runs])
+    return Done(
+        experiments, [_compute_experiment(experiment, context) for experiment in experiments]
+    )
 
 
-def _compute_run(run: Experiment, context: LabContext) -> str:
+def _compute_experiment(experiment: Experiment, context: LabContext) -> str:
     store = Store(context.folder)
     reason = ""
     with contextlib.suppress(InputError):
-        store.read(run.key)  # another lab was faster
+        store.read(experiment.key)  # another lab was faster
         return reason
     # Remains if the process dies.
-    store.write_failure(run.key, DIED)
+    store.write_failure(experiment.key, DIED)
     try:
-        # Progress bars of a run would write over the lab's own.
+        # Progress bars of an experiment would write over the lab's own.
         with contextlib.redirect_stderr(io.StringIO()):
-            result = KINDS[run.kind](run.spec, context)
-        spec = dict(run.spec)
+            result = KINDS[experiment.kind](experiment.spec, context)
+        spec = dict(experiment.spec)
         if isinstance(result, RunLog):
             details = {"spec": spec, **result.header.details}
             result = replace(result, header=replace(result.header, details=details))
         else:
             result = {"spec": spec, **result}
-        store.write(run.key, result)
+        store.write(experiment.key, result)
     except DtdrError as error:
         reason = str(error)
     except MemoryError:
         reason = "there was not enough memory"
-    except Exception as error:  # noqa: BLE001  # one run's bug must not end the others
+    except Exception as error:  # noqa: BLE001  # one experiment's bug must not end the others
         at = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
     except BaseException:
-        store.write_failure(run.key, None)
+        store.write_failure(experiment.key, None)
         raise
     if reason:
-        store.write_failure(run.key, reason)
+        store.write_failure(experiment.key, reason)
     return reason
 
 
-def _group(runs: Iterable[Experiment]) -> list[list[Experiment]]:
-    """Runs that use the same fitted ranker are computed together."""
+def _group(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
+    """Experiments that use the same fitted ranker are computed together."""
     groups: dict[str, list[Experiment]] = {}
-    for run in runs:
-        groups.setdefault(fit_signature(run.spec), []).append(run)
+    for experiment in experiments:
+        groups.setdefault(fit_signature(experiment.spec), []).append(experiment)
     return list(groups.values())
 
 
 def _compute_in_parallel(
     groups: Sequence[Sequence[Experiment]], workers: int, context: LabContext
 ) -> Iterator[Done]:
-    """A group at a time in each process; if a process dies, only the run that ended it fails."""
+    """One group per process at a time; if a process dies, only its current experiment fails."""
     store = Store(context.folder)
-    left = {run.key: run for group in groups for run in group}
+    left = {experiment.key: experiment for group in groups for experiment in group}
     try:
         for done in _parallel(groups, workers, context):
-            for run in done.runs:
-                del left[run.key]
+            for experiment in done.experiments:
+                del left[experiment.key]
             yield done
         return
     except BrokenProcessPool as error:
         codes = re.search(r"\{(.*?)\}", str(error))
         reason = f"its process ended with {codes[1]}; was memory short?" if codes else DIED
     if len(left) == 1:
-        (run,) = left.values()
-        store.write_failure(run.key, reason)
-        yield Done([run], [reason])
+        (experiment,) = left.values()
+        store.write_failure(experiment.key, reason)
+        yield Done([experiment], [reason])
         return
-    # The pool ended the other processes too. Alone, each of the runs that were under way shows
+    # The pool ended the other processes too. Alone, each of those that were under way shows
     # whether it was the one.
-    suspects = [run for run in left.values() if store.failure(run.key) == DIED] or [*left.values()]
-    for run in suspects:
-        del left[run.key]
-        yield from _compute_in_parallel([[run]], workers, context)
+    suspects = [
+        experiment for experiment in left.values() if store.failure(experiment.key) == DIED
+    ] or [*left.values()]
+    for experiment in suspects:
+        del left[experiment.key]
+        yield from _compute_in_parallel([[experiment]], workers, context)
     yield from _compute_in_parallel(_group(left.values()), workers, context)
 
 
@@ -228,29 +238,33 @@ def _parallel(
             return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
         )
         yield from parallel(
-            joblib.delayed(compute_runs)(group, context, os.getpid()) for group in groups
+            joblib.delayed(compute_experiments)(group, context, os.getpid()) for group in groups
         )
 
 
-def _is_kept(run: Experiment, store: Store, note: Callable[[str], None]) -> bool:
+def _is_kept(experiment: Experiment, store: Store, note: Callable[[str], None]) -> bool:
     try:
-        store.read(run.key)
+        store.read(experiment.key)
     except InputError as error:
-        if path := store.path(run.key):
+        if path := store.path(experiment.key):
             note(f"{error} (it is computed again now)")
             path.unlink(missing_ok=True)
         return False
     return True
 
 
-def _check_splits(runs: Iterable[Experiment], context: LabContext) -> None:
+def _check_splits(experiments: Iterable[Experiment], context: LabContext) -> None:
     """Tell the user of a set that cannot be split before anything is computed."""
     checked = set()
-    for run in runs:
-        split = (run.spec["dataset"], run.spec.get("split"), run.spec.get("plans"))
+    for experiment in experiments:
+        split = (
+            experiment.spec["dataset"],
+            experiment.spec.get("split"),
+            experiment.spec.get("plans"),
+        )
         if split not in checked:
             checked.add(split)
-            split_of(context.dataset(run.spec), run.spec)
+            split_of(context.dataset(experiment.spec), experiment.spec)
 
 
 def _keep_manifest(
@@ -262,7 +276,7 @@ def _keep_manifest(
     library: DataLibrary,
 ) -> None:
     suite = item.suite
-    names = dict.fromkeys(str(run.spec["dataset"]) for run in item.runs)
+    names = dict.fromkeys(str(experiment.spec["dataset"]) for experiment in item.experiments)
     manifest: dict[str, Any] = {
         "suite": suite.name,
         **{key: getattr(suite, key) for key in ("title", "section", "about", "differs")},
@@ -274,6 +288,9 @@ def _keep_manifest(
             name: data.describe(data.load(library.locations[name]), library.sha256(name))
             for name in names
         },
-        "runs": [{"key": run.key, "spec": dict(run.spec)} for run in item.runs],
+        "experiments": [
+            {"key": experiment.key, "spec": dict(experiment.spec)}
+            for experiment in item.experiments
+        ],
     }
     store.write_manifest(lab, suite.name, manifest)

@@ -117,7 +117,7 @@ class LabContext:
     Attributes:
         locations: where each data set is, by name.
         folder: the cache; planning logs are continued there.
-        models: where each LLM is, by the name that runs use.
+        models: where each LLM is, by the name that experiments use.
     """
 
     locations: Mapping[str, DataLocation]
@@ -125,7 +125,7 @@ class LabContext:
     models: Mapping[str, str]
 
     def dataset(self, spec: Mapping[str, Any]) -> Dataset:
-        """The set of a run, cut to the run's number of plans."""
+        """The set of an experiment, cut to the experiment's number of plans."""
         dataset = load(self.locations[str(spec["dataset"])])
         plans = spec.get("plans")
         if plans is None or plans >= len(dataset):
@@ -134,7 +134,7 @@ class LabContext:
 
 
 def short_name(llm: str) -> str:
-    """The name of a model in runs, without its folder or address."""
+    """The name of a model in experiments, without its folder or address."""
     kind, _, rest = llm.partition(":")
     if kind == "gguf":
         return f"{kind}:{Path(rest).name}"
@@ -154,7 +154,7 @@ class TrainTest:
 
 
 def train_test(dataset: Dataset, spec: Mapping[str, Any]) -> TrainTest:
-    """The two sides of a run: the split, then as many demonstrations as it asks for.
+    """The two sides of an experiment: the split, then as many demonstrations as it asks for.
 
     Raises:
         InputError: the set cannot be split.
@@ -165,7 +165,7 @@ def train_test(dataset: Dataset, spec: Mapping[str, Any]) -> TrainTest:
 
 
 def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
-    """The split that a run is about: ``time``, or drawn with its seed, ``paper`` or ``group``.
+    """The split of an experiment: ``time``, or drawn with its seed, ``paper`` or ``group``.
 
     Raises:
         InputError: the set cannot be split.
@@ -180,7 +180,7 @@ def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
 
 
 def sample(train: Sequence[Demonstration], spec: Mapping[str, Any]) -> list[Demonstration]:
-    """As many demonstrations as the run learns from; more of one seed contain the fewer.
+    """As many demonstrations as the experiment learns from; more of one seed contain the fewer.
 
     Of a split by time, the earliest.
     """

@@ -1,4 +1,4 @@
-"""From a run's description to a fitted ranker."""
+"""From an experiment's description to a fitted ranker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _RANKING_ONLY = frozenset(
         *("threshold", "mask", "loop", "layout", "fill"),
     }
 )
-"""Parts of a run's description that do not change what its ranker learns."""
+"""Parts of an experiment's description that do not change what its ranker learns."""
 
 _last: tuple[str, Model, float] | None = None
 
 
 def fit_signature(spec: Mapping[str, Any]) -> str:
-    """The same for two runs whose rankers learn the same."""
+    """The same for two experiments whose rankers learn the same."""
     left_out = _RANKING_ONLY | (set() if learns_truncated(spec) else {"history"})
     if asks_llm(spec):
         left_out -= {"llm"}
@@ -36,24 +36,24 @@ def fit_signature(spec: Mapping[str, Any]) -> str:
 
 
 def asks_llm(spec: Mapping[str, Any]) -> bool:
-    """Whether the run's ranker asks an LLM itself."""
+    """Whether the experiment's ranker asks an LLM itself."""
     return "llm" in inspect.signature(ranker_class(str(spec["retriever"]))).parameters
 
 
 def needs_llm(spec: Mapping[str, Any]) -> bool:
-    """Whether the run asks an LLM."""
+    """Whether the experiment asks an LLM."""
     return spec["kind"] in ("selections", "plans") or asks_llm(spec)
 
 
 def fit_model(
     spec: Mapping[str, Any], data: TrainTest, ask: Callable[[str], str] | None = None
 ) -> tuple[Model, float]:
-    """The run's ranker, fitted, and the seconds that fitting took.
+    """The experiment's ranker, fitted, and the seconds that fitting took.
 
-    The last one is kept, since many runs use the same ranker.
+    The last one is kept, since many experiments use the same ranker.
 
     Args:
-        spec: of the run.
+        spec: of the experiment.
         data: what it learns from.
         ask: an LLM, for rankers that need one.
 
@@ -77,7 +77,7 @@ def make_model(
     train: int,
     ask: Callable[[str], str] | None = None,
 ) -> Model:
-    """The run's ranker, not fitted yet; its seed is that of the split or a parameter.
+    """The experiment's ranker, not fitted yet; its seed is that of the split or a parameter.
 
     A parameter ``"n/10"`` means that share of the training side. For chains, a cut history is the
     order. dtdr-l learns from cut histories, and every other ranker from whole ones.

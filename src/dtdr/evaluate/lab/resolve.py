@@ -1,4 +1,4 @@
-"""From suites and a user's options to runs, and what is left out with the reason."""
+"""From suites and a user's options to experiments, and what is left out with the reason."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.source import canonical_name
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import DataLocation, short_name
+from dtdr.evaluate.lab.experiments import Experiment, unique
 from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK
-from dtdr.evaluate.lab.runs import Experiment, unique
 from dtdr.evaluate.lab.suite import (
     ALL,
     ORDER,
@@ -73,10 +73,10 @@ class Options:
 
 @dataclass
 class ResolvedSuite:
-    """A suite, its runs, and what was left out of it, with the reason."""
+    """A suite, its experiments, and what was left out of it, with the reason."""
 
     suite: Suite
-    runs: list[Experiment] = field(default_factory=list)
+    experiments: list[Experiment] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -128,7 +128,7 @@ class DataLibrary:
 
 @cache
 def set_name(name: str) -> str:
-    """A set's name as runs have it; those of other packages as they are."""
+    """A set's name as experiments have it; those of other packages as they are."""
     return name if datasets.find_own(name) else canonical_name(name)
 
 
@@ -173,9 +173,9 @@ def resolve_suites(
         if name in PAPER_ORDER:
             chosen.left_out = [*stand_ins, *chosen.left_out]
         resolved.append(chosen)
-    if not any(item.runs for item in resolved):
+    if not any(item.experiments for item in resolved):
         reasons = "; ".join(dict.fromkeys(reason for item in resolved for reason in item.left_out))
-        raise InputError(f"there is nothing to run: {reasons or 'no suite has a run'}")
+        raise InputError(f"there is nothing to run: {reasons or 'no suite has an experiment'}")
     return resolved
 
 
@@ -228,14 +228,14 @@ def _with_options(suite: Suite, options: Options) -> Suite:
 
 def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
     left_out: dict[str, None] = {}
-    runs: list[Experiment] = []
+    experiments: list[Experiment] = []
     for spec in suite.specs():
         models: Sequence[str] = options.llms if needs_llm(spec) else [""]
         if spec["kind"] == "prompts":
             models = options.llms or [""]  # without one, tokens are a share of the bytes
         dataset = library.get(spec["dataset"])
         if not models:
-            left_out["the runs that ask an LLM: name one with --llm"] = None
+            left_out["the experiments that ask an LLM: name one with --llm"] = None
         elif dataset is None:
             left_out[library.missing[set_name(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
@@ -243,12 +243,12 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
         elif spec.get("split") != "group" or len({i.group for i in dataset.demonstrations}) > 1:
             complete = _complete(spec, library)
             asked = [{"llm": short_name(name)} if name else {} for name in models]
-            runs += [Experiment.of({**complete, **llm}) for llm in asked]
-    return ResolvedSuite(suite, unique(runs), list(left_out))
+            experiments += [Experiment.of({**complete, **llm}) for llm in asked]
+    return ResolvedSuite(suite, unique(experiments), list(left_out))
 
 
 def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
-    """Why a run cannot be; empty where it can."""
+    """Why an experiment cannot be; empty where it can."""
     chosen = ranker_class(spec["retriever"])
     if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
         return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
@@ -270,7 +270,7 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     if not ranker_class(spec["retriever"]).uses_encoder or (
         spec.get("encoder") == encoders.DEFAULT
     ):
-        # The same run in every suite.
+        # The same experiment in every suite.
         complete.pop("encoder", None)
     if not complete.get("parameters"):
         complete.pop("parameters", None)

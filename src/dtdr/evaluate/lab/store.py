@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.data.files import cache_folder, read_regular_file, replace_file
+from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError, other_version
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
@@ -18,13 +19,14 @@ FORMAT = "dtdr-lab"
 VERSION = 2
 
 _LARGEST_FILE = 64 << 20
-"""Bytes of a JSON file: a manifest of 1,000 runs takes .3 MB."""
+"""Bytes of a JSON file: a manifest of 1,000 experiments takes .3 MB."""
 
 
 class Store:
     """A cache folder; every file is replaced as a whole, so two labs can share one.
 
-    A run that ranks has a run log, any other a JSON object. Nothing is pickled, since a cache may
+    An experiment that ranks has a run log, any other a JSON object. Nothing is pickled, since a
+    cache may
     come from a stranger.
     """
 
@@ -32,14 +34,14 @@ class Store:
         self.folder = folder or cache_folder() / "lab"
 
     def path(self, key: str) -> Path | None:
-        """The file of a run; None without one."""
+        """The file of an experiment; None without one."""
         return next((path for path in self._paths(key) if path.exists()), None)
 
     def read(self, key: str) -> RunLog | Mapping[str, Any]:
-        """The log of a run that ranks, the result of any other.
+        """The log of an experiment that ranks, the result of any other.
 
         Raises:
-            InputError: it is missing, damaged, of another version or of another run.
+            InputError: it is missing, damaged, of another version or of another experiment.
         """
         log_path, path = self._paths(key)
         result: RunLog | Mapping[str, Any]
@@ -51,7 +53,7 @@ class Store:
             result = _read_json(path, "run it again")
             kept_key = result.get("key")
         if kept_key != key:
-            raise InputError(f"{path} is of another run; run it again")
+            raise InputError(f"{path} is of another experiment; run it again")
         return result
 
     def write(self, key: str, result: RunLog | Mapping[str, Any]) -> None:
@@ -69,14 +71,14 @@ class Store:
         return folder / f"{key}.npz", folder / f"{key}.json"
 
     def failure(self, key: str) -> str | None:
-        """Why the run of a key failed the last time, or None."""
+        """Why the experiment of a key failed the last time, or None."""
         try:
             return str(_read_json(self._failure(key), "")["reason"])
         except (InputError, KeyError):
             return None
 
     def write_failure(self, key: str, reason: str | None) -> None:
-        """Keep why a run failed; None forgets it."""
+        """Keep why an experiment failed; None forgets it."""
         if reason is None:
             self._failure(key).unlink(missing_ok=True)
         else:
@@ -94,7 +96,7 @@ class Store:
         return [path.name for path in sorted(newest, key=lambda path: (-newest[path], path.name))]
 
     def write_manifest(self, lab: str, suite: str, manifest: Mapping[str, Any]) -> None:
-        """Keep which runs a suite consists of."""
+        """Keep which experiments a suite consists of."""
         _write_json(self.folder / "labs" / lab / f"{suite}.json", manifest)
 
     def manifests(self, lab: str) -> dict[str, Mapping[str, Any]]:
@@ -104,9 +106,11 @@ class Store:
             InputError: a manifest is damaged or of another version.
         """
         paths = sorted((self.folder / "labs" / lab).glob("*.json"))
-        return {
-            path.stem: _read_json(path, f"run it again: dtdr lab run {path.stem}") for path in paths
-        }
+        manifests = {}
+        for path in paths:
+            manifest = _read_json(path, f"run it again: dtdr lab run {path.stem}")
+            manifests[path.stem] = renamed_key(manifest, "runs", "experiments")
+        return manifests
 
     def last_suites(self, lab: str) -> list[str]:
         """The suites of the command that was run last in a lab.

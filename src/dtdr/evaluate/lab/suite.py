@@ -1,4 +1,4 @@
-"""Suites: small TOML files that say which runs there are; every list in one multiplies."""
+"""Suites: small TOML files that list experiments; every list in one multiplies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError, cannot_read, check_choice, unknown_choice
 from dtdr.evaluate.lab.fitting import needs_llm
 from dtdr.evaluate.lab.kinds import KINDS, RANK
@@ -56,7 +57,7 @@ _GRID = {
     "size": int,
     "plans": int,
 }
-"""Keys of a ``[[runs]]`` table and of what type each value, or each member of its list, is."""
+"""Keys of an ``[[experiments]]`` table, and the type of each value or member of its list."""
 
 SPLITS = ("paper", "group", "time")
 
@@ -70,7 +71,7 @@ LOOPS = ("own", "gold")
 _NAMED = {"split": SPLITS, "mask": MASKS, "loop": LOOPS, "layout": LAYOUTS}
 
 SAMPLES = ("size", "steps")
-"""How many held-out steps or plans a run takes."""
+"""How many held-out steps or plans an experiment takes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Suite:
         section: which part of the report shows it; empty: those that show its kinds of runs.
         about: what is measured, and how.
         differs: what differs from the paper.
-        runs: grids: each value is a list of choices, all of which are combined.
+        experiments: grids; each value is a list of choices, all of which are combined.
     """
 
     name: str
@@ -91,11 +92,11 @@ class Suite:
     section: str
     about: str
     differs: str
-    runs: tuple[Mapping[str, tuple[Any, ...]], ...]
+    experiments: tuple[Mapping[str, tuple[Any, ...]], ...]
 
     @property
     def needs_llm(self) -> bool:
-        """Whether every run asks an LLM."""
+        """Whether every experiment asks an LLM."""
         return all(map(needs_llm, self.specs()))
 
     @property
@@ -112,11 +113,11 @@ class Suite:
         cuts their history: that is about its own, so only they are kept. So are they for the
         suite's quick form. Rankers that a suite of the paper does not have are added to its own.
         """
-        known = {name for grid in self.runs for name in grid["retriever"]}
+        known = {name for grid in self.experiments for name in grid["retriever"]}
         named = choices.get("retriever") or ()
         is_added = self.name in PAPER_ORDER and not is_quick and not known.intersection(named)
         grids = []
-        for grid in self.runs:
+        for grid in self.experiments:
             changed = dict(grid)
             for key, values in choices.items():
                 if values is None or key not in {*grid, "plans", "encoder"}:
@@ -128,16 +129,16 @@ class Suite:
                 changed[key] = tuple(values)
             if all(changed.values()):
                 grids.append(changed)
-        return replace(self, runs=tuple(grids))
+        return replace(self, experiments=tuple(grids))
 
     def without_samples(self) -> Suite:
         """The suite with every held-out step and plan."""
-        grids = [{k: v for k, v in grid.items() if k not in SAMPLES} for grid in self.runs]
-        return replace(self, runs=tuple(grids))
+        grids = [{k: v for k, v in grid.items() if k not in SAMPLES} for grid in self.experiments]
+        return replace(self, experiments=tuple(grids))
 
     def specs(self) -> Iterator[dict[str, Any]]:
         """Every combination, once; a ranker that uses no encoder is not repeated for each."""
-        for grid in self.runs:
+        for grid in self.experiments:
             for values in itertools.product(*grid.values()):
                 yield dict(zip(grid, values, strict=True))
 
@@ -160,7 +161,7 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
     else:
         raise unknown_choice("suite", name, (*names(), ALL, PAPER, "FILE.toml"))
     try:
-        value = tomllib.loads(path.read_text("utf-8"))
+        value = renamed_key(tomllib.loads(path.read_text("utf-8")), "runs", "experiments")
     except OSError as error:
         raise cannot_read(name, error) from error
     except UnicodeDecodeError as error:
@@ -168,13 +169,13 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise InputError(f"{name} is not TOML ({reason})") from error
-    known = {"title", "section", "about", "differs", "runs", "quick"}
+    known = {"title", "section", "about", "differs", "experiments", "quick"}
     for key in value:
         if key not in known:
             raise InputError(f"{name} has an unknown key {key!r}; a suite has {_list(known)}")
-    grids = value.get("runs")
+    grids = value.get("experiments")
     if not isinstance(grids, list) or not grids:
-        raise InputError(f"{name} has no [[runs]]; give at least one")
+        raise InputError(f"{name} has no [[experiments]]; give at least one")
     stem = Path(name).stem
     about, differs = (" ".join(str(value.get(key, "")).split()) for key in ("about", "differs"))
     suite = Suite(
@@ -193,16 +194,18 @@ def read_suite(name: str, *, quick: bool = False) -> Suite:
 
 def _grid(grid: object, where: str, *, is_whole: bool = True) -> dict[str, tuple[Any, ...]]:
     if not isinstance(grid, dict):
-        raise InputError(f"{where}: 'runs' must be a list of tables: [[runs]]")
+        raise InputError(f"{where}: 'experiments' must be a list of tables: [[experiments]]")
     parsed: dict[str, tuple[Any, ...]] = {}
     for key, value in ({"kind": RANK, **grid} if is_whole else grid).items():
         choices = tuple(value) if isinstance(value, list) else (value,)
         if key == "kind":
             for choice in choices:
                 if choice not in KINDS:
-                    raise unknown_choice(f"kind of run in {where}", str(choice), KINDS)
+                    raise unknown_choice(f"kind of experiment in {where}", str(choice), KINDS)
         elif key not in _GRID:
-            raise InputError(f"{where} has an unknown key {key!r} in runs; it takes {_list(_GRID)}")
+            raise InputError(
+                f"{where} has an unknown key {key!r} in experiments; it takes {_list(_GRID)}"
+            )
         elif not choices or not all(type(choice) is _GRID[key] for choice in choices):
             raise InputError(f"{where}: {key!r} must be one or more of {_GRID[key].__name__}")
         for choice in choices if key in _NAMED else ():
@@ -210,7 +213,7 @@ def _grid(grid: object, where: str, *, is_whole: bool = True) -> dict[str, tuple
         parsed[key] = choices
     for key in ("dataset", "retriever") if is_whole else ():
         if key not in parsed:
-            raise InputError(f"{where} has [[runs]] without a {key!r}; give one or more")
+            raise InputError(f"{where} has [[experiments]] without a {key!r}; give one or more")
     return parsed
 
 

@@ -36,8 +36,8 @@ INTERVALS = (
 
 
 @dataclass(frozen=True)
-class RunSummary:
-    """One run, without its steps.
+class ExperimentSummary:
+    """One experiment, without its steps.
 
     Attributes:
         header: of the log.
@@ -57,12 +57,12 @@ class RunSummary:
     next_shown: Floats
 
 
-Summaries = Mapping[str, Sequence[RunSummary]]
+Summaries = Mapping[str, Sequence[ExperimentSummary]]
 """By method, of its splits."""
 
 
-def summarize(log: RunLog) -> RunSummary:
-    """The summary of a run.
+def summarize(log: RunLog) -> ExperimentSummary:
+    """The summary of an experiment.
 
     Raises:
         InputError: the log has no steps.
@@ -70,7 +70,7 @@ def summarize(log: RunLog) -> RunSummary:
     if not len(log):
         raise InputError("the run log has no steps; run it again with an empty --cache")
     depth = max(1, min(DEEPEST, len(log.header.tools)))
-    return RunSummary(
+    return ExperimentSummary(
         log.header,
         len(log),
         {name: metrics.mean_score(log, name) for name in metrics.DEFAULT},
@@ -83,35 +83,38 @@ def summarize(log: RunLog) -> RunSummary:
     )
 
 
-def mean_of(runs: Sequence[RunSummary], metric: str) -> Interval:
-    """A metric's mean over runs that differ in their split only.
+def mean_of(experiments: Sequence[ExperimentSummary], metric: str) -> Interval:
+    """A metric's mean over experiments that differ in their split only.
 
-    Fewer than three runs get the bootstrap interval over their plans.
+    Fewer than three experiments get the bootstrap interval over their plans.
     """
-    mean = over_splits([run.means[metric] for run in runs])
-    values = np.array(list(plan_means(runs, metric).values()))
-    if len(runs) >= FEWEST_SPLITS or len(values) < 2:
+    mean = over_splits([experiment.means[metric] for experiment in experiments])
+    values = np.array(list(plan_means(experiments, metric).values()))
+    if len(experiments) >= FEWEST_SPLITS or len(values) < 2:
         return mean
     low, high = bootstrap_interval(values - values.mean(), np.random.default_rng(0))
     return Interval(mean.value, mean.value + low, mean.value + high)
 
 
-def plan_means(runs: Sequence[RunSummary], metric: str) -> dict[str, float]:
+def plan_means(experiments: Sequence[ExperimentSummary], metric: str) -> dict[str, float]:
     """Each plan's mean over its steps and over the splits in which it was held out."""
     by_plan: dict[str, list[float]] = defaultdict(list)
-    for run in runs:
-        for plan, value in run.by_plan[metric].items():
+    for experiment in experiments:
+        for plan, value in experiment.by_plan[metric].items():
             by_plan[plan].append(value)
     return {plan: math.fsum(values) / len(values) for plan, values in by_plan.items()}
 
 
-def against_best(runs: Summaries, metric: str) -> tuple[str, dict[str, float]]:
+def against_best(experiments: Summaries, metric: str) -> tuple[str, dict[str, float]]:
     """The method with the highest mean, and every other's Holm-adjusted p-value against it."""
-    best = max(runs, key=lambda name: metrics.mean(run.means[metric] for run in runs[name]))
-    means = plan_means(runs[best], metric)
+    best = max(
+        experiments,
+        key=lambda name: metrics.mean(experiment.means[metric] for experiment in experiments[name]),
+    )
+    means = plan_means(experiments[best], metric)
     p_values = {
         name: paired_p_value(plan_means(others, metric), means)
-        for name, others in runs.items()
+        for name, others in experiments.items()
         if name != best
     }
     return best, holm({name: p for name, p in p_values.items() if p is not None})

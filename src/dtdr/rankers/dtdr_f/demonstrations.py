@@ -48,8 +48,8 @@ _RUN = {
     **dict.fromkeys(("word_counts", "fact_counts", "value_counts", "earlier_counts"), np.uint16),
     "text_words": np.uint32,
     "text_counts": np.uint16,
-    **dict.fromkeys(("parallel", "absent", "status", "left"), np.uint8),
-    "group": np.uint32,
+    **dict.fromkeys(("parallel", "absent", "status", "left", "id"), np.uint8),
+    **dict.fromkeys(("group", "order"), np.uint32),
     "said_weights": np.float16,
 }
 """Further arrays of each demonstration that a model keeps."""
@@ -86,6 +86,7 @@ class EncodedDemonstrations:
             before it, pairs of a later call and an earlier one that it depends on, by place, the
             hash of the ``group`` (0 is none), and one bit per tool, 1 for those that the run was
             not offered (empty if none). Of a run, the parts of its ``Context`` and ``Outcome``s.
+            To show it: its ``id`` as UTF-8, and the ``order`` in which each call was made.
         tools: size of the vocabulary; its last index is the end of plan.
     """
 
@@ -157,6 +158,16 @@ class EncodedDemonstrations:
     def plan(self, row: int) -> list[int]:
         """The calls of one plan."""
         calls: list[int] = self.columns["calls"][row].tolist()
+        return calls
+
+    def id(self, row: int) -> str:
+        """The id of one demonstration."""
+        return self.columns["id"][row].tobytes().decode("utf-8", "replace")
+
+    def calls_as_made(self, row: int) -> list[int]:
+        """The calls of one plan in the order of the log."""
+        order = np.argsort(self.columns["order"][row])
+        calls: list[int] = self.columns["calls"][row][order].tolist()
         return calls
 
     @cached_property
@@ -362,6 +373,8 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
         "parallel": [is_parallel(*pair) for pair in pairwise([None, *calls])],
         "edges": [place for edge in edges for place in edge],
         "group": [hash_word(item.group) if item.group else 0],
+        "id": list(item.id.encode("utf-8", "replace")),
+        "order": order,
         "absent": _pack_absent(item.offered, index),
         "before": [part for call in context.calls for part in call],
         "said": context.words,

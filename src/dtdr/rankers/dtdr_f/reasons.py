@@ -110,9 +110,9 @@ def similar_demonstrations(
         within = {word for term in best if " " in term for word in term.split()}
         similar.append(
             SimilarDemonstration(
-                position=place,
+                id=plans.id(place),
                 similarity=round(min(float(similarity[place]), 1.0), 4),
-                tools=tuple(model.names[tool] for tool in plans.plan(place) if tool >= 0),
+                tools=tuple(model.names[tool] for tool in plans.calls_as_made(place) if tool >= 0),
                 terms=tuple(term for term in best if term not in within)[:_TERMS],
             )
         )

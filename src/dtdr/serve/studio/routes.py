@@ -13,11 +13,11 @@ from starlette.exceptions import HTTPException
 
 from dtdr.agents import ToolMask, ToolPolicy
 from dtdr.data.calls import renumber_calls
-from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
+from dtdr.logs import open_demonstrations
 from dtdr.predict.model import Model
 from dtdr.rankers.base import IncrementalRanker
 from dtdr.rankers.selection import count_tokens
@@ -54,7 +54,7 @@ class Studio:
     """The runs of a file, and how the served models rank them.
 
     Args:
-        data: the file of the runs; None shows the plans that a model kept.
+        data: demonstrations, or a log of any known format; None shows the plans that a model kept.
 
     Raises:
         InputError: the runs cannot be read, or there is none.
@@ -65,7 +65,7 @@ class Studio:
         self._runs: Runs | None = None
         self._scorer: Scorer | None = None
         if data is not None:
-            self._runs = Runs(read_demonstrations(data))
+            self._runs = Runs(open_demonstrations([data]))
             if not self._runs.demonstrations:
                 raise InputError(f"{data} has no run to show; give at least one demonstration")
             self._scorer = Scorer(self._runs.demonstrations)
@@ -194,14 +194,15 @@ class Studio:
     @of_model
     def run(self, model: Model, body: schemas.RunRequest) -> schemas.RunResponse:
         """One run of the file: what it called, and what the model predicts at each step."""
-        items = () if self._runs is None else self._runs.demonstrations
-        if body.position >= len(items):
-            raise HTTPException(404, f"there are {len(items)} runs, from 0")
-        item = items[body.position]
+        runs = self._runs or Runs(())
+        position = runs.positions.get(body.id, -1) if body.id is not None else body.position
+        if position is None or not 0 <= position < len(runs.demonstrations):
+            raise HTTPException(404, f"there is no such run among {len(runs.demonstrations)}")
+        item = runs.demonstrations[position]
         scores, scoring, working = self._scores(model)
         steps = [] if scores is None else scores.steps(item.id)
         return schemas.RunResponse(
-            position=body.position,
+            position=position,
             id=item.id,
             query=item.query,
             before=Run(item.query, item.before).to_dict().get("before", []),

@@ -128,9 +128,10 @@ class RunsResponse(ScoredResponse, kw_only=True):
 
 
 class RunRequest(RequestBody, kw_only=True):
-    """A run of the file."""
+    """A run of the file, by its position or its id."""
 
-    position: Annotated[int, Meta(ge=0)]
+    position: Annotated[int, Meta(ge=0)] | None = None
+    id: Annotated[str, Meta(max_length=10_000)] | None = None
     model: ModelName = None
 
 

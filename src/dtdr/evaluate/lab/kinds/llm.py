@@ -13,9 +13,9 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.datasets.splits import paper_split
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
 from dtdr.evaluate.lab.data import LabContext, TrainTest, train_test
+from dtdr.evaluate.lab.experiments import Experiment
 from dtdr.evaluate.lab.fitting import asks_llm, fit_model, make_model
 from dtdr.evaluate.lab.oracle import Oracle
-from dtdr.evaluate.lab.runs import Experiment
 from dtdr.evaluate.planning.harness import (
     choose_plans,
     choose_steps,
@@ -55,7 +55,7 @@ ANSWER_TOKENS = 256
 def measure_prompts(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
 
-    Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
+    Tokens are the model's own where the experiment names an LLM, else a stated share of the bytes.
     """
     data = train_test(context.dataset(spec), spec)
     model, _ = fit_model(spec, data)
@@ -119,7 +119,7 @@ def make_plans(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
 def _prepare(
     spec: Mapping[str, Any], context: LabContext
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
-    """The planner, the data, further arguments of the runs, and the mask that was chosen."""
+    """The planner, the data, further arguments of the experiments, and the mask that was chosen."""
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))
@@ -195,13 +195,13 @@ def _choose_threshold(
         selection = _selection_of(spec, alpha)
         shown = tuple(ranking.select(selection).tools for ranking in rankings)
         if shown not in known:
-            run = Experiment.of(
+            experiment = Experiment.of(
                 {**base, "kind": "selections", "threshold": alpha, "size": len(steps)}
             )
             log = run_selections(
                 _planner(spec, context, model, selection, kept),
                 steps,
-                context.folder / "planning" / f"{run.key}-alpha.jsonl",
+                context.folder / "planning" / f"{experiment.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
                 split_sha256=split_sha256(kept, held_out),
                 seed=seed,
@@ -244,13 +244,13 @@ def asker(context: LabContext, spec: Mapping[str, Any]) -> Callable[[str], str] 
 
 @lru_cache(ANSWERS)
 def _answer(name: str, prompt: str) -> str:
-    """One a process and query: several runs need the same."""
+    """One a process and query: several experiments need the same."""
     asked = Prompt("You describe software tools.", prompt, "")
     return _open_once(name).complete(asked, max_tokens=ANSWER_TOKENS).text
 
 
 def _open_model(context: LabContext, spec: Mapping[str, Any]) -> LLM:
-    """The model that a run names.
+    """The model that an experiment names.
 
     Raises:
         InputError: the name leads nowhere.

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dtdr.evaluate.lab.experiments import Experiment, Place
 from dtdr.evaluate.lab.report.page import Block, Section, Text, method_table
-from dtdr.evaluate.lab.report.results import Results, group_runs
+from dtdr.evaluate.lab.report.results import Results, group_experiments
 from dtdr.evaluate.lab.report.variations import build_ablations
-from dtdr.evaluate.lab.runs import Experiment, Place
-from dtdr.evaluate.lab.summary import LEVEL, RunSummary, Summaries, against_best, mean_of
+from dtdr.evaluate.lab.summary import LEVEL, ExperimentSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.next_calls import Agreement, next_call_tables, score_next_calls
 from dtdr.evaluate.tables import Cell, Column, Table, number, numeric, significant
 from dtdr.rankers import DEFAULT
@@ -26,11 +26,11 @@ CONFUSED = 10
 def build_runs(results: Results, suite: str) -> list[Block]:
     """Next calls and why they were missed, by data set and split; the learning curve by time."""
     blocks: list[Block] = []
-    plain = [run for run in results.runs(suite, "rank") if run.is_plain]
-    for place, here in group_runs(plain, lambda run: run.place).items():
+    plain = [experiment for experiment in results.experiments(suite, "rank") if experiment.is_plain]
+    for place, here in group_experiments(plain, lambda experiment: experiment.place).items():
         methods = []
-        for name, same in group_runs(here, lambda run: run.method).items():
-            logs = [results.log(run) for run in same]
+        for name, same in group_experiments(here, lambda experiment: experiment.method).items():
+            logs = [results.log(experiment) for experiment in same]
             others = [log.header.details.get("another_run") for log in logs]
             agreements = [Agreement(**other) for other in others if other]
             methods.append((name, [score_next_calls(log) for log in logs], agreements))
@@ -43,8 +43,12 @@ def build_advice(results: Results) -> Section | None:
     section = Section("advice", "What this says about your data")
     for suite, manifest in results.manifests.items():
         if manifest.get("own_data") and manifest["section"] in ("retrieval", "runs"):
-            runs = [run for run in results.runs(suite, "rank") if run.is_plain]
-            places = group_runs(runs, lambda run: run.place)
+            experiments = [
+                experiment
+                for experiment in results.experiments(suite, "rank")
+                if experiment.is_plain
+            ]
+            places = group_experiments(experiments, lambda experiment: experiment.place)
             if manifest["section"] == "runs":  # one page: new tasks if there are any
                 places = dict([min(places.items())])
             for place, here in places.items():
@@ -52,9 +56,11 @@ def build_advice(results: Results) -> Section | None:
     return section if section.blocks else None
 
 
-def _advise(results: Results, place: Place, runs: Sequence[Experiment]) -> list[Block]:
-    groups = group_runs(runs, lambda run: run.method)
-    summaries = {name: [results.value(run) for run in same] for name, same in groups.items()}
+def _advise(results: Results, place: Place, experiments: Sequence[Experiment]) -> list[Block]:
+    groups = group_experiments(experiments, lambda experiment: experiment.method)
+    summaries = {
+        name: [results.value(experiment) for experiment in same] for name, same in groups.items()
+    }
     method, reason = choose_method(summaries)
     title = results.place_title(place)
     dataset = results.dataset(place[0])
@@ -109,7 +115,7 @@ def choose_method(summaries: Summaries) -> tuple[str, str]:
     return method, text
 
 
-def _describe(splits: Sequence[RunSummary]) -> str:
+def _describe(splits: Sequence[ExperimentSummary]) -> str:
     mean = mean_of(splits, "mrr")
     return f"{mean.value:.3f}" + ("" if mean.half_width is None else f" ± {mean.half_width:.3f}")
 
@@ -125,7 +131,7 @@ def _what_to_show(count: int | None, tools: int, all_tokens: int) -> str:
     )
 
 
-def _tools_needed(summaries: Sequence[RunSummary]) -> int | None:
+def _tools_needed(summaries: Sequence[ExperimentSummary]) -> int | None:
     """How many tools include that share of the next ones; None where not even the most do."""
     depth = min(len(one.next_shown) for one in summaries)
     curve = np.mean([one.next_shown[:depth] for one in summaries], axis=0)
@@ -133,11 +139,13 @@ def _tools_needed(summaries: Sequence[RunSummary]) -> int | None:
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def _confusions(results: Results, runs: Sequence[Experiment]) -> list[tuple[tuple[str, str], int]]:
+def _confusions(
+    results: Results, experiments: Sequence[Experiment]
+) -> list[tuple[tuple[str, str], int]]:
     """The best ranked tool where it is wrong, and the best ranked acceptable one."""
     counts: Counter[tuple[str, str]] = Counter()
-    for run in runs:
-        log = results.log(run)
+    for experiment in experiments:
+        log = results.log(experiment)
         # Of tools that are not ranked, the first by name.
         ranks = np.where(log.ranks > 0, log.ranks, np.inf)
         best = log.acceptable[np.arange(len(log)), ranks.argmin(axis=1)]

@@ -1,4 +1,4 @@
-"""Builds the report of one lab from its manifests and runs, and nothing else."""
+"""Builds the report of one lab from its manifests and experiments, and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_KIND = {
     "selections": ("downstream", ("retrieval", "ablations", "downstream", "icl", "weights")),
     "plans": ("downstream", ("downstream",)),
 }
-"""By kind of run: the section that shows it where the suite names none, and those that do."""
+"""By kind of experiment: the section that shows it if the suite names none, and all that do."""
 
 OTHER_ENCODER = (
     "Encoder: {used}, not the paper's paraphrase-MiniLM-L6-v2. These figures say nothing about the "
@@ -116,11 +116,13 @@ def _section(results: Results, name: str) -> Section:
 
 
 def _builders(results: Results, suite: str) -> Iterator[Callable[[Results, str], list[Block]]]:
-    """The functions that show the runs of a suite: that of its section, and for other kinds."""
+    """The functions that show a suite: that of its section, and those for other kinds."""
     section = str(results.manifests[suite]["section"])
     if section in SECTIONS:
         yield SECTIONS[section]
-    kinds = [str(run["spec"]["kind"]) for run in results.manifests[suite]["runs"]]
+    kinds = [
+        str(experiment["spec"]["kind"]) for experiment in results.manifests[suite]["experiments"]
+    ]
     missing = [BY_KIND[kind][0] for kind in kinds if section not in BY_KIND[kind][1]]
     yield from map(SECTIONS.__getitem__, dict.fromkeys(missing))
 
@@ -142,21 +144,23 @@ def build_left_out(results: Results) -> Section | None:
 
 
 def _failures(results: Results, suite: str) -> list[Block]:
-    """Runs that failed, by reason; those that were never run are only counted."""
-    runs: dict[str, list[str]] = {}
-    for run, reason in results.failures(suite):
-        runs.setdefault(reason, []).append(run.label)
+    """Experiments that failed, by reason; those that were never run are only counted."""
+    experiments: dict[str, list[str]] = {}
+    for experiment, reason in results.failures(suite):
+        experiments.setdefault(reason, []).append(experiment.label)
     blocks: list[Block] = []
-    waiting = len(runs.pop(NOT_RUN, ()))
+    waiting = len(experiments.pop(NOT_RUN, ()))
     if waiting:
-        blocks.append(Text(f"{waiting:,} runs of this suite were not run yet; run it again."))
-    if runs:
+        blocks.append(
+            Text(f"{waiting:,} experiments of this suite were not run yet; run it again.")
+        )
+    if experiments:
         rows = [
             [labels[0] + (f" and {len(labels) - 1} more" if len(labels) > 1 else ""), why]
-            for why, labels in runs.items()
+            for why, labels in experiments.items()
         ]
-        columns = [Column("Run"), Column("Why there is no result")]
-        blocks.append(Table(columns, rows, "Runs that failed"))
+        columns = [Column("Experiment"), Column("Why there is no result")]
+        blocks.append(Table(columns, rows, "Experiments that failed"))
     return blocks
 
 
@@ -189,20 +193,20 @@ def build_reproduction(results: Results) -> Section:
     waiting = reasons.count(NOT_RUN)
     for count, what in ((len(reasons) - waiting, "failed"), (waiting, "were not run yet")):
         if count:
-            blocks.append(Text(f"{count:,} runs {what}; each section lists its own."))
+            blocks.append(Text(f"{count:,} experiments {what}; each section lists its own."))
     return Section("reproduce", "How to reproduce this", blocks)
 
 
 def _commands(results: Results) -> Table:
     rows = []
     for name, manifest in results.manifests.items():
-        specs = [run["spec"] for run in manifest["runs"]]
+        specs = [experiment["spec"] for experiment in manifest["experiments"]]
         seeds = sorted({int(spec["seed"]) for spec in specs if "seed" in spec})
         shown = ", ".join(map(str, seeds)) or "-"
         rows.append([name, f"`{manifest['command']}`", number(len(specs)), shown])
-    columns = [Column("Suite"), Column("Command"), *numeric("Runs"), Column("Seeds")]
+    columns = [Column("Suite"), Column("Command"), *numeric("Experiments"), Column("Seeds")]
     caption = (
-        "The seed draws the split and is the ranker's own seed. A run is kept under the "
+        "The seed draws the split and is the ranker's own seed. An experiment is kept under the "
         "hash of its data, split, ranker, parameters and code; what changed is computed "
         "again, the rest is read."
     )
@@ -240,9 +244,9 @@ def _sizes(values: Mapping[str, Any], *, aside: bool = False) -> list[Cell]:
 
 def _versions(results: Results) -> Table:
     versions: dict[str, set[str]] = defaultdict(set)
-    for run in results.all_runs():
-        for package, version in results.header(run)["versions"].items():
+    for experiment in results.all_experiments():
+        for package, version in results.header(experiment)["versions"].items():
             versions[package].add(str(version))
     rows = [[name, ", ".join(sorted(versions[name]))] for name in sorted(versions)]
-    caption = "More than one version in a row: runs of several installations share the cache."
+    caption = "More than one version in a row: several installations share the cache."
     return Table([Column("Package"), Column("Version")], rows, "Versions", caption)

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from dtdr.evaluate.lab.experiments import Experiment
 from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
-from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
-from dtdr.evaluate.lab.runs import Experiment
+from dtdr.evaluate.lab.report.results import (
+    WILSON,
+    Results,
+    group_experiments,
+    paper,
+    paper_row,
+    share_of,
+)
 from dtdr.evaluate.statistics import Proportion, holm, paired_p_value
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric, p_value, percent
 
@@ -21,23 +28,31 @@ UNSURE = (0.3, 0.4, 0.5)
 READINGS = ("strict", "names")
 
 
-def _accuracy(results: Results, run: Experiment, reading: str = "exact") -> Proportion:
-    return share_of(results.value(run)["records"], READING_KEYS[reading])
+def _accuracy(results: Results, experiment: Experiment, reading: str = "exact") -> Proportion:
+    return share_of(results.value(experiment)["records"], READING_KEYS[reading])
 
 
 def build_downstream(results: Results, suite: str) -> list[Block]:
     """FSA and SR by model and method (paper, Tables 3 and 8)."""
     blocks: list[Block] = []
-    asking = [run for run in results.runs(suite) if run.kind in ("selections", "plans")]
-    for place, runs in group_runs(asking, lambda run: run.place).items():
-        measures = _measures(results, runs)
-        names = method_names(runs)
+    asking = [
+        experiment
+        for experiment in results.experiments(suite)
+        if experiment.kind in ("selections", "plans")
+    ]
+    for place, experiments in group_experiments(
+        asking, lambda experiment: experiment.place
+    ).items():
+        measures = _measures(results, experiments)
+        names = method_names(experiments)
         groups: dict[tuple[str, str], list[Experiment]] = {}
-        for run in runs:
-            groups.setdefault((str(run.spec["llm"]), names[run]), []).append(run)
+        for experiment in experiments:
+            groups.setdefault((str(experiment.spec["llm"]), names[experiment]), []).append(
+                experiment
+            )
         ordered = sorted(groups, key=lambda name: (name[0], paper_row(name[1]), name[1]))
         p_values = _p_values(results, groups, measures)
-        has_alpha = any("alpha" in results.value(run) for run in runs)
+        has_alpha = any("alpha" in results.value(experiment) for experiment in experiments)
         rows: list[list[Any]] = []
         for name in ordered:
             row: list[Any] = [*name]
@@ -54,7 +69,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         if place[1] == "paper" and results.is_comparable(suite):
             rows += _published_downstream(place[0], ["Model", "Method", *titles])
         columns = [Column("Model"), Column("Method"), *numeric(*titles)]
-        caption = _downstream_caption(runs, has_p=bool(p_values), has_alpha=has_alpha)
+        caption = _downstream_caption(experiments, has_p=bool(p_values), has_alpha=has_alpha)
         blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
     return blocks
 
@@ -65,35 +80,41 @@ READING_KEYS = {"exact": "exact", "lenient": "right"}
 
 @dataclass(frozen=True)
 class _Measure:
-    """One column of the downstream table: which run it is of, and which records count."""
+    """One column of the downstream table: which experiment it is of, and which records count."""
 
     kind: str
     key: str
     loop: str = "own"
 
-    def find(self, runs: Sequence[Experiment]) -> Experiment | None:
-        """The run of a method that the column is about."""
-        fitting = [run for run in runs if run.kind == self.kind and _loop(run) == self.loop]
+    def find(self, experiments: Sequence[Experiment]) -> Experiment | None:
+        """The experiment of a method that the column is about."""
+        fitting = [
+            experiment
+            for experiment in experiments
+            if experiment.kind == self.kind and _loop(experiment) == self.loop
+        ]
         return fitting[-1] if fitting else None
 
-    def share(self, results: Results, run: Experiment) -> Proportion:
-        return share_of(results.value(run)["records"], self.key)
+    def share(self, results: Results, experiment: Experiment) -> Proportion:
+        return share_of(results.value(experiment)["records"], self.key)
 
-    def by_plan(self, results: Results, run: Experiment) -> dict[str, float]:
+    def by_plan(self, results: Results, experiment: Experiment) -> dict[str, float]:
         """Each plan's mean over its records."""
         values: dict[str, list[float]] = defaultdict(list)
-        for record in results.value(run)["records"]:
+        for record in results.value(experiment)["records"]:
             values[record["plan"]].append(float(record[self.key]))
         return {plan: fmean(items) for plan, items in values.items()}
 
 
-def _measures(results: Results, runs: Sequence[Experiment]) -> dict[str, _Measure]:
-    """The columns by title; those that no run has are left out."""
+def _measures(results: Results, experiments: Sequence[Experiment]) -> dict[str, _Measure]:
+    """The columns by title; those that no experiment has are left out."""
     measures: dict[str, _Measure] = {}
-    if any(run.kind == "selections" for run in runs):
+    if any(experiment.kind == "selections" for experiment in experiments):
         measures["FSA %"] = _Measure("selections", READING_KEYS["exact"])
         measures["FSA %, lenient"] = _Measure("selections", READING_KEYS["lenient"])
-    loops = list(dict.fromkeys(_loop(run) for run in runs if run.kind == "plans"))
+    loops = list(
+        dict.fromkeys(_loop(experiment) for experiment in experiments if experiment.kind == "plans")
+    )
     for loop in loops:
         after = "" if len(loops) == 1 else f", {loop} history"
         for reading in READINGS:
@@ -106,7 +127,7 @@ def _p_values(
 ) -> dict[str, dict[Any, str]]:
     """By FSA and strict SR, each method's p-value against the best one of the same model.
 
-    Only where the runs are enough to judge.
+    Only where the experiments are enough to judge.
     """
     if not results.may_judge:
         return {}
@@ -116,9 +137,9 @@ def _p_values(
         measure = measures[title]
         for model in dict.fromkeys(name[0] for name in groups):
             means = {
-                name: measure.by_plan(results, run)
-                for name, runs in groups.items()
-                if name[0] == model and (run := measure.find(runs)) is not None
+                name: measure.by_plan(results, experiment)
+                for name, experiments in groups.items()
+                if name[0] == model and (experiment := measure.find(experiments)) is not None
             }
             if len(means) < 2:
                 continue
@@ -135,25 +156,25 @@ def _p_values(
     return shown
 
 
-def _downstream_caption(runs: Sequence[Experiment], *, has_p: bool, has_alpha: bool) -> str:
+def _downstream_caption(experiments: Sequence[Experiment], *, has_p: bool, has_alpha: bool) -> str:
     caption = (
         f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG; the answer is "
         "the function's name and nothing else (lenient: or one listed name inside other text). "
         "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
         "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
-        "greedy run over the same steps or plans of one split."
+        "greedy selection over the same steps or plans of one split."
     )
     if has_p:
         caption += (
             "\np: two-sided paired permutation test over plans (10,000 sign flips) against the "
             "best method of the same model, adjusted by Holm's method."
         )
-    if len({_loop(run) for run in runs if run.kind == "plans"}) > 1:
+    if len({_loop(experiment) for experiment in experiments if experiment.kind == "plans"}) > 1:
         caption += (
             "\nOwn history: each step goes on after the calls made so far (paper, Section 4); "
             "gold history: after those of the gold plan (paper, Algorithm 1)."
         )
-    if any(run.spec["retriever"] == ORACLE for run in runs):
+    if any(experiment.spec["retriever"] == ORACLE for experiment in experiments):
         caption += (
             "\nPerfect ranking: only the acceptable tools of the gold plan are retrieved; gold "
             "tools: these are called without asking, and the LLM fills the parameters. With "
@@ -164,75 +185,90 @@ def _downstream_caption(runs: Sequence[Experiment], *, has_p: bool, has_alpha: b
     return caption
 
 
-def _loop(run: Experiment) -> str:
-    return str(run.spec.get("loop", "own"))
+def _loop(experiment: Experiment) -> str:
+    return str(experiment.spec.get("loop", "own"))
 
 
-def _alpha(results: Results, runs: Sequence[Experiment]) -> Cell:
-    values = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
+def _alpha(results: Results, experiments: Sequence[Experiment]) -> Cell:
+    values = [
+        results.value(experiment)["alpha"]
+        for experiment in experiments
+        if "alpha" in results.value(experiment)
+    ]
     return Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(values)) or "-")
 
 
 _PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history", "demonstrations")
-"""Settings that a row names where the runs of a table differ in them."""
+"""Settings that a row names where the experiments of a table differ in them."""
 
 
-def method_names(runs: Sequence[Experiment]) -> dict[Experiment, str]:
+def method_names(experiments: Sequence[Experiment]) -> dict[Experiment, str]:
     """Names of rows: the method, and the settings in which the experiments differ."""
-    listed = [run for run in runs if not _is_without_retriever(run)]
+    listed = [experiment for experiment in experiments if not _is_without_retriever(experiment)]
     retrievers: dict[str, set[str]] = defaultdict(set)
-    for run in listed:
-        retrievers[str(run.spec["retriever"])].add(run.method)
-    differing = [key for key in _PROMPT_KEYS if len({str(run.spec.get(key)) for run in listed}) > 1]
+    for experiment in listed:
+        retrievers[str(experiment.spec["retriever"])].add(experiment.method)
+    differing = [
+        key
+        for key in _PROMPT_KEYS
+        if len({str(experiment.spec.get(key)) for experiment in listed}) > 1
+    ]
     names: dict[Experiment, str] = {}
-    for run in runs:
-        if _is_without_retriever(run):
-            names[run] = str(run.spec["icl"])
+    for experiment in experiments:
+        if _is_without_retriever(experiment):
+            names[experiment] = str(experiment.spec["icl"])
             continue
-        if run.spec["retriever"] == ORACLE:
-            is_gold = run.spec.get("select") == "retriever"
-            names[run] = "gold tools" if is_gold else "perfect ranking"
+        if experiment.spec["retriever"] == ORACLE:
+            is_gold = experiment.spec.get("select") == "retriever"
+            names[experiment] = "gold tools" if is_gold else "perfect ranking"
             continue
-        name = str(run.spec["retriever"])
+        name = str(experiment.spec["retriever"])
         if len(retrievers[name]) > 1:
-            name = run.method
+            name = experiment.method
         details = [
-            str(run.spec[key]) if key in ("icl", "select") else f"{key} {run.spec[key]}"
+            str(experiment.spec[key])
+            if key in ("icl", "select")
+            else f"{key} {experiment.spec[key]}"
             for key in differing
-            if key in run.spec
+            if key in experiment.spec
         ]
-        names[run] = ", ".join([name, *details])
+        names[experiment] = ", ".join([name, *details])
     return names
 
 
-def _is_without_retriever(run: Experiment) -> bool:
+def _is_without_retriever(experiment: Experiment) -> bool:
     """Whether the prompt is the same for every retriever, or has its demonstrations only."""
-    return str(run.spec.get("icl")) in ("none", "raw") and run.spec["retriever"] != ORACLE
+    return (
+        str(experiment.spec.get("icl")) in ("none", "raw")
+        and experiment.spec["retriever"] != ORACLE
+    )
 
 
 def llm_means(results: Results, suite: str) -> list[dict[str, Any]]:
     """Results, or prompts, of each experiment that asks an LLM, for ``--json``."""
     rows: list[dict[str, Any]] = []
-    for run in results.runs(suite):
-        if run.kind not in ("prompts", "selections", "plans"):
+    for experiment in results.experiments(suite):
+        if experiment.kind not in ("prompts", "selections", "plans"):
             continue
-        value = results.value(run)
+        value = results.value(experiment)
         row: dict[str, Any] = {
             "suite": suite,
-            "kind": run.kind,
-            "dataset": run.place[0],
-            "split": run.place[1],
-            "method": run.method,
+            "kind": experiment.kind,
+            "dataset": experiment.place[0],
+            "split": experiment.place[1],
+            "method": experiment.method,
             **{
-                key: run.spec[key]
+                key: experiment.spec[key]
                 for key in ("llm", "seed", "loop", *_PROMPT_KEYS)
-                if key in run.spec
+                if key in experiment.spec
             },
         }
-        if run.kind == "prompts":
+        if experiment.kind == "prompts":
             row |= value["means"]
         else:
-            keys = READING_KEYS if run.kind == "selections" else {key: key for key in READINGS}
+            keys = (
+                READING_KEYS if experiment.kind == "selections" else {key: key for key in READINGS}
+            )
             shares = {name: share_of(value["records"], key) for name, key in keys.items()}
             row["count"] = len(value["records"])
             row |= {name: round(item.value, 6) for name, item in shares.items() if item.count}
@@ -258,11 +294,13 @@ def _published_downstream(dataset: str, titles: Sequence[str]) -> list[list[Cell
 def build_icl(results: Results, suite: str) -> list[Block]:
     """Function selection accuracy by ICL method and model (paper, Figure 3)."""
     blocks: list[Block] = []
-    for place, runs in group_runs(results.runs(suite, "selections"), lambda run: run.place).items():
+    for place, experiments in group_experiments(
+        results.experiments(suite, "selections"), lambda experiment: experiment.place
+    ).items():
         rows: dict[str, dict[str, Proportion]] = {}
-        for run in runs:
-            by_model = rows.setdefault(str(run.spec["icl"]), {})
-            by_model[str(run.spec["llm"])] = _accuracy(results, run)
+        for experiment in experiments:
+            by_model = rows.setdefault(str(experiment.spec["icl"]), {})
+            by_model[str(experiment.spec["llm"])] = _accuracy(results, experiment)
         columns = {
             model: lambda row, model=model: percent(row.get(model))
             for model in dict.fromkeys(model for row in rows.values() for model in row)
@@ -295,10 +333,12 @@ def build_weights(results: Results, suite: str) -> list[Block]:
         for threshold in (1.0, *UNSURE)
     }
     blocks: list[Block] = []
-    for place, runs in group_runs(results.runs(suite, "selections"), lambda run: run.place).items():
+    for place, experiments in group_experiments(
+        results.experiments(suite, "selections"), lambda experiment: experiment.place
+    ).items():
         records = {
-            f"{run.spec['llm']}, {run.method}, {run.spec['icl']}": results.value(run)["records"]
-            for run in runs
+            f"{item.spec['llm']}, {item.method}, {item.spec['icl']}": results.value(item)["records"]
+            for item in experiments
         }
         title = f"FSA in %, {results.place_title(place, suite)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
@@ -314,9 +354,14 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
         *numeric("Total less than raw", "Variable less than raw", "Tools retrieved"),
     ]
     blocks: list[Block] = []
-    for place, runs in group_runs(results.runs(suite, "prompts"), lambda run: run.place).items():
+    for place, experiments in group_experiments(
+        results.experiments(suite, "prompts"), lambda experiment: experiment.place
+    ).items():
         values = {
-            (str(run.spec["retriever"]), str(run.spec["icl"])): results.value(run) for run in runs
+            (str(experiment.spec["retriever"]), str(experiment.spec["icl"])): results.value(
+                experiment
+            )
+            for experiment in experiments
         }
         lengths = {names: value["means"] for names, value in values.items()}
         rows = []
@@ -325,9 +370,8 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
             tokens = [number(mean[key]) for key in ("constant", "variable", "total")]
             less = [_reduction(mean[key], raw.get(key)) for key in ("total", "variable")]
             rows.append([retriever, icl, *tokens, *less, number(mean["shown"], 1)])
-        caption = (
-            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}."
-        )
+        counted = results.value(experiments[-1])["counted"]
+        caption = f"Means over held-out steps, seed 0. Tokens: {counted}."
         if results.is_comparable(suite):
             caption += (
                 f" Paper ({published['source']}): DTDR-C and DTDR-L need up to "

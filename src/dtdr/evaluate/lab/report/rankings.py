@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dtdr.evaluate.lab.experiments import Place
 from dtdr.evaluate.lab.report.page import Block, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, paper, paper_row, share_of
 from dtdr.evaluate.lab.report.variations import build_ablations
-from dtdr.evaluate.lab.runs import Place
-from dtdr.evaluate.lab.summary import RunSummary, Summaries, against_best, mean_of
+from dtdr.evaluate.lab.summary import ExperimentSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import FEWEST_SPLITS, Proportion, over_splits
@@ -42,14 +42,14 @@ FEWEST_STEPS = 40
 def build_retrieval(results: Results, suite: str) -> list[Block]:
     """One table a data set and split; then what a user's suite varies."""
     accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
-    for run in results.runs(suite, "selections"):
-        models = accuracies.setdefault(run.place, {})
-        accuracy = share_of(results.value(run)["records"], "exact")
-        models.setdefault(str(run.spec["llm"]), {})[run.method] = accuracy
+    for experiment in results.experiments(suite, "selections"):
+        models = accuracies.setdefault(experiment.place, {})
+        accuracy = share_of(results.value(experiment)["records"], "exact")
+        models.setdefault(str(experiment.spec["llm"]), {})[experiment.method] = accuracy
     blocks: list[Block] = []
     said: set[str] = set()
-    for place, runs in results.by_place(suite).items():
-        table = _retrieval_table(results, suite, place, runs, accuracies.get(place, {}))
+    for place, summaries in results.by_place(suite).items():
+        table = _retrieval_table(results, suite, place, summaries, accuracies.get(place, {}))
         # Notes that tables have in common are below the first.
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
@@ -61,26 +61,26 @@ def _retrieval_table(  # noqa: C901
     results: Results,
     suite: str,
     place: Place,
-    runs: Summaries,
+    summaries: Summaries,
     accuracies: Mapping[str, Mapping[str, Proportion]],
 ) -> Table:
-    published = _find_published(place, runs) if results.is_comparable(suite) else {}
+    published = _find_published(place, summaries) if results.is_comparable(suite) else {}
     source = str(paper()["retrieval"].get(place[0], {}).get("source", ""))
-    best, adjusted = against_best(runs, "mrr") if results.may_judge else ("", {})
+    best, adjusted = against_best(summaries, "mrr") if results.may_judge else ("", {})
 
     def mean(metric: str, name: str) -> Cell:
         # The other metrics' intervals are in the hover text: the table must fit a page.
-        return interval(mean_of(runs[name], metric), short=metric != "mrr")
+        return interval(mean_of(summaries[name], metric), short=metric != "mrr")
 
     def printed(metric: str, digits: int, name: str) -> Cell:
         figure = published.get(name, {}).get(metric)
         return EMPTY if figure is None else Cell(f"{figure:.{digits}f}", source, aside=True)
 
     def kept(key: str, name: str) -> Cell:
-        return number(runs[name][0].header.details.get(key))
+        return number(summaries[name][0].header.details.get(key))
 
     def median(attribute: str, name: str) -> Cell:
-        values = sorted(getattr(split.header, attribute) for split in runs[name])
+        values = sorted(getattr(split.header, attribute) for split in summaries[name])
         return significant(values[len(values) // 2])
 
     columns: dict[str, Callable[[str], Cell]] = {
@@ -103,7 +103,7 @@ def _retrieval_table(  # noqa: C901
         )
     columns["Fit s"] = partial(median, "fit_seconds")
     columns["Step µs"] = partial(median, "rank_microseconds_median")
-    notes = [_split_note(next(iter(runs.values())))]
+    notes = [_split_note(next(iter(summaries.values())))]
     if best:
         notes.append(
             "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a "
@@ -111,7 +111,7 @@ def _retrieval_table(  # noqa: C901
             "the best method, adjusted by Holm's method for the rows of this table."
         )
     notes.append(
-        "Fit s and Step µs are medians over the splits, measured while another run was computed."
+        "Fit s and Step µs are medians over the splits, measured while another was computed."
     )
     notes += [FSA_NOTE] if accuracies else []
     if published:
@@ -120,12 +120,12 @@ def _retrieval_table(  # noqa: C901
             "coordinates of centres. Stored: every number that the ranker keeps of what it "
             "learned. The paper's figures are in italics; the text above names the differences."
         )
-    rows = {name: name for name in runs}
+    rows = {name: name for name in summaries}
     title = results.place_title(place, suite)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))
 
 
-def _split_note(splits: Sequence[RunSummary]) -> str:
+def _split_note(splits: Sequence[ExperimentSummary]) -> str:
     sizes = splits[0].header.split
     sides = f"{sizes['train']:,} plans to learn from and {sizes['test']:,} held out"
     steps = sum(one.steps for one in splits)
@@ -141,14 +141,14 @@ def _split_note(splits: Sequence[RunSummary]) -> str:
     )
 
 
-def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:
+def _find_published(place: Place, summaries: Summaries) -> Mapping[str, Mapping[str, float]]:
     """The paper's row for each method on a data set; empty where it has none.
 
     Of several methods of one ranker it goes with the one with the paper's recipe.
     """
     figures: Mapping[str, Any] = paper()["retrieval"].get(place[0], {})
     rows: dict[str, tuple[tuple[bool, int], str]] = {}
-    for method, splits in runs.items():
+    for method, splits in summaries.items():
         header = splits[0].header
         if place[1] == "paper" and header.retriever in figures:
             fit = (header.parameters.get("recipe") == "paper", -len(method))
@@ -159,9 +159,9 @@ def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, 
 def build_plan_length(results: Results, suite: str) -> list[Block]:
     """Top-1 accuracy by plan length (paper, Table 4)."""
     blocks: list[Block] = []
-    for place, runs in results.by_place(suite).items():
+    for place, summaries in results.by_place(suite).items():
         title = results.place_title(place, suite)
-        splits = next(iter(runs.values()))
+        splits = next(iter(summaries.values()))
         sizes: Counter[int] = Counter()
         for split in splits:
             sizes.update({n: mean.steps for n, mean in split.top1_by_length.items()})
@@ -174,7 +174,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
             "± half of Student's 95 % interval (from three splits on); lengths with fewer than "
             f"{FEWEST_STEPS} steps a split are left out. Steps: over all splits."
         )
-        rows = {name: {n: _top1(splits, n) for n in lengths} for name, splits in runs.items()}
+        rows = {name: {n: _top1(splits, n) for n in lengths} for name, splits in summaries.items()}
         if place == ("tinyagent", "paper") and results.is_comparable(suite):
             rows |= _published_lengths(lengths)
             caption += " The paper counts join, which ends its plans: its row is one call shifted."
@@ -185,7 +185,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
     return blocks
 
 
-def _top1(splits: Sequence[RunSummary], length: int) -> Cell:
+def _top1(splits: Sequence[ExperimentSummary], length: int) -> Cell:
     known = [one.top1_by_length[length].value for one in splits if length in one.top1_by_length]
     return interval(over_splits(known)) if known else EMPTY
 

@@ -1,4 +1,4 @@
-"""The runs of one lab as a report reads them: manifests, logs, summaries, failures."""
+"""The experiments of a lab as a report reads them: manifests, logs, summaries, failures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from dtdr.errors import InputError
 from dtdr.evaluate import metrics
+from dtdr.evaluate.lab.experiments import Experiment, Place
 from dtdr.evaluate.lab.kinds import RANK
-from dtdr.evaluate.lab.runs import Experiment, Place
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER_ENCODER, PAPER_ORDER
-from dtdr.evaluate.lab.summary import RunSummary, mean_of, summarize
+from dtdr.evaluate.lab.summary import ExperimentSummary, mean_of, summarize
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Proportion, proportion
 from dtdr.rankers import ranker_class
@@ -49,7 +49,7 @@ def paper_row(method: str) -> int:
 
 
 class Results:
-    """Everything a report is made of; a run is read once, and of its log the summary is kept."""
+    """Everything a report is made of; it reads each experiment once and keeps its summary."""
 
     def __init__(self, store: Store, lab: str, suites: Sequence[str] | None = None) -> None:
         self._store = store
@@ -63,46 +63,46 @@ class Results:
         self._values: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
 
-    def runs(self, suite: str, kind: str | None = None) -> list[Experiment]:
-        """The runs of a suite that can be read."""
+    def experiments(self, suite: str, kind: str | None = None) -> list[Experiment]:
+        """The experiments of a suite that can be read."""
         return [
-            run
-            for run in self._all_runs([suite])
-            if kind in (None, run.kind) and self._is_readable(run)
+            experiment
+            for experiment in self._all_experiments([suite])
+            if kind in (None, experiment.kind) and self._is_readable(experiment)
         ]
 
-    def by_place(self, suite: str) -> dict[Place, dict[str, list[RunSummary]]]:
+    def by_place(self, suite: str) -> dict[Place, dict[str, list[ExperimentSummary]]]:
         """Measurements of rankings, without ablations, by place and by method.
 
         Methods are sorted by MRR, those of the paper's settings as in the paper.
         """
-        places: dict[Place, dict[str, list[RunSummary]]] = {}
-        for run in self.runs(suite, RANK):
-            if run.is_plain:
-                methods = places.setdefault(run.place, {})
-                methods.setdefault(run.method, []).append(self.value(run))
+        places: dict[Place, dict[str, list[ExperimentSummary]]] = {}
+        for experiment in self.experiments(suite, RANK):
+            if experiment.is_plain:
+                methods = places.setdefault(experiment.place, {})
+                methods.setdefault(experiment.method, []).append(self.value(experiment))
 
-        def order(item: tuple[str, list[RunSummary]]) -> float:
+        def order(item: tuple[str, list[ExperimentSummary]]) -> float:
             name, values = item
             return paper_row(name) if suite in PAPER_ORDER else -mean_of(values, "mrr").value
 
         return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
 
-    def log(self, run: Experiment) -> RunLog:
-        """The log of a run that ranks."""
-        return cast(RunLog, self._store.read(run.key))
+    def log(self, experiment: Experiment) -> RunLog:
+        """The log of an experiment that ranks."""
+        return cast(RunLog, self._store.read(experiment.key))
 
-    def value(self, run: Experiment) -> Any:
-        """The summary of a run that ranks, a ``RunSummary``; the result of any other."""
-        self._is_readable(run)
-        return self._values[run.key]
+    def value(self, experiment: Experiment) -> Any:
+        """The ``ExperimentSummary`` of an experiment that ranks; the result of any other."""
+        self._is_readable(experiment)
+        return self._values[experiment.key]
 
-    def header(self, run: Experiment) -> Mapping[str, Any]:
-        """Versions, parameters and the number of plans learned from, where a run has them."""
-        if not self._is_readable(run):
+    def header(self, experiment: Experiment) -> Mapping[str, Any]:
+        """Versions, parameters and the number of plans learned from, if it has them."""
+        if not self._is_readable(experiment):
             return {"versions": {}}
-        value = self.value(run)
-        if run.kind != RANK:
+        value = self.value(experiment)
+        if experiment.kind != RANK:
             return cast(Mapping[str, Any], value)
         header = value.header
         return {
@@ -111,25 +111,37 @@ class Results:
             "train": header.split["train"],
         }
 
-    def all_runs(self) -> list[Experiment]:
-        """Every run of every suite, once."""
-        return list({run.key: run for run in self._all_runs(self.manifests)}.values())
+    def all_experiments(self) -> list[Experiment]:
+        """Every experiment of every suite, once."""
+        return list(
+            {
+                experiment.key: experiment for experiment in self._all_experiments(self.manifests)
+            }.values()
+        )
 
     def failures(self, suite: str | None = None) -> list[tuple[Experiment, str]]:
-        """Runs of one suite, or of all, that cannot be read, and why."""
-        runs = self.all_runs() if suite is None else self._all_runs([suite])
-        return [(run, self._failures[run.key]) for run in runs if not self._is_readable(run)]
+        """Experiments of one suite, or of all, that cannot be read, and why."""
+        experiments = self.all_experiments() if suite is None else self._all_experiments([suite])
+        return [
+            (experiment, self._failures[experiment.key])
+            for experiment in experiments
+            if not self._is_readable(experiment)
+        ]
 
-    def _all_runs(self, suites: Iterable[str]) -> list[Experiment]:
-        listed = [run for name in suites for run in self.manifests[name]["runs"]]
-        return [Experiment(run["spec"], run["key"]) for run in listed]
+    def _all_experiments(self, suites: Iterable[str]) -> list[Experiment]:
+        listed = [
+            experiment for name in suites for experiment in self.manifests[name]["experiments"]
+        ]
+        return [Experiment(experiment["spec"], experiment["key"]) for experiment in listed]
 
-    def _is_readable(self, run: Experiment) -> bool:
-        key = run.key
+    def _is_readable(self, experiment: Experiment) -> bool:
+        key = experiment.key
         if key not in self._values and key not in self._failures:
             try:
                 value = self._store.read(key)
-                self._values[key] = summarize(cast(RunLog, value)) if run.kind == RANK else value
+                self._values[key] = (
+                    summarize(cast(RunLog, value)) if experiment.kind == RANK else value
+                )
             except InputError as error:
                 reason = str(error) if self._store.path(key) else NOT_RUN
                 self._failures[key] = self._store.failure(key) or reason
@@ -137,18 +149,18 @@ class Results:
 
     def few_plans(self) -> int | None:
         """How many plans of each set were used; None where one was used whole."""
-        sizes = {run.spec.get("plans") for run in self.all_runs()}
+        sizes = {experiment.spec.get("plans") for experiment in self.all_experiments()}
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def may_judge(self) -> bool:
-        """Whether the runs are enough to judge a method or a claim."""
+        """Whether the experiments are enough to judge a method or a claim."""
         is_quick = any(manifest["quick"] for manifest in self.manifests.values())
         return not is_quick and self.few_plans() is None
 
     def encoders(self, suite: str) -> list[str]:
-        """The encoders that the runs of a suite used, by name."""
-        specs = (run.spec for run in self._all_runs([suite]))
+        """The encoders that the experiments of a suite used, by name."""
+        specs = (experiment.spec for experiment in self._all_experiments([suite]))
         used = {
             str(spec.get("encoder", encoders.DEFAULT))
             for spec in specs
@@ -189,13 +201,13 @@ class Results:
         return title
 
 
-def group_runs(
-    runs: Iterable[Experiment], key: Callable[[Experiment], Any]
+def group_experiments(
+    experiments: Iterable[Experiment], key: Callable[[Experiment], Any]
 ) -> dict[Any, list[Experiment]]:
-    """Runs by a key, in their order."""
+    """Experiments by a key, in their order."""
     groups: dict[Any, list[Experiment]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
+    for experiment in experiments:
+        groups.setdefault(key(experiment), []).append(experiment)
     return groups
 
 

@@ -1,4 +1,4 @@
-"""Variations of a run: history, clusters, demonstrations."""
+"""Variations of an experiment: history, clusters, demonstrations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
+from dtdr.evaluate.lab.experiments import Experiment
 from dtdr.evaluate.lab.report.page import Block, Figure, Text, method_table
-from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, share_of
-from dtdr.evaluate.lab.runs import Experiment
+from dtdr.evaluate.lab.report.results import WILSON, Results, group_experiments, share_of
 from dtdr.evaluate.lab.summary import INTERVALS, mean_of
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import Interval
@@ -24,9 +24,9 @@ class Ablation:
         title: of its part.
         axis: what is varied, and how it is written.
         text: what the paper finds.
-        value: what a run has chosen; None where it is not about this.
+        value: what an experiment has chosen; None where it is not about this.
         place: where that is on the axis.
-        name: of the curve that a run is on: the method without what is varied.
+        name: of the curve that an experiment is on: the method without what is varied.
     """
 
     title: str
@@ -34,29 +34,33 @@ class Ablation:
     text: str
     value: Callable[[Experiment], Any]
     place: Callable[[Results, Experiment], float]
-    name: Callable[[Experiment], str] = lambda run: run.method
+    name: Callable[[Experiment], str] = lambda experiment: experiment.method
 
 
 def _vary(parameter: str, title: str, axis: Axis, text: str) -> Ablation:
     """An ablation of one of the ranker's parameters."""
 
-    def name(run: Experiment) -> str:
-        others = {k: v for k, v in run.spec["parameters"].items() if k != parameter}
-        return Experiment({**run.spec, "parameters": others}, run.key).method
+    def name(experiment: Experiment) -> str:
+        others = {k: v for k, v in experiment.spec["parameters"].items() if k != parameter}
+        return Experiment({**experiment.spec, "parameters": others}, experiment.key).method
 
     return Ablation(
         title,
         axis,
         text,
-        lambda run: run.spec.get("parameters", {}).get(parameter),
-        lambda results, run: results.header(run)["parameters"][parameter],
+        lambda experiment: experiment.spec.get("parameters", {}).get(parameter),
+        lambda results, experiment: results.header(experiment)["parameters"][parameter],
         name,
     )
 
 
-def _demonstrations(run: Experiment) -> Any:
-    is_other = "history" in run.spec
-    return None if is_other else run.spec.get("demonstrations", run.spec.get("share", "all"))
+def _demonstrations(experiment: Experiment) -> Any:
+    is_other = "history" in experiment.spec
+    return (
+        None
+        if is_other
+        else experiment.spec.get("demonstrations", experiment.spec.get("share", "all"))
+    )
 
 
 ABLATIONS = (
@@ -65,8 +69,8 @@ ABLATIONS = (
         Axis("calls of the history that are seen", lambda value: f"{value:.0f}"),
         "The paper finds gains up to three calls, and that dtdr-l without a history falls back on "
         "the most frequent tools.",
-        lambda run: run.spec.get("history"),
-        lambda results, run: run.spec["history"],
+        lambda experiment: experiment.spec.get("history"),
+        lambda results, experiment: experiment.spec["history"],
     ),
     _vary(
         "clusters",
@@ -83,7 +87,7 @@ ABLATIONS = (
         "The paper finds a plateau near 10,000 demonstrations and a sharp drop of DTDR-L below "
         "1,000.",
         _demonstrations,
-        lambda results, run: results.header(run)["train"],
+        lambda results, experiment: results.header(experiment)["train"],
     ),
     _vary(
         "batch_size",
@@ -105,14 +109,18 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
 
     The measure is the metric, and the accuracy of each LLM that was asked.
     """
-    measures: dict[str, list[Experiment]] = {"": results.runs(suite, "rank")}
-    measures |= group_runs(results.runs(suite, "selections"), lambda run: str(run.spec["llm"]))
+    measures: dict[str, list[Experiment]] = {"": results.experiments(suite, "rank")}
+    measures |= group_experiments(
+        results.experiments(suite, "selections"), lambda experiment: str(experiment.spec["llm"])
+    )
     blocks: list[Block] = []
     for ablation in ABLATIONS:
         groups = []
-        for model, runs in measures.items():
+        for model, experiments in measures.items():
             figures = []
-            for place, here in group_runs(runs, lambda run: run.place).items():
+            for place, here in group_experiments(
+                experiments, lambda experiment: experiment.place
+            ).items():
                 if curves := _curves(results, here, ablation, model, metric):
                     title = results.place_title(place, suite) + (f", {model}" if model else "")
                     measure = f"FSA, {model}" if model else metric_title(metric)
@@ -129,34 +137,40 @@ Curves = Mapping[str, Mapping[float, Interval]]
 
 
 def _curves(
-    results: Results, runs: Sequence[Experiment], ablation: Ablation, model: str, metric: str
+    results: Results, experiments: Sequence[Experiment], ablation: Ablation, model: str, metric: str
 ) -> Curves:
-    """Points by method; runs of one choice make one point, at their mean place.
+    """Points by method; experiments of one choice make one point, at their mean place.
 
-    A tenth of the demonstrations is not the same number in every split. Runs with all
+    A tenth of the demonstrations is not the same number in every split. Experiments with all
     demonstrations are a point only of a method whose number is varied.
     """
     groups: dict[str, dict[Any, list[Experiment]]] = {}
-    for run in runs:
-        value = ablation.value(run)
+    for experiment in experiments:
+        value = ablation.value(experiment)
         if value is not None:
-            groups.setdefault(ablation.name(run), {}).setdefault(value, []).append(run)
+            groups.setdefault(ablation.name(experiment), {}).setdefault(value, []).append(
+                experiment
+            )
     curves: dict[str, dict[float, Interval]] = {}
     for name, choices in groups.items():
         if set(choices) == {"all"}:
             continue
         points = {}
         for same in choices.values():
-            place = round(sum(ablation.place(results, run) for run in same) / len(same))
+            place = round(
+                sum(ablation.place(results, experiment) for experiment in same) / len(same)
+            )
             points[place] = _mean(results, same, model, metric)
         curves[name] = {place: points[place] for place in sorted(points)}
     return curves
 
 
-def _mean(results: Results, runs: Sequence[Experiment], model: str, metric: str) -> Interval:
+def _mean(results: Results, experiments: Sequence[Experiment], model: str, metric: str) -> Interval:
     if not model:
-        return mean_of([results.value(run) for run in runs], metric)
-    share = share_of((one for run in runs for one in results.value(run)["records"]), "exact")
+        return mean_of([results.value(experiment) for experiment in experiments], metric)
+    share = share_of(
+        (one for experiment in experiments for one in results.value(experiment)["records"]), "exact"
+    )
     return Interval(share.value, share.low, share.high)
 
 

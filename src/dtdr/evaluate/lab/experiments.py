@@ -1,4 +1,4 @@
-"""One run of a suite, named by everything that its result depends on."""
+"""One experiment of a suite, named by everything that its result depends on."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SHOWN = "evaluate/lab/report"
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """One run.
+    """One experiment.
 
     Attributes:
         spec: JSON: the kind, the data set's name and hash, split and seed, ranker, parameters
             and whatever else the result depends on, apart from the code.
-        key: hex digest of the spec and the code, which names the run in the cache.
+        key: hex digest of the spec and the code, which names the experiment in the cache.
     """
 
     spec: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Experiment:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Experiment:
-        """A run; keys whose value is None are left out, so that they change no name."""
+        """An experiment; keys whose value is None are left out, so that they change no name."""
         kept = {key: value for key, value in spec.items() if value is not None}
         code = code_version(ranker_class(str(kept["retriever"])).__module__)
         text = json.dumps([kept, code], sort_keys=True, ensure_ascii=False)
@@ -85,9 +85,9 @@ class Experiment:
         return f"{self.method}{more} on {' '.join(self.place)}-{self.spec.get('seed', '')}"
 
 
-def unique(runs: Iterable[Experiment]) -> list[Experiment]:
-    """The runs without repeats, in their order."""
-    return list({run.key: run for run in runs}.values())
+def unique(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """The experiments without repeats, in their order."""
+    return list({experiment.key: experiment for experiment in experiments}.values())
 
 
 @cache

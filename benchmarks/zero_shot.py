@@ -23,6 +23,7 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -195,7 +196,7 @@ def rank(steps: Steps, weights: Weights) -> Iterator[tuple[Demonstration, list[A
     """Each run, and the probabilities before each of its calls and after the last."""
     model = zero_shot_model(steps.dataset, weights)
     for item in steps.dataset.demonstrations:
-        state = ZeroShotState.start(model.prepare(item.query, item.before), weights)
+        state = ZeroShotState(partial(model.prepare, item.query, item.before), weights)
         rows = [state.probabilities()]
         rule_out_end(rows[0])
         for name in item.plan.tools:

@@ -14,6 +14,7 @@ import dtdr
 from dtdr.predict import create
 from dtdr.text.sparse import SparseMatrix
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 RANKERS = ("dtdr-f", "dtdr-l", "dtdr-c", "dr")
 PROGRAM = """
@@ -49,7 +50,7 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     demonstrations = small_data.dataset(60).demonstrations
     for name in RANKERS:
-        create(name).fit(demonstrations, small_data.TOOLS).save(folder / name)
+        create(name).fit(demonstrations, small_data.TOOLS, **RANKER_ONLY).save(folder / name)
     return [str(folder / name) for name in RANKERS]
 
 

@@ -13,8 +13,11 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
-MODEL = dtdr.fit(small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c")
+MODEL = dtdr.fit(
+    small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c", **RANKER_ONLY
+)
 RUNS = [small_data.demonstration(number) for number in range(24, 36)]
 
 

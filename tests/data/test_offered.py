@@ -11,6 +11,7 @@ from dtdr.data.demonstration_files import read_demonstrations, save_demonstratio
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.logs import open_demonstrations
+from tests.helpers import RANKER_ONLY
 
 
 def chat(query, tools):
@@ -97,8 +98,8 @@ def test_dtdr_f_learns_among_what_each_run_was_offered(tmp_path):
         mail(number, *(("mail_fast", ["mail_slow"]), ("mail_slow", ["mail_free"]))[number % 2])
         for number in range(60)
     ]
-    told = fit(demonstrations, TOOLS)
-    untold = fit([replace(item, offered=None) for item in demonstrations], TOOLS)
+    told = fit(demonstrations, TOOLS, **RANKER_ONLY)
+    untold = fit([replace(item, offered=None) for item in demonstrations], TOOLS, **RANKER_ONLY)
 
     def fast(model):
         ranking = model.rank("Mail the list to Bo").restrict(["read", "mail_fast", "mail_slow"])

@@ -12,6 +12,7 @@ from dtdr.data.plan import Plan
 from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.dependency_graph import dependency_graph
+from tests.helpers import RANKER_ONLY
 
 PLANS = ("ab", "abc", "acb", "bca", "aab")
 
@@ -46,12 +47,14 @@ def rounded(entries):
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
 def test_the_graph_of_one_cluster_is_that_of_all_demonstrations(order):
-    model = create("dtdr-c", recipe="paper", clusters=1, order=order).fit(DEMONSTRATIONS)
+    model = create("dtdr-c", recipe="paper", clusters=1, order=order).fit(
+        DEMONSTRATIONS, **RANKER_ONLY
+    )
     assert rounded(dependency_graph(model.ranker)) == counted(order)
 
 
 def test_the_graph_of_dr_has_the_last_call_as_its_key():
-    entries = dependency_graph(create("dr").fit(DEMONSTRATIONS).ranker)
+    entries = dependency_graph(create("dr").fit(DEMONSTRATIONS, **RANKER_ONLY).ranker)
     assert rounded(entries) == counted(1)
     for entry in entries:
         shares = list(entry.probabilities.values())
@@ -60,14 +63,14 @@ def test_the_graph_of_dr_has_the_last_call_as_its_key():
 
 def test_others_have_none_and_a_cluster_must_exist():
     with pytest.raises(InputError, match="fit dtdr-c or dr"):
-        dependency_graph(create("random").fit(DEMONSTRATIONS).ranker)
+        dependency_graph(create("random").fit(DEMONSTRATIONS, **RANKER_ONLY).ranker)
     with pytest.raises(InputError, match="the last one is 0"):
-        dependency_graph(create("dr").fit(DEMONSTRATIONS).ranker, 1)
+        dependency_graph(create("dr").fit(DEMONSTRATIONS, **RANKER_ONLY).ranker, 1)
 
 
 def test_the_command_prints_a_table_json_and_dot(tmp_path, capsys):
     folder = tmp_path / "model"
-    create("dr").fit(DEMONSTRATIONS).save(folder)
+    create("dr").fit(DEMONSTRATIONS, **RANKER_ONLY).save(folder)
     assert run_command(["inspect", str(folder), "--graph"]) == 0
     table = capsys.readouterr().out
     assert "start" in table

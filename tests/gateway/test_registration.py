@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
     """A dtdr-f that learned the servers' known tools, described."""
     tools = [Tool(name, description) for name, description in NAMES.items()]
     path = tmp_path_factory.mktemp("factored") / "model"
-    dtdr.fit(demonstrations(12), tools, ranker="dtdr-f").save(path)
+    dtdr.fit(demonstrations(12), tools, ranker="dtdr-f", **RANKER_ONLY).save(path)
     return path
 
 

@@ -7,13 +7,16 @@ from dtdr.agents import ToolMask, ToolPolicy
 from dtdr.data.demonstrations import Message
 from dtdr.predict.model import Model
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 QUERY = "Mail Ann the summary of q3.pdf"
 NAMES = tuple(tool.name for tool in small_data.TOOLS)
 NEW = "brand_new"
 """A tool that no demonstration uses."""
 
-MODEL = dtdr.fit(small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c")
+MODEL = dtdr.fit(
+    small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c", **RANKER_ONLY
+)
 
 
 def mask(**policy) -> ToolMask:

@@ -113,10 +113,12 @@ def test_without_a_section_every_kind_of_run_is_shown_and_methods_keep_their_row
     assert {(row["kind"], row["icl"]) for row in rows} == {
         (kind, icl) for kind in ("selections", "plans") for icl in ("hard", "soft", "hard-weighted")
     }
-    assert all({"exact", "lenient"} <= row.keys() for row in rows if row["kind"] == "selections")
+    steps = [row for row in rows if row["kind"] == "selections"]
+    assert all({"exact", "lenient", "tokens", "seconds"} <= row.keys() for row in steps)
     assert all({"strict", "names"} <= row.keys() for row in rows if row["kind"] == "plans")
     folder = tmp_path / "report"
     write_report(page, folder)
     (table,) = (path.read_text() for path in (folder / "tables").glob("own-*.csv"))
     assert table.startswith("Model,Method,FSA %")
+    assert "Ranker alone %,Tokens,Step s" in table
     assert r"\toprule" in (folder / "tables.tex").read_text()

@@ -267,7 +267,7 @@ def test_the_window_holds_no_more_than_its_budget(tmp_path):
         assert len(importer.format._marks) == len(importer.window._groups)
 
 
-def test_traces_can_be_read_without_a_file_in_between(tmp_path):
+def test_runs_can_be_read_without_a_file_in_between(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many())
     assert len(list(open_demonstrations([log], "openai_chat"))) == 12
     with pytest.raises(InputError, match="unknown format 'x'; choose one of ai-sdk"):

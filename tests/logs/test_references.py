@@ -201,12 +201,12 @@ def test_a_tool_name_that_is_not_text_is_told_in_one_sentence():
 
 def test_runs_that_cannot_be_learned_from_are_counted_with_the_reason():
     cutter = Cutter(CutOptions(), None, "test")
-    traces = [
+    runs = [
         LoggedRun("a", [UserMessage("hello")]),
         LoggedRun("b", [LoggedCall("x", {}, 0)]),
         LoggedRun("c", [UserMessage("go"), LoggedCall("end", {}, 0)]),
     ]
-    assert [found for trace in traces for found in cutter.cut(trace)] == []
+    assert [found for run in runs for found in cutter.cut(run)] == []
     assert dict(cutter.dropped) == {
         "no tool was called": 1,
         "no query in the log": 1,

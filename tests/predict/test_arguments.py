@@ -165,7 +165,7 @@ def test_two_fits_and_a_restored_model_predict_the_same(model):
 @pytest.mark.parametrize(
     ("part", "damage"),
     [
-        *((name, None) for name in ("weights", "confidence", "seen")),
+        *((name, None) for name in ("weights", "confidence", "runs_values")),
         ("constants", {"find_user": {"name": 3}}),
         ("constants", {"find_user": {"name": {"values": 3}}}),
         ("constants", []),
@@ -299,7 +299,9 @@ def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     assert loaded.constants.slot(*key).values == ()
     none = ArgumentModel.fit(runs_with(["red"] * 4), value_runs=0)
     assert none.update(runs_with(["red"] * 4, list("abcd"))).constants.slot(*key).values == ()
-    assert not len(none.arrays()["seen"])
+    counted = [array for name, array in none.arrays().items() if name.startswith("runs_")]
+    assert len(counted) == 4
+    assert not any(map(len, counted))
 
 
 # -- types ---------------------------------------------------------------------------------------

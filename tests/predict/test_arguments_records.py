@@ -12,8 +12,9 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
 from dtdr.logs import open_demonstrations
 from dtdr.predict.arguments.argument_model import ArgumentModel
-from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
+from dtdr.predict.arguments.candidates import CallCandidates
 from dtdr.predict.arguments.constants import Constants, group_hash
+from dtdr.predict.arguments.earlier_parts import MAX_PARTS
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.values import short_hash
 from tests.whole_calls import ADJECTIVES, NAMES, NOUNS, demonstrations
@@ -246,4 +247,4 @@ def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, o
     call = flights.fill("rebook", state)
     assert 0 <= call.probability <= 1
     found = CallCandidates(state, "rebook", flights.constants).find("flights/*/date")
-    assert 0 < len(found) - found.parts <= MAX_PARTS
+    assert 0 < len(found) - found.first_part <= MAX_PARTS

@@ -2,13 +2,17 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
+from examples.hotel.log_formats import write_lines
 
 import dtdr
 from dtdr.cli import run
-from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
 from dtdr.errors import DtdrError, InputError
+from dtdr.logs import CutOptions, find_format
+from dtdr.logs.file_tasks import import_file
 from dtdr.predict.counting import draw_sample, engine
 from tests import small_data
 
@@ -59,6 +63,60 @@ def kill_always(part):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def read_or_die(path):
+    """A format whose reader kills its worker the first time, and always if the file says so."""
+    query = Path(path).read_text()
+    if query == "always":
+        kill_always(path)
+    kill_once(path, f"{path}.killed")
+    call = {"id": "1", "function": {"name": "find", "arguments": "{}"}}
+    yield [{"role": "user", "content": query}, {"role": "assistant", "tool_calls": [call]}]
+
+
+def check_import(address, tmp_path, cli):
+    """An import on a cluster writes what an import on one machine writes, or names the file."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for number in range(5):
+        items = [item.to_dict() for item in SOME[number::5]] + [SOME[0].to_dict()]
+        write_lines(folder / f"{number}.jsonl", items)
+    paths = sorted(folder.iterdir())
+    for order in (paths, paths[::-1]):
+        for name, more in (("here", ()), ("there", ("--engine", address))):
+            output = tmp_path / f"{name}.parquet"
+            done = cli("import", *order, "-o", output, "--redact", "--force", *more)
+            assert done.code == 0, done.err
+        contents = [(tmp_path / f"{n}.parquet").read_bytes() for n in ("here", "there")]
+        assert contents[0] == contents[1]
+    (folder / "5.jsonl").write_text("{broken\n")
+    done = cli("import", folder / "5.jsonl", *paths, "-o", output, "--force", "--engine", address)
+    assert done.code == 2
+    done = cli("import", "dtdr", folder / "5.jsonl", "-o", output, "--force", "--engine", address)
+    assert (done.code, "5.jsonl is not JSON" in done.err) == (2, True)
+    own = "tests.predict.test_engine:read_or_die"
+    for number, query in enumerate(("one", "two", "always")):
+        (folder / f"{number}.txt").write_text(query)
+    first = [folder / "0.txt", folder / "1.txt"]
+    done = cli("import", "--format", own, *first, "-o", output, "--force", "--engine", address)
+    assert done.code == 0, done.err
+    assert [item.query for item in read_demonstrations(output)] == ["one", "two"]
+    last = folder / "2.txt"
+    done = cli("import", "--format", own, last, "-o", output, "--force", "--engine", address)
+    assert done.code == 1
+    assert f"no worker could read {last}" in done.err
+    assert [item.query for item in read_demonstrations(output)] == ["one", "two"]
+    cluster = engine.connect(address)
+    arguments = (find_format("dtdr"), CutOptions(), None, False)
+    try:
+        tasks = engine.run_tasks(
+            import_file, [folder / "gone.jsonl"], *arguments, label="Importing", engine=cluster
+        )
+        with pytest.raises(InputError, match=r"cannot read \S+gone\.jsonl: no such file"):
+            list(tasks)
+    finally:
+        cluster.close()
+
+
 def check_engine(address, folder, tmp_path):
     here = draw_sample([folder], 100, workers=1)
     there = draw_sample([folder], 100, engine=address)
@@ -104,18 +162,37 @@ def test_ray_gives_the_same_bytes_and_survives_a_killed_worker(ray, folder, tmp_
 
 
 @pytest.mark.slow
-def test_workers_of_another_version_are_named_before_anything_runs(dask, folder, monkeypatch):
-    monkeypatch.setattr(engine, "VERSION", "9.9")
-    with pytest.raises(DtdrError, match=r"here are Python \S+ and dtdr 9\.9; install the same"):
-        draw_sample([folder], 100, engine=dask[0])
+def test_dask_imports_what_one_machine_imports(dask, tmp_path, cli):
+    check_import(dask[0], tmp_path, cli)
 
 
 @pytest.mark.slow
-def test_a_cluster_that_cannot_be_reached_is_one_sentence(folder, monkeypatch):
+def test_ray_imports_what_one_machine_imports(ray, tmp_path, cli):
+    check_import(ray[0], tmp_path, cli)
+
+
+@pytest.mark.slow
+def test_workers_of_another_version_are_named_before_anything_runs(
+    dask, folder, tmp_path, cli, monkeypatch
+):
+    monkeypatch.setattr(engine, "VERSION", "9.9")
+    with pytest.raises(DtdrError, match=r"here are Python \S+ and dtdr 9\.9; install the same"):
+        draw_sample([folder], 100, engine=dask[0])
+    output = tmp_path / "runs.parquet"
+    done = cli("import", folder / "part-0.jsonl", "-o", output, "--engine", dask[0])
+    assert (done.code, "dtdr 9.9; install the same" in done.err) == (1, True)
+    assert not output.exists()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_cannot_be_reached_is_one_sentence(folder, tmp_path, cli, monkeypatch):
     pytest.importorskip("distributed", reason="the extra dask is not installed")
     monkeypatch.setattr(engine, "_CONNECT_SECONDS", 1)
     with pytest.raises(DtdrError, match="cannot be reached"):
         draw_sample([folder], 100, engine="dask://127.0.0.1:9")
+    log, output = folder / "part-0.jsonl", tmp_path / "runs.parquet"
+    done = cli("import", log, "-o", output, "--engine", "dask://127.0.0.1:9")
+    assert (done.code, "cannot be reached" in done.err, output.exists()) == (1, True, False)
 
 
 @pytest.mark.parametrize("address", ["spark://x:1", "dask", "dask://", "localhost:8786"])
@@ -129,6 +206,16 @@ def test_an_engine_needs_files(capsys):
     with pytest.raises(InputError, match="an engine reads files"):
         dtdr.fit(SOME, engine="dask://localhost:8786")
     assert run(["fit", "--dataset", "bundled", "-o", "m", "--engine", "dask://h:1"]) == 2
+
+
+def test_an_import_on_an_engine_says_what_it_cannot_do_before_it_connects(tmp_path, cli):
+    log = write_lines(tmp_path / "log.jsonl", [SOME[0].to_dict()])
+    for words, *more in (
+        ("openai-chat cannot be imported with --engine", "--format", "openai-chat"),
+        ("--engine writes Parquet", "--format", "dtdr"),
+    ):
+        done = cli("import", log, "-o", tmp_path / "o.jsonl", "--engine", "dask://h:1", *more)
+        assert (done.code, words in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize(("name", "module"), [("dask", "distributed"), ("ray", "ray")])

@@ -106,3 +106,22 @@ def test_a_budget_counts_the_new_tool_first(wider):
     selection = run.select([*costs], costs=costs)
     assert "fly_drone" in selection.shown
     assert len(selection.shown) == 3
+
+
+@pytest.mark.parametrize("ranker", ["dr", "dtdr-c", "dtdr-l", "markov-1"])
+def test_a_selection_keeps_its_last_place_for_the_new_tool(ranker):
+    fitted = dtdr.fit(RUNS, [DRONE, *OTHERS], ranker=ranker, arguments=False, plans=False)
+    session = fitted.session(QUERY)
+    session.call("get_claim")
+    for ranking in (fitted.rank(QUERY), session.rank(), session.rank([*NAMES, DRONE.name])):
+        for top_k in (2, 4):
+            tools = ranking.select(top_k=top_k).tools
+            assert len(tools) == top_k
+            assert "fly_drone" in tools
+            assert set(tools) - {"fly_drone"} <= set(ranking.tools[:top_k])
+        assert ranking.select(top_k=1).tools == ranking.tools[:1]
+        assert "fly_drone" in ranking.select(top_k=4).select(top_k=2)
+    other = fitted.rank("Pay out the claim of customer 7")
+    assert other.select(top_k=2).tools == other.tools[:2]
+    without = fitted.rank(QUERY).restrict(NAMES)
+    assert without.select(top_k=2).tools == without.tools[:2]

@@ -16,7 +16,7 @@ from dtdr.predict.search import ToolSearch
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
-from tests.helpers import smoke_rows
+from tests.helpers import RANKER_ONLY, smoke_rows
 from tests.integrations.tools import MODEL, NEW, QUERY, broken_mask, mask
 
 NAMES = [tool.name for tool in small_data.TOOLS]
@@ -94,7 +94,7 @@ def test_a_search_for_nothing_is_an_error(text, k):
 
 
 def test_tools_that_come_later_are_found():
-    model: Any = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS)
+    model: Any = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, **RANKER_ONLY)
     assert NEW not in names(model.search("order a taxi", QUERY))
     model.add_tools([NEW_TOOL])
     assert model.search("order a taxi", QUERY)[0][0] == NEW

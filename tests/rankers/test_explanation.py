@@ -121,7 +121,7 @@ def test_tools_outside_the_shortlist_say_so():
         Demonstration(f"m{number}", f"Do thing {number}", Plan((ToolCall("1", tool.name),)))
         for number, tool in enumerate(many[:60])
     ]
-    model = fit([*SET.demonstrations[:20], *called], [*TOOLS, *many])
+    model = fit([*SET.demonstrations[:20], *called], [*TOOLS, *many], **RANKER_ONLY)
     ranking = model.rank(QUERY)
     explained = [ranking.explain(tool.name) for tool in many]
     assert all(item.probability > 0 for item in explained)
@@ -131,7 +131,9 @@ def test_tools_outside_the_shortlist_say_so():
 
 
 def test_other_rankers_say_that_they_give_no_reasons():
-    explanation = fit(SET.demonstrations, SET.tools, ranker="bm25").rank(QUERY).explain()
+    explanation = (
+        fit(SET.demonstrations, SET.tools, ranker="bm25", **RANKER_ONLY).rank(QUERY).explain()
+    )
     assert explanation.note == "bm25 gives no reasons for its probabilities."
     assert (*explanation.contributions, *explanation.similar) == ()
 
@@ -163,7 +165,7 @@ def test_what_cannot_be_explained_is_refused(factored):
 @pytest.fixture(scope="module", params=["dtdr-f", "dtdr-c", "bm25"])
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("why") / "model"
-    fit(SET.demonstrations, SET.tools, ranker=request.param).save(folder)
+    fit(SET.demonstrations, SET.tools, ranker=request.param, **RANKER_ONLY).save(folder)
     return str(folder)
 
 

@@ -15,7 +15,7 @@ from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent, StepFeatures
-from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
+from dtdr.rankers.dtdr_f.blocks.position import PARTS, PositionRows, _moves, _PositionState
 from dtdr.rankers.dtdr_f.candidate_ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
@@ -113,8 +113,8 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     first, moves = _moves(12)
     rng = np.random.default_rng(3)
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
-    rows = np.zeros((15, 2), np.float32)
-    state = _PositionState(rows, likely, np.arange(2), moves, first)
+    rows = PositionRows(np.zeros((15, 2), np.float32))
+    state = _PositionState(rows.table, likely, np.arange(2), moves, first)
     by_texts = ZeroShotModel(TOOLS).start(ZeroShotModel(TOOLS).prepare("")).state
     for tool in (1, 0):
         state = state.call(CallEvent(tool, 1, by_texts), rows)

@@ -107,10 +107,10 @@ def test_weights_are_those_of_the_tools_called_most(monkeypatch):
     monkeypatch.setattr(demonstrations, "MOST_TOOLS", 3)
     often = [(f"task {at}", [f"tool_{at % 3}"]) for at in range(12)]
     once = [(f"other {at}", [f"name_{at}_{call}" for call in range(9)]) for at in range(4)]
-    fitted = create("dtdr-f").fit(often)
+    fitted = create("dtdr-f").fit(often, **RANKER_ONLY)
     updated, _ = fitted.update_copy(once)
     assert len(updated.vocabulary) == 3 + 4 * 9 + 1
-    for model in (updated, create("dtdr-f").fit([*often, *once])):
+    for model in (updated, create("dtdr-f").fit([*often, *once], **RANKER_ONLY)):
         assert inner(model).training.seen.size == 3 + 1
         assert model.rank("task 1").best == "tool_1"
         assert model.rank("other 2").probability("name_2_0") > 0
@@ -345,7 +345,7 @@ def test_relations_are_what_the_plans_say(half):
     data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
     relations = Relations(replace(inner(half).training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
-    together, used_by = zip(relations.rows(0), relations.rows(1), strict=True)
+    together, used_by = zip(relations.pairs(0), relations.pairs(1), strict=True)
     assert used_by[0][1] == used_by[1][2] == pytest.approx(1 / 3)
     assert relations.producers[:3] == pytest.approx([0, 1 / 3, 1 / 3])
     # Tools 1 and 2 stand in one plan of three; by chance in 2/3 * 2/3 * 3.

@@ -38,7 +38,7 @@ DEMONSTRATIONS = [
 @pytest.fixture
 def folder(tmp_path):
     path = tmp_path / "model"
-    dtdr.fit(DEMONSTRATIONS, [Tool("open", "Opens a file")], ranker="dr").save(path)
+    dtdr.fit(DEMONSTRATIONS, [Tool("open", "Opens a file")], ranker="dr", **RANKER_ONLY).save(path)
     return path
 
 
@@ -62,7 +62,7 @@ def test_what_is_not_a_model_is_never_replaced(folder, force):
     (folder / "notes.txt").write_text("mine")
     for path in (folder, folder / "notes.txt"):
         with pytest.raises(OutputError, match="never replaced"):
-            dtdr.fit(DEMONSTRATIONS[:2], ranker="dr").save(path, force=force)
+            dtdr.fit(DEMONSTRATIONS[:2], ranker="dr", **RANKER_ONLY).save(path, force=force)
     assert (folder / "notes.txt").read_text() == "mine"
 
 
@@ -75,7 +75,7 @@ def test_a_save_that_is_cut_off_leaves_the_old_model(folder, monkeypatch, error)
 
     monkeypatch.setattr(Path, "write_bytes", interrupted)
     with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
-        dtdr.fit(DEMONSTRATIONS[:1], ranker="dr").save(folder, force=True)
+        dtdr.fit(DEMONSTRATIONS[:1], ranker="dr", **RANKER_ONLY).save(folder, force=True)
     if isinstance(error, OSError):
         assert "the disk is full; nothing was replaced" in str(caught.value)
     monkeypatch.undo()
@@ -153,7 +153,7 @@ def test_a_file_that_is_larger_than_its_arrays_is_refused_before_it_is_read(fold
 
 @pytest.mark.parametrize("path", ["/dev/zero", "../secrets.txt", "C:\\secrets"])
 def test_a_text_of_a_folder_that_may_name_a_file_is_refused(tmp_path, path):
-    dtdr.fit(DEMONSTRATIONS, ranker="dtdr-f").save(tmp_path / "model")
+    dtdr.fit(DEMONSTRATIONS, ranker="dtdr-f", **RANKER_ONLY).save(tmp_path / "model")
     parameters = json.loads((tmp_path / "model" / "config.json").read_text())["parameters"]
     for name in [name for name, value in parameters.items() if isinstance(value, str)]:
         change_config(tmp_path / "model", parameters={**parameters, name: path})
@@ -231,7 +231,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
 def test_a_link_to_a_folder_leads_to_the_new_model(folder, tmp_path):
     link = tmp_path / "current"
     link.symlink_to(folder)
-    dtdr.fit(DEMONSTRATIONS[:2], ranker="dr").save(link, force=True)
+    dtdr.fit(DEMONSTRATIONS[:2], ranker="dr", **RANKER_ONLY).save(link, force=True)
     assert link.is_symlink()
     assert dtdr.load(link).training_.demonstrations == 2
     assert dtdr.load(folder).training_.demonstrations == 2

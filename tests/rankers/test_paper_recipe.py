@@ -11,6 +11,7 @@ from dtdr.evaluate.lab.kinds import PARAMETERS
 from dtdr.predict import create
 from dtdr.text.encoders.base import Encoder
 from tests import small_data
+from tests.helpers import RANKER_ONLY
 
 DIMENSION = 8
 
@@ -79,7 +80,7 @@ def test_dtdr_l_is_algorithm_5_example_by_example(loss):
     demonstrations = small_data.dataset(40).demonstrations
     encoder = Hashed()
     model = create("dtdr-l", recipe="paper", loss=loss, encoder=encoder, seed=3)
-    model.fit(demonstrations)
+    model.fit(demonstrations, **RANKER_ONLY)
     vocabulary = [tool.name for tool in model.tools_]
     weights = independent_linear(demonstrations, vocabulary, encoder, loss=loss, seed=3)
     for item in demonstrations[:10]:
@@ -96,7 +97,7 @@ def test_dtdr_l_is_algorithm_5_example_by_example(loss):
 def test_parameters_are_counted_as_in_the_paper():
     demonstrations = small_data.dataset(60).demonstrations
     for name, expected in (("dtdr-l", "tools"), ("lr", "tools"), ("dtdr-c", "clusters")):
-        model = create(name, recipe="paper", encoder=Hashed()).fit(demonstrations)
+        model = create(name, recipe="paper", encoder=Hashed()).fit(demonstrations, **RANKER_ONLY)
         count = {"tools": len(model.tools_), "clusters": 6}[expected]
         assert model.ranker.arrays()[PARAMETERS[name]].size == DIMENSION * count
 

@@ -105,7 +105,7 @@ def rows_after(model, query, calls):
     for name in calls:
         step.call(model.index(name) if name in NAMES else -1)
     table = step.write()
-    return {name: table[LAYOUT.names.index(name)] for name in Parts.names}
+    return {name: table[LAYOUT.names.index(name)] for name in Parts.rows.names}
 
 
 def test_each_part_asks_for_its_tool_though_no_demonstration_says_which(fitted):

@@ -16,6 +16,7 @@ from dtdr.rankers.dtdr_f.observations import RunReader
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
 from dtdr.rankers.dtdr_f.values import IN_QUERY, LENGTH, NUMBER, ValueReader, read_query, to_number
 from dtdr.rankers.trees import Forest
+from tests.helpers import RANKER_ONLY
 
 RNG = np.random.default_rng(0)
 
@@ -41,7 +42,7 @@ CLAIMS = [claim(number, RNG) for number in range(120)]
 
 @pytest.fixture(scope="module")
 def model():
-    return create("dtdr-f").fit(CLAIMS)
+    return create("dtdr-f").fit(CLAIMS, **RANKER_ONLY)
 
 
 def test_rules_on_numbers_of_earlier_calls_are_learned(model):
@@ -142,7 +143,7 @@ def test_a_path_may_be_a_number_in_one_run_and_a_text_in_another():
         )
         for n in range(30)
     ]
-    model = create("dtdr-f").fit(items)
+    model = create("dtdr-f").fit(items, **RANKER_ONLY)
     for output, tool in (({"x": 7}, "even"), ({"x": "word 1"}, "odd")):
         run = Run("Go on", calls=[ToolCall("1", "get", {}, output, "ok", 1)])
         assert model.rank(run).tools[0] == tool
@@ -173,7 +174,7 @@ def test_a_tool_that_a_run_called_is_a_candidate_of_this_run_alone():
         )
         for n in range(40)
     ]
-    model = create("dtdr-f").fit(items)
+    model = create("dtdr-f").fit(items, **RANKER_ONLY)
     ranking = model.rank("Look at every file", ["other__read", "other__read"])
     assert ranking.tools[0] == "other__read"
     assert ranking.probabilities.sum() == pytest.approx(1)
@@ -202,7 +203,7 @@ def spoken(number):
 
 
 def test_what_the_agent_wrote_decides_where_it_is_known():
-    model = create("dtdr-f").fit(list(map(spoken, range(60))))
+    model = create("dtdr-f").fit(list(map(spoken, range(60))), **RANKER_ONLY)
     right = []
     for item in map(spoken, range(100, 120)):
         for done, call in enumerate(item.plan.calls):

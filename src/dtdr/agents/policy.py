@@ -29,9 +29,10 @@ at .05, .904 and 13.66 at .1; T-Eval .808, .778, .756 for 18.68, 13.42, 12.99; U
 class ToolPolicy(Selection):
     """How many tools are shown, which always are, and when the set may change.
 
-    The bounds are those of ``Selection``, with three differences. Without any, at least the five
+    The bounds are those of ``Selection``, with four differences. Without any, at least the five
     best tools are shown. ``token_budget`` first counts the tools that are shown in any case. For a
-    query unlike the demonstrations, ``fallback`` also ignores ``top_k``.
+    query unlike the demonstrations, ``fallback`` also ignores ``top_k``. The tool with few calls is
+    shown in addition to ``top_k``, and also if no word of the query names it.
     With every policy, tools that were called and tools that the model does not know are shown; of
     the tools with fewer than ten calls in the demonstrations, the one that the query names best;
     and at least one other tool that it knows. The end of plan is not a tool here.

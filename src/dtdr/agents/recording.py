@@ -71,8 +71,8 @@ class Recorder:
         messages = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
         now = time.time_ns()
         # The time makes the ids of equal runs differ; within a file, ids are unique.
-        trace = LoggedRun("", [*messages, *calls], earlier=list(earlier), salt=str(now), at=now)
-        demonstrations = list(self._cutter.cut(trace))
+        run = LoggedRun("", [*messages, *calls], earlier=list(earlier), salt=str(now), at=now)
+        demonstrations = list(self._cutter.cut(run))
         lines = b"".join(json_codec.dumps(item.to_dict()) + b"\n" for item in demonstrations)
         with explain_os_errors(self.path), self._open() as stream:
             # After half a line, which a crash or a full disk left, begin a new one.

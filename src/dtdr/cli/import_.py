@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,7 @@ def import_logs(
     redact: bool = False,
     redact_rules: Path | None = None,
     group_by: str = "",
+    engine: str | None = None,
     settings: Annotated[
         list[str] | None, options.further_settings(_ImportSettings, "empty=true", "logs")
     ] = None,
@@ -74,6 +76,9 @@ def import_logs(
             regular expressions.
         group_by (KEY): Key of the logs that names the group of a run, such as user_id or
             metadata.customer; by default session_id, thread_id, conversation_id or user.
+        engine (ADDRESS): Read each file in a task of a cluster: dask://HOST:8786, ray://HOST:10001
+            or ray://auto. Its workers must be able to open FILES under the same names. Not for
+            formats whose conversations span files; writes Parquet.
     """
     own = msgspec.structs.asdict(options.read_settings(settings, _ImportSettings))
     window, tags = own.pop("window"), own.pop("leave_out").split(",")
@@ -89,8 +94,14 @@ def import_logs(
     started = time.perf_counter()
     has_folder = any(path.is_dir() for path in paths)
     bad = BadRecords() if skip_bad or has_folder else None
-    importer = _open_logs(fmt, paths, logs.CutOptions(**own), redactor, bad)
-    logs.import_logs(importer, output, force=force)
+    how: dict[str, Any] = {"options": logs.CutOptions(**own), "redactor": redactor, "bad": bad}
+    if engine is None:
+        importer = _open_logs(fmt, paths, logs.Importer, how)
+        logs.import_logs(importer, output, force=force)
+    else:
+        reader = partial(logs.FileImporter, run_tasks=partial(_run_tasks_on, engine))
+        importer = _open_logs(fmt, paths, reader, how)
+        logs.import_file_by_file(importer, output, force=force)
     tools = save_tools_next_to(output, importer.tools(), force=force)
     summary = {
         **importer.summary(),
@@ -111,23 +122,33 @@ def import_logs(
 def _open_logs(
     fmt: type[LogFormat] | None,
     paths: list[Path],
-    choices: logs.CutOptions,
-    redactor: logs.Redactor | None,
-    bad: BadRecords | None,
+    importer: Callable[..., logs.Importer],
+    how: dict[str, Any],
 ) -> logs.Importer | logs.MixedImporter:
     """An importer of the files, each read as what it is, or all as the format that is named."""
     if fmt is None and logs.needs_grouping(paths):
         files, skipped = logs.group_files(paths)
         for each, listed in files.items():
             note(f"{plural(len(listed), 'file')} read as {each.name}: {each.title}")
-        return logs.MixedImporter(files, choices, redactor=redactor, bad=bad, skipped=skipped)
+        return logs.MixedImporter(files, **how, skipped=skipped, importer=importer)
     if any(path.is_dir() for path in paths):
         paths = [file for path in paths for file in (find_logs(path) if path.is_dir() else [path])]
     reader = logs.LogReader(paths)
     if fmt is None:
         fmt = logs.detect_format(reader)
         note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
-    return logs.Importer(fmt, reader, choices, redactor=redactor, bad=bad)
+    return importer(fmt, reader, **how)
+
+
+def _run_tasks_on(address: str, function: Any, items: Any, *arguments: Any) -> Iterator[Any]:
+    """The function's results for the items, from the workers of a cluster."""
+    from dtdr.predict.counting.engine import connect, run_tasks  # joblib is slow to import
+
+    cluster = connect(address)
+    try:
+        yield from run_tasks(function, items, *arguments, label="Importing", engine=cluster)
+    finally:
+        cluster.close()
 
 
 def _sentences(summary: dict[str, Any]) -> Iterator[str]:

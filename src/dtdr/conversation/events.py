@@ -35,7 +35,7 @@ class AssistantMessage:
 class LoggedCall:
     """A call in a log.
 
-    ``started`` and ``ended`` are on one scale within a trace (positions of messages, or times): a
+    ``started`` and ``ended`` are on one scale within a run (positions of messages, or times): a
     call can only use outputs of calls that had ended when it started. ``step`` numbers the agent's
     messages with calls; None if unknown. ``nested`` is what ran inside the call and called tools.
     ``text`` is what the agent wrote in the message that made the call, on the first call of it.
@@ -102,13 +102,13 @@ def call_text(call: LoggedCall) -> str:
     return f"{call.tool} {json_codec.dumps(arguments).decode('utf-8', 'replace')}"
 
 
-def nest(call: LoggedCall, trace: LoggedRun, name: str) -> None:
-    """Nest a trace in the call that it ran inside of; ``name`` is unique in the log.
+def nest(call: LoggedCall, run: LoggedRun, name: str) -> None:
+    """Nest a run in the call that it was inside of; ``name`` is unique in the log.
 
     Without a user's message, its query is what the call asks for.
     """
-    trace.id = name
-    trace.failed = trace.failed or call.failed
-    if not any(isinstance(event, UserMessage) for event in trace.events):
-        trace.events.insert(0, UserMessage(call_text(call)))
-    call.nested = (*call.nested, trace)
+    run.id = name
+    run.failed = run.failed or call.failed
+    if not any(isinstance(event, UserMessage) for event in run.events):
+        run.events.insert(0, UserMessage(call_text(call)))
+    call.nested = (*call.nested, run)

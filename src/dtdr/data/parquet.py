@@ -208,14 +208,41 @@ def write_parquet(stream: IO[bytes], demonstrations: Iterable[Demonstration]) ->
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
-    arrow, parquet = _import_arrow()
+    return write_tables(stream, iter_tables(demonstrations))
+
+
+def iter_tables(demonstrations: Iterable[Demonstration]) -> Iterator[Any]:
+    """Demonstrations as tables of Arrow, of some thousand rows each, for ``write_tables``.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, _ = _import_arrow()
     schema = _schema(arrow)
     rows = ({**_row(item.to_dict()), "time": item.time} for item in demonstrations)
-    count = 0
-    with parquet.ParquetWriter(stream, schema, **_WRITING) as writer:
-        while batch := list(islice(rows, _ROWS)):
-            writer.write_table(arrow.Table.from_pylist(batch, schema))
-            count += len(batch)
+    while batch := list(islice(rows, _ROWS)):
+        yield arrow.Table.from_pylist(batch, schema)
+
+
+def write_tables(stream: IO[bytes], tables: Iterable[Any]) -> int:
+    """Write tables as one Parquet file; returns the number of rows.
+
+    The file does not depend on how rows are divided into tables.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    count, waiting = 0, _schema(arrow).empty_table()
+    with parquet.ParquetWriter(stream, waiting.schema, **_WRITING) as writer:
+        for table in tables:
+            count += len(table)
+            waiting = arrow.concat_tables([waiting, table])
+            while len(waiting) >= _ROWS:
+                writer.write_table(waiting.slice(0, _ROWS).combine_chunks())
+                waiting = waiting.slice(_ROWS)
+        if len(waiting):
+            writer.write_table(waiting.combine_chunks())
     return count
 
 

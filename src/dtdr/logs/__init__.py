@@ -12,6 +12,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import is_sharded
 from dtdr.errors import InputError
+from dtdr.logs.file_tasks import FileImporter, import_file_by_file
 from dtdr.logs.formats import (
     ALIASES,
     FORMATS,
@@ -104,6 +105,7 @@ __all__ = [
     "FORMATS",
     "INJECTED_TAGS",
     "CutOptions",
+    "FileImporter",
     "Importer",
     "LogReader",
     "MixedImporter",
@@ -111,6 +113,7 @@ __all__ = [
     "detect_format",
     "find_format",
     "group_files",
+    "import_file_by_file",
     "import_logs",
     "known_names",
     "needs_grouping",

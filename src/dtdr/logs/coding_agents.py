@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from dtdr.conversation.times import find_time
 from dtdr.conversation.values import as_mapping, as_text, each_object, first_of
 from dtdr.logs.envelopes import NO_QUERY, Envelope, Talk, call_message, result_message
+from dtdr.logs.log_format import LogFormat
 
 _FAILED = ("error", "failed", "cancelled", "rejected")
 
@@ -18,6 +19,7 @@ class GeminiCLI(Envelope):
 
     name: ClassVar[str] = "gemini-cli"
     title: ClassVar[str] = "Gemini CLI sessions"
+    spans_files: ClassVar[str] = "a session may repeat turns of another file"
     whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
 
     @classmethod
@@ -72,6 +74,7 @@ class QwenCode(Envelope):
 
     name: ClassVar[str] = "qwen-code"
     title: ClassVar[str] = "Qwen Code sessions"
+    spans_files: ClassVar[str] = LogFormat.spans_files
     whole_keys: ClassVar[tuple[str, ...] | None] = ()
 
     @classmethod
@@ -111,6 +114,7 @@ class OpenCode(Envelope):
 
     name: ClassVar[str] = "opencode"
     title: ClassVar[str] = "opencode sessions (export, storage folder or run --format json)"
+    spans_files: ClassVar[str] = LogFormat.spans_files
     whole_keys: ClassVar[tuple[str, ...] | None] = ("messages",)
 
     @classmethod
@@ -233,6 +237,7 @@ class Cursor(Envelope):
 
     name: ClassVar[str] = "cursor"
     title: ClassVar[str] = "Cursor transcripts, stream-json or composer exports"
+    spans_files: ClassVar[str] = LogFormat.spans_files
 
     @staticmethod
     def whole(record: Any) -> bool:

@@ -137,23 +137,23 @@ class ConversationFormat(LogFormat):
             record = json_codec.loads(payload)
             exchange = self.exchange(record)
             asked = exchange.messages
-            if len(payloads) > 1:  # else all have the time of the trace
+            if len(payloads) > 1:  # else all have the time of the run
                 at = {"timestamp": exchange.at}
                 asked = [at | item if "role" in item else item for item in asked]
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
             offered = self.tools.add(exchange.tools) or offered
-        trace = assemble(positioned(items_of(item, self.unknown) for item in messages), system)
-        trace.failed, trace.at = run_failed(as_mapping(record)), exchange.at
-        trace.offered = offered
+        run = assemble(positioned(items_of(item, self.unknown) for item in messages), system)
+        run.failed, run.at = run_failed(as_mapping(record)), exchange.at
+        run.offered = offered
         begin = [
             event.id if isinstance(event, LoggedCall) else event.text
-            for event in trace.events
+            for event in run.events
             if not isinstance(event, AssistantMessage)
         ]
-        trace.salt = exchange.group  # equal runs of two users have two ids
-        trace.group = exchange.group or (digest(begin[:4]) if begin else "")
-        yield trace
+        run.salt = exchange.group  # equal runs of two users have two ids
+        run.group = exchange.group or (digest(begin[:4]) if begin else "")
+        yield run
 
     def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[bool]]:
         """Hashes of every beginning of the conversation, how many are the request's, and replies.

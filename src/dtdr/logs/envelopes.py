@@ -49,6 +49,7 @@ class Talk:
 class Envelope(LogFormat):
     """A format that says only where messages are; the rest is the same for all."""
 
+    spans_files: ClassVar[str] = ""
     whole_keys: ClassVar[tuple[str, ...] | None] = None
     """Keys under which a whole conversation has a list or object; records without are joined by
     ``key``. None if every record is whole."""

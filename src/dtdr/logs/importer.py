@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from dtdr.logs.turns import CutOptions, Cutter
 _NUMBERS = """superseded_requests replayed_turns messages runs kept nested failed_runs calls
     failed_calls references cut_outputs unmatched_results""".split()  # noqa: SIM905  # as prose
 
-_SAMPLES = 3
+SAMPLES = 3
 """Turns that a summary shows of each format."""
 
 
@@ -64,6 +64,7 @@ class Importer:
         self.bad = bad
         self.paths = self.reader.paths
         self.samples: list[dict[str, Any]] = []
+        self.kept: Counter[str] = Counter()
         self._odd_names: Counter[str] = Counter()
 
     def demonstrations(self, seen: SeenIds | None = None) -> Iterator[Demonstration]:
@@ -79,18 +80,29 @@ class Importer:
             if seen is None:
                 seen = stack.enter_context(contextlib.closing(SeenIds()))
             self.cutter.is_new = stack.enter_context(contextlib.closing(SeenIds())).add
-            for key, group in self._conversations():
-                for demonstration in self._new(self._cut(key, group), seen):
-                    self._count(demonstration)
+            for group in self.groups():
+                for demonstration in self.leave_new(group, seen.add):
+                    self.count(demonstration)
                     yield demonstration
 
-    def _new(self, found: Sequence[Demonstration], seen: SeenIds) -> Iterator[Demonstration]:
-        """Demonstrations of a group that are new; other runs get another id if theirs is taken."""
+    def groups(self) -> Iterator[list[Demonstration]]:
+        """The demonstrations of each conversation, when it has ended, repeated ones too."""
+        for key, group in self._conversations():
+            yield self._cut(key, group)
+
+    def leave_new(
+        self, group: Sequence[Demonstration], add: Callable[[str], bool]
+    ) -> Iterator[Demonstration]:
+        """Demonstrations of a group that are new; other runs get another id if theirs is taken.
+
+        Args:
+            group: demonstrations of a conversation.
+            add: remembers an id, and returns whether it is new; called with both ``own_ids``.
+        """
         renamed: dict[str, str] = {}
-        for demonstration in found:
-            identifier = demonstration.id
-            other = f"{identifier}~{digest([demonstration.query], 4)}"
-            is_free, is_other = seen.add(identifier), seen.add(other)
+        for demonstration in group:
+            identifier, other = own_ids(demonstration)
+            is_free, is_other = add(identifier), add(other)
             if not is_other:
                 self.cutter.dropped["a record with this id was read before"] += 1
                 continue
@@ -106,7 +118,11 @@ class Importer:
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""
         read = self.reader.read(self.format.decode, self.bad, self.format.read_file)
+        file = 0
         for record, raw, place in read:
+            if place[0] != file and not self.format.spans_files:
+                yield from self.window.pop_finished(everything=True)
+            file = place[0]
             try:
                 if self.cutter.options.group_by:
                     self.window.name = find_group(record, self.cutter.options.group_by)
@@ -148,15 +164,15 @@ class Importer:
             if isinstance(event, LoggedCall) and is_odd_name(event.tool):
                 self._odd_names[event.tool] += 1
 
-    def _count(self, demonstration: Demonstration) -> None:
+    def count(self, demonstration: Demonstration) -> None:
         """Count a demonstration that is kept, once, even if the format repeats it."""
-        plan, counts = demonstration.plan, self.cutter.counts
+        plan, counts = demonstration.plan, self.kept
         counts["kept"] += 1
         counts["nested"] += demonstration.parent is not None
         counts["calls"] += len(plan)
         counts["references"] += sum(len(find_references(call.arguments)) for call in plan.calls)
         counts["failed runs"] += demonstration.outcome == "failure"
-        if len(self.samples) < _SAMPLES and demonstration.parent is None:
+        if len(self.samples) < SAMPLES and demonstration.parent is None:
             outcome = demonstration.outcome
             calls = [f"{call.tool} ({call.status})" for call in plan.calls]
             self.samples.append({"query": demonstration.query, "calls": calls, "outcome": outcome})
@@ -175,16 +191,22 @@ class Importer:
             scrubbed.append(Tool(name, text(tool.description), tuple(parameters)))
         return scrubbed
 
-    def summary(self) -> dict[str, Any]:
-        """Counts of what was read, kept and left out, with reasons."""
-        numbers = {**self.format.counts, **self.cutter.counts}
-        by_name = {
+    def tallies(self) -> dict[str, Counter[str]]:
+        """Counts of what was read and left out, by name or reason; not of what was kept."""
+        return {
+            "numbers": self.format.counts,
+            "cut": self.cutter.counts,
             "dropped": self.cutter.dropped,
             "ignored": self.format.ignored,
             "unknown": self.format.unknown,
             "odd_names": self._odd_names,
-            "redacted": {} if self.redactor is None else self.redactor.counts,
+            "redacted": Counter() if self.redactor is None else self.redactor.counts,
         }
+
+    def summary(self) -> dict[str, Any]:
+        """Counts of what was read, kept and left out, with reasons."""
+        by_name = self.tallies()
+        numbers = {**by_name.pop("numbers"), **by_name.pop("cut"), **self.kept}
         return {
             "format": self.format.name,
             "files": len(self.reader.paths),
@@ -205,6 +227,11 @@ class Importer:
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 
+def own_ids(demonstration: Demonstration) -> tuple[str, str]:
+    """The id of a demonstration, and the one that it gets if another run has that id."""
+    return demonstration.id, f"{demonstration.id}~{digest([demonstration.query], 4)}"
+
+
 class MixedImporter:
     """Reads logs of several formats, one after the other, and yields demonstrations, each once.
 
@@ -214,6 +241,7 @@ class MixedImporter:
         redactor: scrubs what is yielded; None leaves it as it is.
         bad: if given, counts records that cannot be used, which are left out.
         skipped: files that are of no known format, by the reason.
+        importer: the class that reads the files of one format.
     """
 
     def __init__(
@@ -224,9 +252,10 @@ class MixedImporter:
         redactor: Redactor | None = None,
         bad: BadRecords | None = None,
         skipped: Mapping[str, Sequence[Path]] | None = None,
+        importer: Callable[..., Importer] = Importer,
     ) -> None:
         self.importers = [
-            Importer(fmt, paths, options, redactor=redactor, bad=bad)
+            importer(fmt, paths, options, redactor=redactor, bad=bad)
             for fmt, paths in files.items()
         ]
         self.bad = bad
@@ -293,6 +322,11 @@ def _with_progress(importer: Importer | MixedImporter) -> Iterator[Demonstration
             yield demonstration
             advance(importer.read_bytes - done)
             done = importer.read_bytes
+    check_kept(importer)
+
+
+def check_kept(importer: Importer | MixedImporter) -> None:
+    """Raise an InputError that says why, if an import kept nothing."""
     about = importer.summary()
     if not about["kept"]:
         raise InputError(explain_nothing(about))

@@ -75,7 +75,7 @@ DEFAULT_BYTES = 64_000_000
 
 @dataclass(slots=True)
 class Group:
-    """Records of one conversation or trace, the place of the last, and its name if asked for."""
+    """Records of one conversation or run, the place of the last, and its name if asked for."""
 
     payloads: list[bytes]
     size: int
@@ -132,7 +132,7 @@ class Window:
 
 
 class LogFormat(ABC):
-    """Reads one format: ``add`` files a record in the window under its conversation or trace.
+    """Reads one format: ``add`` files a record in the window under its conversation or run.
 
     The importer calls ``runs`` for a group that leaves the window.
 
@@ -141,6 +141,7 @@ class LogFormat(ABC):
         title: what it is.
         default_query: the query of a run if the format records no user.
         read_file: reads the records of a file; None for JSON.
+        spans_files: why a file cannot be read without the others; empty if it can.
         group_by: key that names the group of a record; empty for the usual ones.
         needs: what its records have, for an error about a log that has it not.
         ignored: kinds of records that are known and say nothing of messages and calls.
@@ -152,6 +153,7 @@ class LogFormat(ABC):
     default_query: ClassVar[str] = ""
     needs: ClassVar[str] = ""
     read_file: ClassVar[Any] = None
+    spans_files: ClassVar[str] = "a conversation may continue in another file"
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -185,7 +187,7 @@ class LogFormat(ABC):
 
     @abstractmethod
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
-        """The traces of a finished group.
+        """The runs of a finished group.
 
         Raises:
             InputError: the records cannot be used.
@@ -201,6 +203,7 @@ class Canonical(LogFormat):
 
     name: ClassVar[str] = "dtdr"
     title: ClassVar[str] = "demonstrations.jsonl, the canonical format"
+    spans_files: ClassVar[str] = ""
 
     @classmethod
     def recognizes(cls, record: Any) -> bool:

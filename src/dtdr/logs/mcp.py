@@ -54,6 +54,7 @@ class MCP(LogFormat):
 
     name: ClassVar[str] = "mcp"
     title: ClassVar[str] = "MCP JSON-RPC session logs"
+    spans_files: ClassVar[str] = "ids of its runs contain the position of the file"
     default_query: ClassVar[str] = "(no query in the log)"
 
     @classmethod
@@ -144,9 +145,9 @@ class MCP(LogFormat):
                 unmatched += 1
         if events:
             session = key.split("/", 1)[1].rsplit("/", 1)[0]
-            trace = LoggedRun("", events, group=session, salt=key, unmatched=unmatched)
-            trace.at, trace.offered = messages[0][0], offered
-            yield trace
+            run = LoggedRun("", events, group=session, salt=key, unmatched=unmatched)
+            run.at, run.offered = messages[0][0], offered
+            yield run
 
     def _list(self, session: str, server: str, names: list[str]) -> None:
         """Remember what a server offers, for the latest sessions."""

@@ -120,7 +120,7 @@ class SpanFormat(LogFormat):
             self.window.append(span.trace, packed, place)
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
-        """The trace of a group of spans.
+        """The run of a group of spans.
 
         If no span is a tool, spans with the name of a tool that a model asked for are.
         """
@@ -134,7 +134,7 @@ class SpanFormat(LogFormat):
             for span in spans:
                 if not span.kind and span.tool in tools:
                     span.kind = "tool"
-        yield _Run(_Tree(spans)).trace()
+        yield _Run(_Tree(spans)).logged()
 
 
 _DEEPEST = 50
@@ -199,7 +199,8 @@ class _Run:
         self.spans = tree.runs.get("" if inside is None else inside.id, [])
         self.models = self._main_conversation()
 
-    def trace(self) -> LoggedRun:
+    def logged(self) -> LoggedRun:
+        """The run with its events in order, and with the runs inside its calls."""
         calls = self._calls()
         for span in filter(self.tree.is_sub_agent, self.spans):
             arguments = {"input": span.text} if span.text else {}
@@ -231,11 +232,11 @@ class _Run:
     def _with_nested(self, call: LoggedCall, span: Span) -> LoggedCall:
         """The call with what ran inside it, if that called something."""
         if span.id in self.tree.runs and self.depth < _DEEPEST:
-            trace = _Run(self.tree, span, self.depth + 1).trace()
-            calls = [event for event in trace.events if isinstance(event, LoggedCall)]
+            run = _Run(self.tree, span, self.depth + 1).logged()
+            calls = [event for event in run.events if isinstance(event, LoggedCall)]
             # One call of the same tool is one execution, recorded by the agent and by the server.
             if calls and (len(calls) > 1 or calls[0].tool != call.tool):
-                nest(call, trace, f"{span.trace}/{span.id}")
+                nest(call, run, f"{span.trace}/{span.id}")
         return call
 
     def _main_conversation(self) -> list[Span]:

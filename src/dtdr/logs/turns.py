@@ -1,4 +1,4 @@
-"""Cuts traces into demonstrations: query, plan and what came before, per turn of the user."""
+"""Cuts logged runs into demonstrations: query, plan and what came before, per turn of the user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ older outputs are in the demonstration of their own turn."""
 
 @dataclass(frozen=True, slots=True)
 class CutOptions:
-    """Choices made when a trace becomes demonstrations.
+    """Choices made when a run becomes demonstrations.
 
     Attributes:
         empty: keep turns that needed no tool, as plans without calls.
@@ -41,7 +41,7 @@ class CutOptions:
             a call has only its status, and messages have the default length.
         leave_out: injected tags to strip from user messages.
         group_by: key that names the group, such as a user's id; by default, the conversation's.
-        window_bytes: memory for records of conversations and traces that may continue.
+        window_bytes: memory for records of conversations and runs that may continue.
     """
 
     empty: bool = False
@@ -54,7 +54,7 @@ class CutOptions:
 
 
 class Cutter:
-    """Turns traces into demonstrations; counts what it keeps, and what is ``dropped`` by reason."""
+    """Turns runs into demonstrations; counts what it keeps, and what is ``dropped`` by reason."""
 
     def __init__(self, options: CutOptions, redactor: Redactor | None, source: str) -> None:
         self.options = options
@@ -65,28 +65,28 @@ class Cutter:
         self.is_new: Callable[[str], bool] = lambda mark: True
         """Whether a turn of a run that ``replays`` was not read before, by its mark."""
 
-    def cut(self, trace: LoggedRun, parent: Parent | None = None) -> Iterator[Demonstration]:
-        """The demonstrations of a trace, which may have run inside the call ``parent``.
+    def cut(self, run: LoggedRun, parent: Parent | None = None) -> Iterator[Demonstration]:
+        """The demonstrations of a run, which may be nested in the call ``parent``.
 
         What ran inside a call comes after the demonstration that made the call, in the same group.
         """
-        self.counts["unmatched results"] += trace.unmatched
-        if trace.demonstration is not None:
+        self.counts["unmatched results"] += run.unmatched
+        if run.demonstration is not None:
             self.counts["runs"] += 1
-            yield self.scrubber.demonstration(trace.demonstration)
+            yield self.scrubber.demonstration(run.demonstration)
             return
-        if not trace.group and any(e.nested for e in trace.events if isinstance(e, LoggedCall)):
-            trace.group = trace.id
+        if not run.group and any(e.nested for e in run.events if isinstance(e, LoggedCall)):
+            run.group = run.id
         tags = self.options.leave_out
-        conversation = _Conversation(self, trace)
-        for turn in turns_of(trace.earlier, tags):
+        conversation = _Conversation(self, run)
+        for turn in turns_of(run.earlier, tags):
             conversation.add(turn)
-        number, mark = 0, trace.group
-        for turn in turns_of(trace.events, tags):
+        number, mark = 0, run.group
+        for turn in turns_of(run.events, tags):
             conversation.add(turn)
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
-                if trace.replays:
+                if run.replays:
                     mark = digest([mark, turn.texts, [[c.tool, c.id] for c in turn.calls()]])
                     if not self.is_new(mark):
                         self.counts["replayed turns"] += 1
@@ -105,15 +105,15 @@ class Cutter:
             identifier = conversation.calls[id(call)].id
             parent = None if demonstration is None else Parent(demonstration.id, identifier)
             for nested in call.nested:
-                nested.group = conversation.trace.group
+                nested.group = conversation.run.group
                 yield from self.cut(nested, parent)
 
     def _demonstration(
         self, conversation: _Conversation, number: int, parent: Parent | None
     ) -> Demonstration | None:
         """The demonstration of the latest turn; None if it is dropped."""
-        trace, turn, options = conversation.trace, conversation.turn, self.options
-        query = "\n".join(turn.texts).strip() or options.query or trace.default_query
+        run, turn, options = conversation.run, conversation.turn, self.options
+        query = "\n".join(turn.texts).strip() or options.query or run.default_query
         calls = turn.calls()
         if query:
             self.counts["failed calls"] += sum(call.failed for call in calls)
@@ -126,20 +126,20 @@ class Cutter:
         )
         query = self.scrubber.text(query)
         written = [[call.tool, without_references(call.arguments)] for call in plan_calls]
-        mark = digest([trace.salt, query, written, [call.id for call in calls]])
+        mark = digest([run.salt, query, written, [call.id for call in calls]])
         before = conversation.before()
         called = {call.tool for call in plan_calls}
         return Demonstration(
-            id=self.scrubber.identifier(trace.id, number, mark),
+            id=self.scrubber.identifier(run.id, number, mark),
             query=query,
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
-            outcome="failure" if trace.failed else "success",
-            group=self.scrubber.identifier(trace.group),
+            outcome="failure" if run.failed else "success",
+            group=self.scrubber.identifier(run.group),
             before=before,
             parent=parent,
-            time=as_moment(turn.at or trace.at),
-            offered=read_offered(called.union(trace.offered)) if trace.offered else None,
+            time=as_moment(turn.at or run.at),
+            offered=read_offered(called.union(run.offered)) if run.offered else None,
         )
 
     def _reason_to_drop(self, query: str, calls: Sequence[LoggedCall]) -> str:
@@ -154,14 +154,14 @@ class Cutter:
 class _Conversation:
     """The texts and calls so far, as demonstrations have them."""
 
-    def __init__(self, cutter: Cutter, trace: LoggedRun) -> None:
+    def __init__(self, cutter: Cutter, run: LoggedRun) -> None:
         self.scrubber = cutter.scrubber
         self.finder = ReferenceFinder(cutter.options.references, self.scrubber)
-        for text in trace.given:
+        for text in run.given:
             self.finder.give(text)
         self.calls: dict[int, ToolCall] = {}
         self._count = 0
-        self.trace = trace
+        self.run = run
         self.turn = LogTurn([], [])
         self._before: list[Message | ToolCall] = []
         self._with_output: deque[int] = deque()

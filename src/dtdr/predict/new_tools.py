@@ -1,4 +1,4 @@
-"""Tools that the demonstrations hardly call: a mask keeps a place for one of them."""
+"""Tools that the demonstrations hardly call: a place is kept for one of them."""
 
 from __future__ import annotations
 
@@ -47,17 +47,16 @@ class NewTools:
         return cls(search, few, frozenset(name for name in few if not counts[name]))
 
     def find(
-        self, query: str, ranking: Ranking, names: Collection[str], kept: Collection[str] = ()
+        self, query: str, ranking: Ranking, names: Collection[str], kept: Collection[str] | None
     ) -> str | None:
-        """The new tool among ``names`` that the words of the query match best.
-
-        If they match none, one without any call: one that is kept, or the most probable.
-        """
+        """See ``Ranking.new_tool``."""
         few = self.few.intersection(names)
         if not few:
             return None
         if query.strip() and (matches := self.search.find(query, 1, offered=few)):
             return matches[0][0]
+        if kept is None:
+            return None
         unused = self.unused & few
         unused = unused.intersection(kept) or unused
         return next((name for name in ranking.tools if name in unused), None) if unused else None

@@ -28,7 +28,7 @@ from dtdr.errors import InputError, ModelError, OutputError
 P = TypeVar("P")
 
 FORMAT = "dtdr-model"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 PARTS = ("encoder", "arguments", "plans")
 """Keys in ``config.json`` of what is learned in addition, and before the dot of its arrays."""
 _FILES = {"config.json", "model.safetensors"}

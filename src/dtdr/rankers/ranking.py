@@ -19,6 +19,10 @@ _ROWS = 20
 """Tools in a notebook's table."""
 
 
+def _no_tool_is_new(ranking: Ranking, names: Collection[str], kept: Collection[str] | None) -> None:
+    """For rankings without a model, which would know how often each tool was called."""
+
+
 class Ranking:
     """Tools with their probabilities, best first; ties keep the order of the vocabulary.
 
@@ -59,8 +63,8 @@ class Ranking:
         # Of a tool and its rival: goes back to the ranker and the step that were ranked.
         self.explainer: Callable[[str, str | None], Explanation] | None = None
         # Of names: finds the new tool that the query names best; see ``new_tool``.
-        self.newcomers: Callable[[Ranking, Collection[str], Collection[str]], str | None] | None
-        self.newcomers = None
+        self.newcomers: Callable[[Ranking, Collection[str], Collection[str] | None], str | None]
+        self.newcomers = _no_tool_is_new
 
     @property
     def order(self) -> Positions:
@@ -119,20 +123,21 @@ class Ranking:
         is_added = added is not None and bool(added[self.scores.argmax()])
         return not (is_added or self.is_familiar) and self.confidence < 0.5
 
-    def new_tool(self, names: Collection[str], kept: Collection[str] = ()) -> str | None:
+    def new_tool(self, names: Collection[str], kept: Collection[str] | None = None) -> str | None:
         """The tool that the query names best, of those that demonstrations hardly call.
 
-        A mask keeps a place for it. If the query's words match none, it is a tool without any call:
-        one that is ``kept`` from an earlier step, or the most probable.
+        ``select`` and masks keep a place for it. A mask, which knows what it ``kept`` from an
+        earlier step, also shows a tool without any call if the query's words match none: one that
+        is kept, or the most probable.
 
         Args:
             names: the tools to choose from.
-            kept: shown at an earlier step.
+            kept: shown at an earlier step; None: only a tool that words of the query match.
 
         Returns:
             Its name; None if there is none.
         """
-        return None if self.newcomers is None else self.newcomers(self, names, kept)
+        return self.newcomers(self, names, kept)
 
     def __len__(self) -> int:
         return len(self.vocabulary)
@@ -150,14 +155,30 @@ class Ranking:
     def __getitem__(self, rank: slice) -> list[tuple[str, float]]: ...
     def __getitem__(self, rank: int | slice) -> tuple[str, float] | list[tuple[str, float]]:
         if isinstance(rank, slice):
-            return self._pairs(self.order[rank])
-        return self._pairs(self.order[[rank]])[0]
+            return self.pairs(self.order[rank])
+        return self.pairs(self.order[[rank]])[0]
 
     def top(self, top_k: int) -> list[tuple[str, float]]:
         """The ``top_k`` most probable tools with their probabilities."""
-        return self._pairs(self.order[:top_k])
+        return self.pairs(self.order[:top_k])
 
-    def _pairs(self, positions: Positions) -> list[tuple[str, float]]:
+    def positions(self, selection: Selection) -> Positions:
+        """Positions in the vocabulary of the tools that ``select`` shows, best first.
+
+        Raises:
+            InputError: the ranker was not calibrated for the selection.
+        """
+        positions, top_k = selection.positions(self), selection.top_k
+        if top_k is None or top_k < 2 or selection.token_budget is not None:
+            return positions
+        new = self.new_tool(self.calls)
+        index = -1 if new is None else self.vocabulary.index(new)
+        if index < 0 or index in positions:
+            return positions
+        return np.append(positions[: top_k - 1], index)
+
+    def pairs(self, positions: Positions) -> list[tuple[str, float]]:
+        """The tools at some positions of the vocabulary, with their probabilities."""
         values = self._probabilities[positions].tolist()
         return [
             (self.vocabulary[index], value)
@@ -187,7 +208,7 @@ class Ranking:
         Raises:
             InputError: an argument is out of range, or the ranker was not calibrated for it.
         """
-        return self._part(Selection.of(selection, bounds).positions(self))
+        return self._part(self.positions(Selection.of(selection, bounds)))
 
     def restrict(self, offered: Collection[str] | None) -> Ranking:
         """The ranking of the tools that can be called, renormalised; the end of plan stays.
@@ -221,7 +242,7 @@ class Ranking:
             familiarity=self.familiarity,
         )
         part.scores = self.scores[positions]
-        part.explainer = self.explainer
+        part.explainer, part.newcomers = self.explainer, self.newcomers
         return part
 
     def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:

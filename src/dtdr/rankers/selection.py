@@ -71,7 +71,8 @@ class Selection:
     coverage of 95 % if it is calibrated, else its own threshold (the paper's α), else five tools.
 
     Attributes:
-        top_k: at most this many tools.
+        top_k: at most this many tools. From 2 on, the last place is kept for the tool that the
+            query's words name best, of those with fewer than ten calls in the demonstrations.
         threshold: only tools above this probability, in [0, 1).
         coverage: the fewest tools that include an acceptable one this often, in (0, 1).
         token_budget: as many tools as fit into this many prompt tokens.

@@ -39,10 +39,10 @@ def convert(record: Any, cutter: Cutter) -> list[Demonstration]:
     task = member(metadata, "task", kind=(int, str))
     trial = member(metadata, "trial", kind=int)
     reward = member(metadata, "reward", kind=(int, float))
-    trace = assemble(positioned(map(items_of, messages)))
-    trace.id, trace.group = f"{task}-{trial}", f"task-{task}"
+    run = assemble(positioned(map(items_of, messages)))
+    run.id, run.group = f"{task}-{trial}", f"task-{task}"
     return [
-        replace(turn, outcome="success" if reward >= 1 else "failure") for turn in cutter.cut(trace)
+        replace(turn, outcome="success" if reward >= 1 else "failure") for turn in cutter.cut(run)
     ]
 
 

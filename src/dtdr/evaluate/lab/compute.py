@@ -10,6 +10,7 @@ import re
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -232,6 +233,8 @@ def _compute_in_parallel(
 def _parallel(
     groups: Sequence[Sequence[Experiment]], workers: int, context: LabContext
 ) -> Iterator[Done]:
+    # A worker that an encoder has made large is replaced, which changes nothing.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     with joblib.parallel_config(backend="loky", n_jobs=workers, inner_max_num_threads=1):
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.
         parallel = joblib.Parallel(

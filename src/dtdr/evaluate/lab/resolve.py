@@ -85,14 +85,14 @@ class DataLibrary:
 
     Attributes:
         locations: where each set is that was read, by name.
-        missing: why a set is left out, by name.
+        missing: names of sets that are not here.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._hashes: dict[str, str] = {}
         self.locations: dict[str, DataLocation] = {}
-        self.missing: dict[str, str] = {}
+        self.missing: set[str] = set()
 
     def get(self, name: str) -> Dataset | None:
         """A set; None where a suite names one that is not there.
@@ -111,10 +111,9 @@ class DataLibrary:
             dataset = data.load(location)
         except InputError as error:
             is_named = options.file or name in map(canonical_name, options.datasets or ())
-            source = datasets.SOURCES.get(name)
-            if is_named or source is None or "was not found" not in str(error):
+            if is_named or name not in datasets.SOURCES or "was not found" not in str(error):
                 raise
-            self.missing[name] = f"dataset {name}: it is not here (get it from {source.origin})"
+            self.missing.add(name)
             return None
         self.locations[name] = location
         return dataset
@@ -228,6 +227,7 @@ def _with_options(suite: Suite, options: Options) -> Suite:
 
 def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
     left_out: dict[str, None] = {}
+    missing: dict[str, None] = {}
     experiments: list[Experiment] = []
     for spec in suite.specs():
         models: Sequence[str] = options.llms if needs_llm(spec) else [""]
@@ -237,13 +237,16 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
         if not models:
             left_out["the experiments that ask an LLM: name one with --llm"] = None
         elif dataset is None:
-            left_out[library.missing[set_name(spec["dataset"])]] = None
+            missing[set_name(spec["dataset"])] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
         elif spec.get("split") != "group" or len({i.group for i in dataset.demonstrations}) > 1:
             complete = _complete(spec, library)
             asked = [{"llm": short_name(name)} if name else {} for name in models]
             experiments += [Experiment.of({**complete, **llm}) for llm in asked]
+    if missing:
+        absent = ", ".join(missing)
+        left_out[f"{absent}: not here (dtdr data download NAME gets each, or says where)"] = None
     return ResolvedSuite(suite, unique(experiments), list(left_out))
 
 

@@ -234,7 +234,7 @@ class ArgumentModel:
             "buckets": buckets,
             "weights": weights.astype(np.float16),
             "confidence": self.confidence.curve,
-            "seen": self.constants.seen.array(),
+            **self.constants.statistics.arrays(),
         }
 
     def config(self) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class ArgumentModel:
             )
             confidence = Confidence(arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
-            constants = Constants.restore(config, arrays["seen"])
+            constants = Constants.restore(config, arrays)
         except _BROKEN as error:
             raise ModelError(_DAMAGED) from error
         return cls(constants, ranker, tools, confidence, learned)

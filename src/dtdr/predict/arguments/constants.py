@@ -7,7 +7,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,11 +15,9 @@ import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.predict.arguments.slot_statistics import RunEntries, Slot, SlotStatistics, entry_of
 from dtdr.predict.arguments.state import ITEM, is_whole
 from dtdr.predict.arguments.values import canonical, output_leaves, says, short_hash, type_of
-
-Parameter = tuple[str, str]
-"""A tool and one of its slots."""
 
 MAX_CONSTANTS = 12
 """Values kept of one slot, most frequent first."""
@@ -38,75 +35,11 @@ MAX_DEPTH = 4
 
 ANY_TOOL = ""
 """In place of a tool where the values of all slots of a name are counted."""
-_ANY = "\x00any"
-"""In place of a value where all that a slot took are counted."""
-_TOOK = "\x00took"
-"""Suffix of a slot whose values are counted wherever they come from."""
-_FIELD = "\x00field "
-"""Prefix of the names of fields, which are counted together with values."""
 _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
 _ENOUGH = 10
 """Times that a slot is seen before what it never takes is left out."""
 _COUNT = re.compile(r"\d{1,2}")
 """Small numbers occur everywhere by chance."""
-
-_SEVERAL = -1
-"""In place of the hash of a group."""
-
-
-@dataclass
-class SeenValues:
-    """In how many runs each value of each slot occurred, by hashes.
-
-    Attributes:
-        min_runs: what makes a value frequent, in two groups; 0 counts nothing.
-        counts: by the hash of a value, its runs, and the hash of their group, ``_SEVERAL`` if they
-            are not of one group.
-    """
-
-    min_runs: int
-    counts: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, values: Iterable[int], group: int) -> None:
-        """Count one more run, by the hashes of its values and its group."""
-        for value in values if self.min_runs else ():
-            runs, before = self.counts.get(value, (0, group))
-            self.counts[value] = runs + 1, before if before == group else _SEVERAL
-
-    def runs(self, key: Parameter, form: str) -> int:
-        """The runs in which a slot took a value, by its canonical form."""
-        return self.counts.get(_value_hash(key, form), (0, 0))[0]
-
-    def most_frequent(
-        self, key: Parameter, forms: Iterable[str], known: Collection[str] = ()
-    ) -> list[str]:
-        """Those that occurred in enough runs and groups, or are known, the most frequent first.
-
-        Args:
-            key: their slot.
-            forms: canonical.
-            known: of the forms, those that were frequent before.
-        """
-        frequent = []
-        for form in forms:
-            runs, group = self.counts.get(_value_hash(key, form), (0, 0))
-            if form in known or (runs >= self.min_runs and group == _SEVERAL):
-                frequent.append((-runs, form))
-        return [form for _, form in sorted(frequent)]
-
-    def array(self) -> npt.NDArray[np.int64]:
-        """Values with their runs and groups, which ``Constants.restore`` reads; shape (n, 3)."""
-        rows = [(value, *counted) for value, counted in sorted(self.counts.items())]
-        return np.array(rows, np.int64).reshape(-1, 3)
-
-
-def _value_hash(key: Parameter, form: str) -> int:
-    return _slot_hash(key) ^ short_hash(form)
-
-
-@lru_cache(maxsize=1 << 12)
-def _slot_hash(key: Parameter) -> int:
-    return short_hash(f"{key[0]}\x00{key[1]}")
 
 
 def group_hash(item: Demonstration) -> int:
@@ -150,12 +83,12 @@ class Constants:
     Attributes:
         parameters: the parameters of each tool, in the order in which calls first gave them.
         slots: by tool and slot; of ``ANY_TOOL`` and a name the values of all slots of this name.
-        seen: how often each value occurred in which slot.
+        statistics: in how many runs each value occurred in which slot.
     """
 
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    slots: Mapping[Parameter, SlotInfo] = field(default_factory=dict)
-    seen: SeenValues = field(default_factory=lambda: SeenValues(0))
+    slots: Mapping[Slot, SlotInfo] = field(default_factory=dict)
+    statistics: SlotStatistics = field(default_factory=lambda: SlotStatistics(0))
 
     def slot(self, tool: str, name: str) -> SlotInfo:
         """The knowledge of a slot."""
@@ -165,23 +98,19 @@ class Constants:
         self, tool: str, name: str, hashes: npt.NDArray[np.int64], group: int | None
     ) -> npt.NDArray[np.bool_]:
         """Which of m values a slot took in other groups than one, by their hashes; shape (m,)."""
-        wanted = (hashes ^ _slot_hash((tool, name + _TOOK))).tolist()
-        counts = self.seen.counts
-        return np.array(
-            [entry in counts and counts[entry][1] != group for entry in wanted], np.bool_
-        )
+        return self.statistics.values.is_in_other_groups((tool, name), hashes, group)
 
     @classmethod
     def fit(cls, demonstrations: Sequence[Demonstration], *, min_runs: int = 3) -> Constants:
         """Count values; ``min_runs`` 0 keeps none."""
-        return cls(seen=SeenValues(min_runs)).update(demonstrations)
+        return cls(statistics=SlotStatistics(min_runs)).update(demonstrations)
 
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The slots and values of further demonstrations too."""
-        seen = replace(self.seen, counts=dict(self.seen.counts))
-        counts = _Counts(seen)
+        statistics = self.statistics.copy()
+        counts = _Counts()
         for item in demonstrations:
-            counts.add(item)
+            statistics.add(counts.add(item), group_hash(item))
         parameters = {
             tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.given[tool])))
             for tool in (*self.parameters, *counts.given)
@@ -189,9 +118,9 @@ class Constants:
         tools = Counter(name for names in parameters.values() for name in names)
         slots = dict(self.slots)
         for key, counted in counts.slots.items():
-            if key[0] != ANY_TOOL or (seen.min_runs and tools[key[1]] > 1):
-                slots[key] = counted.merge(key, self.slots.get(key), seen)
-        return Constants(parameters, slots, seen)
+            if key[0] != ANY_TOOL or (statistics.min_runs and tools[key[1]] > 1):
+                slots[key] = counted.merge(key, self.slots.get(key), statistics)
+        return Constants(parameters, slots, statistics)
 
     def without(self, tools: Collection[str]) -> Constants:
         """Nothing of some tools."""
@@ -199,10 +128,10 @@ class Constants:
         shared = {(ANY_TOOL, name) for tool in tools for name in self.parameters.get(tool, ())}
         left = {tool: names for tool, names in self.parameters.items() if tool not in tools}
         kept = [key for key in self.slots if key[0] not in tools and key not in shared]
-        return Constants(left, {key: self.slots[key] for key in kept}, self.seen)
+        return Constants(left, {key: self.slots[key] for key in kept}, self.statistics)
 
     def config(self) -> dict[str, Any]:
-        """A JSON object that ``restore`` reads back, without what was seen rarely."""
+        """A JSON object that ``restore`` reads back, without rare values and the statistics."""
         tools: dict[str, dict[str, Any]] = {tool: {} for tool in self.parameters}
         for (tool, name), slot in self.slots.items():
             values = [value for _, value in slot.values]
@@ -210,12 +139,14 @@ class Constants:
         return {
             "constants": tools,
             "parameters": {tool: list(names) for tool, names in self.parameters.items()},
-            "min_runs": self.seen.min_runs,
+            "min_runs": self.statistics.min_runs,
         }
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], seen: npt.NDArray[Any]) -> Constants:
-        """Rebuild from the output of ``config`` and ``SeenValues.array``.
+    def restore(
+        cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> Constants:
+        """Rebuild from the output of ``config`` and ``SlotStatistics.arrays``.
 
         Raises:
             ValueError, TypeError, KeyError, ValidationError: they are damaged.
@@ -226,23 +157,31 @@ class Constants:
                 values = [(canonical(value), value) for value in slot["values"]]
                 slots[tool, name] = msgspec.convert(slot | {"values": values}, SlotInfo)
         names = msgspec.convert(config["parameters"], dict[str, tuple[str, ...]])
-        counts = {value: (runs, group) for value, runs, group in seen.tolist()}
-        return cls(names, slots, SeenValues(int(config["min_runs"]), counts))
+        return cls(names, slots, SlotStatistics.restore(int(config["min_runs"]), arrays))
 
 
 @dataclass(slots=True)
 class _SlotCounts:
-    """Counts of a slot in demonstrations."""
+    """The values of a slot in demonstrations.
+
+    Attributes:
+        times: how often it took a value.
+        types: how often each JSON-schema type.
+        free_values: by canonical form, the values that were not taken from the run itself.
+        fields: names of the fields of its objects, in the order in which they were first seen.
+        is_list, is_composed: see ``SlotInfo``.
+        is_said: whether a text of the run said one of the values.
+    """
 
     times: int = 0
     types: Counter[str] = field(default_factory=Counter)
-    raw: dict[str, Any] = field(default_factory=dict)
+    free_values: dict[str, Any] = field(default_factory=dict)
     fields: dict[str, None] = field(default_factory=dict)
     is_list: bool = False
     is_composed: bool = False
     is_said: bool = False
 
-    def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues) -> SlotInfo:
+    def merge(self, slot: Slot, known: SlotInfo | None, statistics: SlotStatistics) -> SlotInfo:
         """Merge with earlier knowledge of the slot; an update forgets nothing."""
         before = known or _UNSEEN
         common = max(sorted(self.types), key=self.types.__getitem__, default="")
@@ -253,85 +192,104 @@ class _SlotCounts:
             is_composed=before.is_composed or self.is_composed,
             has_texts=self.is_said or (before.has_texts if known else self.times < _ENOUGH),
         )
-        if not seen.min_runs:
+        if not statistics.min_runs:
             return merged
-        kept = dict(before.values)
-        values = {**self.raw, **kept}
-        forms = seen.most_frequent(key, values, kept)[:MAX_CONSTANTS]
-        covered = sum(seen.runs(key, form) for form in forms)
-        if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
-            forms = [form for form in forms if values[form] in _EMPTY]
-        named = [_FIELD + name for name in dict.fromkeys((*before.fields, *self.fields))]
-        enough = seen.most_frequent(key, named, [_FIELD + name for name in before.fields])
         return replace(
             merged,
-            values=tuple((form, values[form]) for form in forms),
-            fields=tuple(name.removeprefix(_FIELD) for name in named if name in enough),
+            values=self._constants(slot, dict(before.values), statistics),
+            fields=self._frequent_fields(slot, before.fields, statistics),
         )
+
+    def _constants(
+        self, slot: Slot, kept: Mapping[str, Any], statistics: SlotStatistics
+    ) -> tuple[tuple[str, Any], ...]:
+        """The most frequent values with their forms; ``kept`` were constants before."""
+        counts = statistics.free_values
+        values = {**self.free_values, **kept}
+        forms = statistics.most_frequent(counts, slot, values, kept)[:MAX_CONSTANTS]
+        covered = sum(counts.of(slot, form).runs for form in forms)
+        filled = statistics.filled.of(slot, "").runs
+        if not kept and covered < _LEAST_SHARE * filled:
+            forms = [form for form in forms if values[form] in _EMPTY]
+        return tuple((form, values[form]) for form in forms)
+
+    def _frequent_fields(
+        self, slot: Slot, kept: Sequence[str], statistics: SlotStatistics
+    ) -> tuple[str, ...]:
+        """Names of fields of enough runs, in the order of the demonstrations."""
+        names = dict.fromkeys((*kept, *self.fields))
+        frequent = {*statistics.most_frequent(statistics.fields, slot, names, kept)}
+        return tuple(name for name in names if name in frequent)
 
 
 class _Counts:
-    """Counts of parameters in demonstrations, by runs and groups."""
+    """The slots of demonstrations.
 
-    def __init__(self, seen: SeenValues) -> None:
-        self._seen = seen
-        self._values: dict[int, None] = {}
+    Attributes:
+        given: by tool, the parameters in the order in which calls first gave them.
+        slots: their values, by tool and slot.
+    """
+
+    def __init__(self) -> None:
+        self._entries = RunEntries()
         self.given: dict[str, dict[str, None]] = defaultdict(dict)
-        self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
+        self.slots: dict[Slot, _SlotCounts] = defaultdict(_SlotCounts)
 
-    def add(self, item: Demonstration) -> None:
-        """One more run."""
-        self._values.clear()
+    def add(self, item: Demonstration) -> RunEntries:
+        """Read one more run; returns what ``SlotStatistics`` counts of it."""
+        self._entries = RunEntries()
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
         content = _RunContent(item)
         for call in item.plan.calls:
-            for entry in find_references(call.arguments):
-                if entry.path and entry.call in tool_of:
-                    self._note_field((tool_of[entry.call], ""), entry.path)
+            for reference in find_references(call.arguments):
+                if reference.path and reference.call in tool_of:
+                    self._note_field((tool_of[reference.call], ""), reference.path)
             for parameter, value in call.arguments.items():
                 self.given[call.tool][parameter] = None
                 self._add_value((call.tool, parameter), value, content)
             content.add(call)
-        self._seen.add(self._values, group_hash(item))
+        return self._entries
 
-    def _note(self, key: Parameter, form: str) -> None:
-        """The run gives a value to a slot."""
-        self._values[_value_hash(key, form)] = None
+    def _note_field(self, slot: Slot, name: str) -> None:
+        self.slots[slot].fields[name] = None
+        self._entries.fields.add(entry_of(slot, name))
 
-    def _note_field(self, key: Parameter, name: str) -> None:
-        self.slots[key].fields[name] = None
-        self._note(key, _FIELD + name)
-
-    def _add_value(self, key: Parameter, value: Any, content: _RunContent, depth: int = 0) -> None:
-        slot = self.slots[key]
-        slot.times += 1
-        slot.is_said = slot.is_said or _is_said(value, content.said)
+    def _add_value(self, slot: Slot, value: Any, content: _RunContent, depth: int = 0) -> None:
+        tool, name = slot
+        about = self.slots[slot]
+        about.times += 1
+        about.is_said = about.is_said or _is_said(value, content.said)
         if not isinstance(value, Mapping):
-            slot.types[type_of(value)] += 1
+            about.types[type_of(value)] += 1
         if isinstance(value, list) and value:
-            slot.is_list = True
+            about.is_list = True
         elif find_references(value) and not is_reference(value):
-            slot.is_composed = True
+            about.is_composed = True
         if _is_plain(value):
-            compared = canonical(value)
-            is_bound = content.has(value, compared)
-            for entry in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
-                self._note(entry, _ANY)
-                self._note((entry[0], entry[1] + _TOOK), compared)
-                if not is_bound:
-                    self.slots[entry].raw.setdefault(compared, value)
-                    self._note(entry, compared)
+            form = canonical(value)
+            is_free = not content.has(value, form)
+            for counted in (slot, (ANY_TOOL, name.removesuffix("/*").rpartition("/")[2])):
+                self._note_plain(counted, value, form, is_free=is_free)
         if depth >= MAX_DEPTH:
             return
-        inner: Iterable[tuple[str, Any]] = ()
+        parts: Iterable[tuple[str, Any]] = ()
         if is_filled_object(value):
-            inner = value.items()
-            for name in value:
-                self._note_field(key, name)
+            parts = value.items()
+            for field_name in value:
+                self._note_field(slot, field_name)
         elif isinstance(value, list):
-            inner = [(ITEM, item) for item in value[:MAX_ITEMS]]
-        for name, part in inner:
-            self._add_value((key[0], f"{key[1]}/{name}"), part, content, depth + 1)
+            parts = [(ITEM, item) for item in value[:MAX_ITEMS]]
+        for part_name, part in parts:
+            self._add_value((tool, f"{name}/{part_name}"), part, content, depth + 1)
+
+    def _note_plain(self, slot: Slot, value: Any, form: str, *, is_free: bool) -> None:
+        """Note a value that could be a constant; it is free if it is not the run's own."""
+        entries, entry = self._entries, entry_of(slot, form)
+        entries.filled.add(entry_of(slot, ""))
+        entries.values.add(entry)
+        if is_free:
+            self.slots[slot].free_values.setdefault(form, value)
+            entries.free_values.add(entry)
 
 
 def _is_said(value: Any, said: str) -> bool:

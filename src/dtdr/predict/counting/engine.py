@@ -199,8 +199,8 @@ class DaskEngine:
         self.workers = max(1, sum(self._client.nthreads().values()))
 
     def share(self, value: Any) -> Any:
-        """See ``Engine.share``."""
-        return self._client.scatter(value, broadcast=True, hash=False)
+        """Leave it to each task: scattered values are lost with the worker that has them."""
+        return value
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """See ``Engine.submit``."""

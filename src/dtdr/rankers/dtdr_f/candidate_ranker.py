@@ -13,10 +13,10 @@ from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.nn import (
     RULED_OUT,
+    DropoutMasks,
     Indices,
     Matrix,
     cosine,
-    dropout,
     log_softmax,
     marginal_cross_entropy,
     train,
@@ -28,7 +28,7 @@ validation MRR by less than .004 on three sets."""
 _FEW_HIDDEN, _MANY_HIDDEN = 32, 64
 """Hidden units where all tools are ranked, and where candidates are: 64 among T-Eval's 50 tools
 -.004 to +.005, 128 among UltraTool's 260 no better."""
-EPOCHS = 40
+EPOCHS = 30
 _BATCH, _RATE, _DROPPED = 64, 5e-3, 0.3
 _AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
 """The weights are the mean over the second half of the training, at a rate that stays high: with
@@ -103,7 +103,8 @@ class Steps:
     """Steps of held-out plans.
 
     Attributes:
-        features: shape (steps, k, features), standardised.
+        features: shape (steps, k, varying), standardised.
+        varying: shape (varying,): the features that are not constant; the others say nothing.
         right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
         penalty: shape (steps, k): added to scores; ``RULED_OUT`` where the run was not offered a
             candidate, else 0.
@@ -113,23 +114,27 @@ class Steps:
     """
 
     features: Matrix
+    varying: Indices
     right: Matrix
     penalty: Matrix
     standard: dict[str, Matrix]
 
     @classmethod
     def of(cls, features: Matrix, right: Matrix, absent: npt.NDArray[np.bool_]) -> Steps:
-        """Features as the blocks gave them."""
+        """Features as the blocks gave them; shape (steps, k, features)."""
         mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
+        varying = np.flatnonzero(scale >= _CONSTANT)
+        if not len(varying):  # no candidate differs from another
+            varying = np.arange(1)
         scale[scale < _CONSTANT] = 1
         # These are the largest arrays of a fit: no other copy is made.
-        inputs = np.empty(features.shape, np.float32)
-        np.subtract(features, mean, out=inputs)
-        inputs /= scale
+        inputs = features.take(varying, axis=2)
+        inputs -= mean[varying]
+        inputs /= scale[varying]
         penalty = np.where(absent, RULED_OUT, np.float32(0))
         low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
         standard = {"mean": mean, "scale": scale, "low": low, "high": high}
-        return cls(inputs, right, penalty, standard)
+        return cls(inputs, varying, right, penalty, standard)
 
     def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
@@ -139,7 +144,7 @@ class Steps:
 
 
 def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
-    """The weights of a linear ranker; shape (features,).
+    """The weights of a linear ranker; shape (varying,).
 
     Those of log probabilities are learned first, then all, drawn to these.
 
@@ -147,8 +152,8 @@ def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
         steps: to learn from.
         prior: shape (features,): weights of log probabilities to start from, else 0.
     """
-    start = (prior * steps.standard["scale"]).astype(np.float32)
-    experts = np.flatnonzero(prior)
+    start = (prior * steps.standard["scale"])[steps.varying].astype(np.float32)
+    experts = np.flatnonzero(start)
     some = replace(steps, features=steps.features[:, :, experts])
     start[experts] = _minimise(some, start[experts], 1.0)
     return _minimise(steps, start, _LINEAR_DECAY)
@@ -159,13 +164,15 @@ class RankerFit:
     """A linear ranker, and a network that goes on from it.
 
     Attributes:
-        linear: shape (features,): weights of the one.
+        linear: shape (varying,): weights of the one.
         network: parameters of the other: ``features``, ``hidden_bias``, ``output`` and ``skip``.
+        varying: see ``Steps``.
         standard: see ``Steps``.
     """
 
     linear: Matrix
     network: dict[str, Matrix]
+    varying: Indices
     standard: dict[str, Matrix]
 
     @classmethod
@@ -194,24 +201,31 @@ class RankerFit:
             "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
             "skip": linear[:, None].copy(),
         }
+        batch = min(_BATCH, count)
+        # New temporaries of this size are cleared by the system at every step.
+        taken = np.empty((batch, k, width), np.float32)
+        units = np.empty((2, batch * k, hidden), np.float32)
+        ones = np.ones(batch * k, np.float32)
+        masks = DropoutMasks(rng, batch * k, hidden, _DROPPED)
 
         def gradients(chosen: Indices) -> dict[str, Matrix]:
-            rows = inputs.take(chosen, axis=0).reshape(-1, width)
-            active = rows @ parameters["features"]
+            rows = inputs.take(chosen, axis=0, out=taken[: len(chosen)], mode="clip")
+            rows = rows.reshape(-1, width)
+            active, back = units[:, : len(rows)]
+            np.matmul(rows, parameters["features"], out=active)
             active += parameters["hidden_bias"]
-            factor = dropout(rng, active.shape, _DROPPED)
-            factor *= active > 0
+            factor = masks.draw(len(rows)) * (active > 0)
             active *= factor
             scores = active @ parameters["output"] + rows @ parameters["skip"]
             scores = scores.reshape(-1, k) + steps.penalty[chosen]
             _, error = marginal_cross_entropy(scores, right[chosen])
             error = error.reshape(-1, 1)
             # A product of one column costs three times as much.
-            back = error * parameters["output"][:, 0]
+            np.multiply(error, parameters["output"][:, 0], out=back)
             back *= factor
             return {
                 "features": rows.T @ back,
-                "hidden_bias": np.ones(len(back), np.float32) @ back,
+                "hidden_bias": ones[: len(back)] @ back,
                 "output": active.T @ error,
                 "skip": rows.T @ error,
             }
@@ -227,7 +241,7 @@ class RankerFit:
             weight_decay=_DECAY,
             averaged=_AVERAGED,
         )
-        return cls(linear, parameters, steps.standard)
+        return cls(linear, parameters, steps.varying, steps.standard)
 
     def scores(self, steps: Steps) -> tuple[Matrix, Matrix]:
         """Scores of the linear ranker and of the network, each of shape (steps, k)."""
@@ -250,13 +264,16 @@ class RankerFit:
             share: 0 to 1.
             temperature: that the scores are divided by.
         """
-        network, mean, scale = self.network, self.standard["mean"], self.standard["scale"]
+        network, mean = self.network, self.standard["mean"]
         further = network["skip"][:, 0] - self.linear
         linear: Matrix = self.linear + np.float32(share) * further
-        skip = linear / np.float32(temperature) / scale
-        hidden = network["features"] / scale[:, None]
+        scale = self.standard["scale"][self.varying][:, None]
+        hidden = np.zeros((len(mean), len(network["output"])), np.float32)
+        skip = np.zeros((len(mean), 1), np.float32)
+        hidden[self.varying] = network["features"] / scale
+        skip[self.varying] = linear[:, None] / np.float32(temperature) / scale
         biases = network["hidden_bias"] - mean @ hidden
-        weights = [[hidden.T, biases[:, None]], [skip[None], -(mean @ skip)[None, None]]]
+        weights = [[hidden.T, biases[:, None]], [skip.T, -(mean @ skip)[None]]]
         low, high = (np.append(self.standard[end], 1.0)[:, None] for end in ("low", "high"))
         output = network["output"][:, 0] * np.float32(share / temperature)
         # The order in memory decides how a product is rounded.
@@ -293,6 +310,8 @@ def _minimise(steps: Steps, target: Matrix, decay: float) -> Matrix:
     from scipy.optimize import minimize
 
     count, k, width = steps.features.shape
+    if not width:
+        return target
     flat = steps.features.reshape(-1, width)
 
     def loss(weights: Floats) -> tuple[float, Floats]:

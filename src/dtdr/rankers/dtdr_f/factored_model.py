@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Self
 from zlib import crc32
@@ -160,13 +160,13 @@ class FactoredModel:
         table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
         table[-1] = 1
         earlier = [tool for tool, _ in context.calls]
-        match = self.zero_shot.match(features.text, earlier, context is not NO_CONTEXT)
-        zero_shot = ZeroShotState.start(match, self.zero_shot.weights)
+        match = partial(self.zero_shot.match, features.text, earlier, context is not NO_CONTEXT)
+        zero_shot = ZeroShotState(match, self.zero_shot.weights)
         query = Query(features, context, asked, table, zero_shot)
-        for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
-            state = block.start(query, table[rows])
+        for block, part in zip(self.blocks, LAYOUT.rows, strict=True):
+            state = block.start(query, block.rows(table[part]))
             if state is not None:
-                query.states.append((state, rows))
+                query.states.append((state, block.rows, part))
         return query
 
     def start(self, query: Query) -> FactoredStepState:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -118,7 +119,8 @@ class _HeldOut:
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
         self._wanted: list[tuple[Matrix, float]] = []
         """See ``NewToolScorer.with_share``."""
-        self._zero_shot: list[ZeroShotColumns] = []
+        self._zero_shot: list[Callable[[], ZeroShotColumns]] = []
+        """Gives those of a step; few steps are asked for theirs."""
         self._steps: list[tuple[int, bool, int, Matrix, Matrix, npt.NDArray[np.bool_]]] = []
         """The half of a step's plan, whether its query was read with unknown words, ``_APART`` and
         ``_AS_KNOWN``, and of its k candidates the features, shape (k, features), 1 where it is
@@ -195,7 +197,9 @@ class _HeldOut:
                 every = right
                 found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
                 chosen = None if found is None else found[0]
-                columns = ZeroShotColumns.of(features.zero_shot, fitted.hand_over, chosen, every)
+                columns = partial(
+                    ZeroShotColumns.of, features.zero_shot, fitted.hand_over, chosen, every
+                )
                 self._zero_shot.append(columns)
                 if chosen is not None:
                     table, right, absent = table[:, chosen], right[chosen], absent[chosen]
@@ -247,7 +251,7 @@ class _HeldOut:
             chances += np.float32(share) * np.where(
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
-            held = [self._zero_shot[at] for at in np.concatenate(unseen).tolist()]
+            held = [self._zero_shot[at]() for at in np.concatenate(unseen).tolist()]
             calibration = calibrate(chances, unseen_right, held, model.hand_over, new_tool_share)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
@@ -268,8 +272,9 @@ class _HeldOut:
 def _of_state(steps: Steps) -> Matrix:
     """The probabilities of the candidates by the block ``state`` alone; shape (steps, k)."""
     at = LAYOUT.state
-    shares: Matrix = steps.features[:, :, at] * steps.standard["scale"][at]
-    shares += steps.standard["mean"][at]
+    shares = np.full(steps.right.shape, steps.standard["mean"][at])
+    for column in np.flatnonzero(steps.varying == at):
+        shares += steps.features[:, :, column] * steps.standard["scale"][at]
     shares[(shares < _NO_SHARE) | (steps.penalty < 0)] = 0
     return shares
 

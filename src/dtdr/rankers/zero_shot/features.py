@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -146,22 +147,24 @@ class RunProgress:
         rows[:3] = match.fixed[:3]
         open_ = (1 - self.served)[:, None]
         asked = match.asked * open_
-        rows[6] = left = asked.max(axis=0)
+        left = np.maximum.reduce(asked, axis=0, out=rows[6])
         if after < len(asked):
             rows[7] = match.asked[after]
-            rows[8] = asked[after:].max(axis=0) if self.calls else 0
+            if self.calls:
+                np.maximum.reduce(asked[after:], axis=0, out=rows[8])
         if self.clause > 0:
-            rows[9] = asked[: self.clause].max(axis=0)
-        rows[10] = (match.named * open_).max(axis=0)
+            np.maximum.reduce(asked[: self.clause], axis=0, out=rows[9])
+        np.maximum.reduce(match.named * open_, axis=0, out=rows[10])
         rows[15] = match.earlier
-        done = np.float32(self.served.mean())
-        rows[20] = index.writes * (done - np.float32(0.5))
+        done = np.add.reduce(self.served) / np.float32(len(self.served))
+        np.multiply(index.writes, done - np.float32(0.5), out=rows[20])
         if not self.calls:
             rows[3], rows[4], rows[5] = index.reads, index.writes, match.fixed[3]
             return rows
         rows[11] = self.called > 0
         rows[12] = self.called > 1
-        rows[14] = rows[11] * left / (left.max(initial=0) + _TINY)
+        np.multiply(rows[11], left, out=rows[14])
+        rows[14] /= np.maximum.reduce(left, initial=0) + _TINY
         rows[19] = self.servers
         rows[21] = index.reads
         if self.last >= 0:
@@ -175,10 +178,10 @@ class RunProgress:
         served, clauses = self.served, len(self.served)
         values = (
             1.0,
-            np.log1p(self.calls),
+            math.log1p(self.calls),
             min(self.calls / clauses, 3.0),
-            served.mean(),
-            served.min(),
+            np.add.reduce(served) / np.float32(clauses),
+            np.minimum.reduce(served),
             self.match.is_later_turn,
         )
         return np.array(values, np.float32)

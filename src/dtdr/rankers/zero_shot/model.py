@@ -73,7 +73,7 @@ class ZeroShotStepState:
 
     def __init__(self, model: ZeroShotModel, match: QueryMatch) -> None:
         self._model, self._match = model, match
-        self.state = ZeroShotState.start(match, model.weights)
+        self.state = ZeroShotState(lambda: match, model.weights)
 
     def call(self, tool: int, call: ToolCall | None = None) -> None:
         """One more call; only its tool is read."""

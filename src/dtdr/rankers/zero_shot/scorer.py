@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Self
@@ -12,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.nn import Matrix
 from dtdr.rankers.vectors import softmax
 from dtdr.rankers.zero_shot.features import FEATURES, QueryMatch, RunProgress
 
@@ -65,50 +67,76 @@ def shipped_weights() -> Weights:
     return Weights.of(json.loads(text))
 
 
-@dataclass(frozen=True, eq=False)
 class ZeroShotState:
-    """A run and what its calls say of its kind; never changed.
+    """A run and what its calls say of its kind; never changed, and read when it is asked for.
 
-    Attributes:
-        progress: the calls.
+    Args:
+        match: gives the query.
         weights: of the features.
-        kind: log odds that the run is a plan.
+        before: the state before the last call; None before any.
+        tool: of the last call.
     """
 
-    progress: RunProgress
-    weights: Weights
-    kind: float
-
-    @classmethod
-    def start(cls, match: QueryMatch, weights: Weights) -> ZeroShotState:
-        """Before the first call."""
-        share = float(weights.plans[int(match.is_later_turn)])
-        return cls(RunProgress.start(match), weights, float(np.log(share / (1 - share))))
+    def __init__(
+        self,
+        match: Callable[[], QueryMatch],
+        weights: Weights,
+        before: ZeroShotState | None = None,
+        tool: int = -1,
+    ) -> None:
+        self._match, self._weights = match, weights
+        self._before, self._tool = before, tool
+        self._run: tuple[RunProgress, float] | None = None
 
     def call(self, tool: int) -> ZeroShotState:
         """After one more call."""
-        kind = self.kind
-        if 0 <= tool < len(self.progress.called):
-            plan, run = self._kinds[:, tool].tolist()
-            kind += float(np.log((plan + _LEAST) / (run + _LEAST)))
+        return ZeroShotState(self._match, self._weights, self, tool)
+
+    @property
+    def progress(self) -> RunProgress:
+        """The calls."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[RunProgress, float]:
+        """The calls, and the log odds that the run is a plan."""
+        unread: list[ZeroShotState] = []
+        state, run = self, None
+        while True:
+            # Another thread may read the same run: it forgets the way after it knows the run.
+            before, run = state._before, state._run
+            if run is not None or before is None:
+                break
+            unread.append(state)
+            state = before
+        if run is None:
+            match, weights = self._match(), self._weights
+            share = float(weights.plans[int(match.is_later_turn)])
+            run = state._run = RunProgress.start(match), float(np.log(share / (1 - share)))
+        for following in reversed(unread):
+            run = following._run = state._after(run, following._tool)
+            following._before, state = None, following
+        return run
+
+    def _after(self, run: tuple[RunProgress, float], tool: int) -> tuple[RunProgress, float]:
+        progress, kind = run
+        if 0 <= tool < len(progress.called):
+            plan, agent = self._by_kind[:, tool].tolist()
+            kind += float(np.log((plan + _LEAST) / (agent + _LEAST)))
             kind = min(max(kind, -_SUREST), _SUREST)
-        return replace(self, progress=self.progress.call(tool), kind=kind)
+        return progress.call(tool), kind
 
     @cached_property
-    def _kinds(self) -> Floats:
-        """Probabilities of the tools by each kind of runs, given that one is called."""
-        return self._by_kind()
+    def _by_kind(self) -> Floats:
+        """Probabilities of the tools, given that one is called; shape (2, n)."""
+        return self._probabilities_of(self.progress.features())
 
-    def _by_kind(self, without: Sequence[str] = ()) -> Floats:
-        """The same without some features; shape (2, n)."""
-        rows = self.progress.features()
-        rows[[FEATURES.index(name) for name in without]] = 0
-        return softmax(self.weights.tools @ rows) if rows.size else np.zeros((2, 0))
+    def _probabilities_of(self, rows: Matrix) -> Floats:
+        return softmax(self._weights.tools @ rows) if rows.size else np.zeros((2, 0))
 
     @property
     def _shares(self) -> Floats:
         """Probabilities of the two kinds of runs."""
-        plan = 1 / (1 + np.exp(-self.kind))
+        plan = 1 / (1 + math.exp(-self._read()[1]))
         return np.array([plan, 1 - plan])
 
     def tools(self, without: Sequence[str] = ()) -> Floats:
@@ -117,12 +145,17 @@ class ZeroShotState:
         Args:
             without: features that are set to 0.
         """
-        mixed: Floats = self._shares @ (self._by_kind(without) if without else self._kinds)
+        by_kind = self._by_kind
+        if without:
+            rows = self.progress.features()
+            rows[[FEATURES.index(name) for name in without]] = 0
+            by_kind = self._probabilities_of(rows)
+        mixed: Floats = self._shares @ by_kind
         return mixed
 
     def end(self) -> float:
         """The probability that the run ends here."""
-        logits = self.weights.end @ self.progress.end_features()
+        logits = self._weights.end @ self.progress.end_features()
         return float(self._shares @ (1 / (1 + np.exp(-logits))))
 
     def probabilities(self) -> Floats:

@@ -167,14 +167,14 @@ def rank_response(
     offered = selection.offered
     ranking = ranking.restrict(None if offered is None else frozenset(offered))
     chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
-    size = len((chosen if chosen.bounds else Selection(top_k=_TOP_K)).positions(ranking))
+    positions = ranking.positions(chosen if chosen.bounds else Selection(top_k=_TOP_K))
     confidence = ranking.confidence
     if not isfinite(confidence):
         raise ModelError(f"model {snapshot.name!r} gives probabilities that are not numbers")
     return schemas.RankResponse(
         tools=[
             schemas.RankedTool(tool=tool, probability=round(float(probability), 6))
-            for tool, probability in ranking.top(size)
+            for tool, probability in ranking.pairs(positions)
         ],
         confidence=round(confidence, 6),
         familiar=bool(ranking.is_familiar),

@@ -222,7 +222,10 @@ def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
         "step": record["step"],
         "right": is_correct(record),
         "exact": is_correct(record, "exact"),
+        "ranker": record["best"] in record["acceptable"],
         "outcome": record["outcome"],
+        "tokens": record["prompt_tokens"],
+        "seconds": record["seconds"],
         "best_acceptable": max(
             (by_name.get(name, 0.0) for name in record["acceptable"]), default=0
         ),

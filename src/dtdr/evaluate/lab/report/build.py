@@ -14,7 +14,6 @@ from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
 from dtdr.evaluate.lab.report.results import CITATION, NOT_RUN, Results
 from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.store import Store
-from dtdr.evaluate.lab.suite import names
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric
 
 SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
@@ -63,12 +62,11 @@ def build_report(
         check_choice("lab", lab, labs)
     lab = lab or labs[0]
     results = Results(store, lab, store.last_suites(lab) if suites is None else suites)
-    order = {name: place for place, name in enumerate(names())}
-    ordered = sorted(results.manifests, key=lambda name: (order.get(name, len(order)), name))
     sections: list[Section] = []
-    for name in ordered:
+    for name in results.manifests:
         with _explain_damage(results, f"suite {name!r}"):
-            sections.append(_section(results, name))
+            if results.manifests[name]["experiments"]:
+                sections.append(_section(results, name))
     with _explain_damage(results, "runs"):
         front = [build_summary(results), build_advice(results), build_left_out(results)]
         sections = [section for section in front if section is not None] + sections
@@ -106,9 +104,6 @@ def _section(results: Results, name: str) -> Section:
         blocks.append(Text(str(manifest["about"])))
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
-    if not results.is_comparable(name):
-        used = " and ".join(results.encoders(name))
-        blocks.append(Text(OTHER_ENCODER.format(used=used), strong=True))
     for build in _builders(results, name):
         blocks += build(results, name)
     blocks += _failures(results, name)
@@ -201,6 +196,8 @@ def _commands(results: Results) -> Table:
     rows = []
     for name, manifest in results.manifests.items():
         specs = [experiment["spec"] for experiment in manifest["experiments"]]
+        if not specs:
+            continue
         seeds = sorted({int(spec["seed"]) for spec in specs if "seed" in spec})
         shown = ", ".join(map(str, seeds)) or "-"
         rows.append([name, f"`{manifest['command']}`", number(len(specs)), shown])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from dtdr.evaluate.lab.experiments import Experiment
@@ -53,6 +53,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         ordered = sorted(groups, key=lambda name: (name[0], paper_row(name[1]), name[1]))
         p_values = _p_values(results, groups, measures)
         has_alpha = any("alpha" in results.value(experiment) for experiment in experiments)
+        has_steps = any(experiment.kind == "selections" for experiment in experiments)
         rows: list[list[Any]] = []
         for name in ordered:
             row: list[Any] = [*name]
@@ -61,10 +62,12 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
                 row.append(percent(measure.share(results, measured)) if measured else EMPTY)
                 if title in p_values:
                     row.append(Cell(p_values[title].get(name, "-")))
+            row += _costs(results, groups[name]) if has_steps else []
             rows.append(row + ([_alpha(results, groups[name])] if has_alpha else []))
         titles: list[str] = []
         for title in measures:
             titles += [title, "p"] if title in p_values else [title]
+        titles += COSTS if has_steps else ()
         titles += ["α"] if has_alpha else []
         if place[1] == "paper" and results.is_comparable(suite):
             rows += _published_downstream(place[0], ["Model", "Method", *titles])
@@ -72,6 +75,27 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         caption = _downstream_caption(experiments, has_p=bool(p_values), has_alpha=has_alpha)
         blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
     return blocks
+
+
+COSTS = ("Ranker alone %", "Tokens", "Step s")
+
+
+def _costs(results: Results, experiments: Sequence[Experiment]) -> list[Cell]:
+    """The columns ``COSTS`` of a method; empty where it selects at no single steps."""
+    of_steps = next((item for item in experiments if item.kind == "selections"), None)
+    if of_steps is None:
+        return [EMPTY] * len(COSTS)
+    records = results.value(of_steps)["records"]
+    alone = EMPTY if _is_without_retriever(of_steps) else percent(share_of(records, "ranker"))
+    costs = _step_costs(records)
+    return [alone, number(costs.get("tokens")), number(costs["seconds"], 2)]
+
+
+def _step_costs(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean prompt tokens, where they are known, and the median of the seconds of a step."""
+    tokens = [record["tokens"] for record in records if record["tokens"] is not None]
+    seconds = median(record["seconds"] for record in records)
+    return {"seconds": seconds} | ({"tokens": fmean(tokens)} if tokens else {})
 
 
 READING_KEYS = {"exact": "exact", "lenient": "right"}
@@ -164,6 +188,11 @@ def _downstream_caption(experiments: Sequence[Experiment], *, has_p: bool, has_a
         "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
         "greedy selection over the same steps or plans of one split."
     )
+    if any(experiment.kind == "selections" for experiment in experiments):
+        caption += (
+            "\nRanker alone: the best tool of the ranking is acceptable. Tokens: mean of the "
+            "prompts, with those in a cache. Step s: median."
+        )
     if has_p:
         caption += (
             "\np: two-sided paired permutation test over plans (10,000 sign flips) against the "
@@ -271,6 +300,7 @@ def llm_means(results: Results, suite: str) -> list[dict[str, Any]]:
             )
             shares = {name: share_of(value["records"], key) for name, key in keys.items()}
             row["count"] = len(value["records"])
+            row |= _step_costs(value["records"]) if experiment.kind == "selections" else {}
             row |= {name: round(item.value, 6) for name, item in shares.items() if item.count}
         rows.append(row)
     return rows

@@ -13,7 +13,7 @@ from dtdr.evaluate import metrics
 from dtdr.evaluate.lab.experiments import Experiment, Place
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.store import Store
-from dtdr.evaluate.lab.suite import PAPER_ENCODER, PAPER_ORDER
+from dtdr.evaluate.lab.suite import PAPER_ENCODER, PAPER_ORDER, names
 from dtdr.evaluate.lab.summary import ExperimentSummary, mean_of, summarize
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Proportion, proportion
@@ -55,11 +55,10 @@ class Results:
         self._store = store
         self.lab = lab
         manifests = store.manifests(lab)
-        self.manifests = {
-            name: manifest
-            for name, manifest in manifests.items()
-            if suites is None or name in suites
-        }
+        kept = [name for name in manifests if suites is None or name in suites]
+        order = {name: place for place, name in enumerate(names())}
+        kept.sort(key=lambda name: (order.get(name, len(order)), name))
+        self.manifests = {name: manifests[name] for name in kept}
         self._values: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
 

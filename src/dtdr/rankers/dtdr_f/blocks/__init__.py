@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from dtdr.rankers.dtdr_f.blocks.block import Block
-from dtdr.rankers.dtdr_f.blocks.chain import COUNTS, Chain
+from dtdr.rankers.dtdr_f.blocks.chain import Chain
 from dtdr.rankers.dtdr_f.blocks.closeness import Closeness
 from dtdr.rankers.dtdr_f.blocks.descriptions import Descriptions
 from dtdr.rankers.dtdr_f.blocks.history import History
@@ -16,8 +16,8 @@ from dtdr.rankers.dtdr_f.blocks.next_tool import NextTool
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.blocks.position import Position
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
-from dtdr.rankers.dtdr_f.blocks.state import PROBABILITY, State
-from dtdr.rankers.dtdr_f.blocks.step_text import HAS_TEXT, StepText
+from dtdr.rankers.dtdr_f.blocks.state import State
+from dtdr.rankers.dtdr_f.blocks.step_text import StepText
 from dtdr.rankers.dtdr_f.blocks.zero_shot import ZeroShot
 from dtdr.rankers.nn import Indices
 
@@ -53,9 +53,9 @@ class Layout:
     """
 
     def __init__(self) -> None:
-        features = [(block, name) for block in BLOCKS for name in block.names]
+        features = [(block, name) for block in BLOCKS for name in block.rows.names]
         self.names = tuple(name for _, name in features)
-        ends = [0, *accumulate(len(block.names) for block in BLOCKS)]
+        ends = [0, *accumulate(len(block.rows.names) for block in BLOCKS)]
         self.rows = [slice(*pair) for pair in pairwise(ends)]
         prior = [block.prior.get(name, 0) for block, name in features]
         shortlist = [block.shortlist.get(name, 0) for block, name in features]
@@ -63,9 +63,9 @@ class Layout:
         self.prior = np.array(prior, np.float32)
         self.shortlist = np.array([*shortlist, 0], np.float32)
         self.text_rows: Indices = np.array(by_text, np.intp)
-        self.counts = self.names.index(COUNTS)
-        self.has_text = self.names.index(HAS_TEXT)
-        self.state = self.names.index(PROBABILITY)
+        self.counts = self.names.index("after_two")
+        self.has_text = self.names.index("has_text")
+        self.state = self.names.index("state_probability")
 
 
 LAYOUT = Layout()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
@@ -24,6 +25,7 @@ from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
 from dtdr.rankers.dtdr_f.values import Values
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.zero_shot.scorer import ZeroShotState
 
@@ -106,14 +108,15 @@ class CallEvent:
 class BlockState(Protocol):
     """A block's state after the calls of a plan; immutable, so that copies of a plan share it.
 
-    ``rows`` are the block's features: those that ``Block.start`` wrote, along the same calls.
+    ``rows`` are the block's features, ``Block.rows`` of them: those that ``Block.start`` wrote,
+    along the same calls.
     """
 
-    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
+    def call(self, event: CallEvent, rows: Any) -> BlockState:
         """The state after one more call."""
         return self
 
-    def write(self, rows: Matrix) -> None:
+    def write(self, rows: Any) -> None:
         """Bring the rows up to date, if the calls did not."""
         return
 
@@ -122,7 +125,7 @@ class BlockState(Protocol):
 class TextBlockState(Protocol):
     """The state of a block that reads what the agent wrote before its next call."""
 
-    def say(self, words: Hashes, rows: Matrix) -> None:
+    def say(self, words: Hashes, rows: Any) -> None:
         """Write the features of a text by the hashed stems of its words; none: unknown."""
 
 
@@ -136,7 +139,8 @@ class Query:
         asked: the numbers in it.
         table: shape (features + 1, tools): before any call; the last row is ones.
         zero_shot: what ranks without demonstrations, before any call.
-        states: of each block that changes with calls, before any, and its rows.
+        states: of each block that changes with calls, before any; what names its rows; and which
+            rows of the table these are.
         reader: of calls, before any; copied where one is read.
     """
 
@@ -145,7 +149,7 @@ class Query:
     asked: Values
     table: Matrix
     zero_shot: ZeroShotState
-    states: list[tuple[BlockState, slice]] = field(default_factory=list)
+    states: list[tuple[BlockState, Callable[[Matrix], Any], slice]] = field(default_factory=list)
     reader: RunReader = field(default_factory=RunReader)
 
 
@@ -155,7 +159,7 @@ class Block(ABC):
     Attributes:
         name: in the registry, and before the names of its arrays.
         about: what it reads, in a few words for people.
-        names: its features, in the order of their rows.
+        rows: its features, by their names.
         text_features: those that are valid for a tool without demonstrations.
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
@@ -165,7 +169,7 @@ class Block(ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
-    names: ClassVar[tuple[str, ...]]
+    rows: ClassVar[type[FeatureRows]]
     text_features: ClassVar[tuple[str, ...]] = ()
     prior: ClassVar[Mapping[str, float]] = {}
     shortlist: ClassVar[Mapping[str, float]] = {}
@@ -180,12 +184,12 @@ class Block(ABC):
         return cls(training)
 
     @abstractmethod
-    def start(self, query: Query, out: Matrix) -> BlockState | None:
+    def start(self, query: Query, rows: Any) -> BlockState | None:
         """Write the features before any call.
 
         Args:
             query: its text and what came before it.
-            out: shape (features, tools), zeros.
+            rows: its ``rows``, all zeros.
 
         Returns:
             The state of no call; None where calls change nothing.
@@ -224,19 +228,23 @@ class StepFeatures:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.table = query.table.copy()
-        self._rows = [self.table[rows] for _, rows in query.states]
-        self._states = [state for state, _ in query.states]
+        self._name_rows()
+        self._states = [state for state, _, _ in query.states]
         self._called: dict[int, int] = {}
         self.calls = 0
         self.zero_shot = query.zero_shot
 
     def copy(self) -> StepFeatures:
         """The same features, to go on from in another way."""
-        other = StepFeatures(self.query)
-        other.table[:] = self.table
-        other._states, other._called = self._states, self._called.copy()
-        other.calls, other.zero_shot = self.calls, self.zero_shot
+        other = copy(self)
+        other.table, other._called = self.table.copy(), self._called.copy()
+        other._name_rows()
         return other
+
+    def _name_rows(self) -> None:
+        """Name the rows of the table, once for all steps."""
+        states = self.query.states
+        self._rows = [name_rows(self.table[part]) for _, name_rows, part in states]
 
     def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:
         """One more call; an index outside the tools is an unknown one, and so is the end."""

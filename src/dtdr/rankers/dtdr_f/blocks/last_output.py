@@ -1,4 +1,15 @@
-"""A softmax regression on the outputs of the last calls, earlier messages and earlier calls."""
+"""A softmax regression on the outputs of the last calls, earlier messages and earlier calls.
+
+It knows which words, keys, flags and thresholds in the outputs of the agent's last step, and which
+calls before it, go with which next call; before the first call, the words of the query and of
+earlier messages. So it learns rules on what was just returned. It remembers nothing of outputs
+before the last step: the block ``state`` does that.
+
+Example: ``get_invoice`` returned ``{"approvals": 2, "paid": false}``. The flag ``paid`` and each
+threshold up to 2 that ``approvals`` reaches are columns, the more of them the less each counts: of
+five, 2 / sqrt(5) = .89. If the call failed instead, ``failed`` is 1 for ``get_invoice``, and
+``any_failed`` is 1 for all tools.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +23,7 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query
 from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
 from dtdr.rankers.vectors import rows as rows_of
 
@@ -100,6 +112,19 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
     return _join(single, *facts, (_key(_WORD, -1), words, 1.0))
 
 
+class LastOutputRows(FeatureRows):
+    """Features of the outputs of the last step."""
+
+    last_output: Matrix  # log probability of the tool by the regression
+    failed: Matrix  # 1 for a tool of the last step whose call failed
+    returned_nothing: Matrix  # 1 for a tool of the last step whose output was empty
+    any_failed: Matrix  # 1 where a call of the last step failed; the same for every tool
+    called_earlier: Matrix  # 1 for a tool that an earlier turn called
+
+
+_OF_LAST_STEP = LastOutputRows.span("failed", "any_failed")
+
+
 class LastOutput(Block):
     """Predict the next tool from the outputs of the last step, the calls and the last messages.
 
@@ -115,7 +140,7 @@ class LastOutput(Block):
 
     name = "last_output"
     about = "what the last calls returned"
-    names = ("last_output", *("failed", "returned_nothing", "any_failed", "called_earlier"))
+    rows = LastOutputRows
     prior: ClassVar = {"last_output": 0.5}
     shortlist: ClassVar = {"last_output": 0.5}
     learned = ("keys", "weights")
@@ -180,11 +205,11 @@ class LastOutput(Block):
                 values[of_kind] /= count**0.5
         return places, values.astype(np.float32)
 
-    def start(self, query: Query, out: Matrix) -> BlockState:
+    def start(self, query: Query, rows: LastOutputRows) -> BlockState:
         """Features before the first call."""
         for tool, _ in query.context.calls:
             if tool >= 0:
-                out[4, tool] = 1
+                rows.called_earlier[tool] = 1
         known = query.context is not NO_CONTEXT
         return _LastOutputState(self, query.features.words, query.context, known)
 
@@ -197,24 +222,24 @@ class _LastOutputState(NamedTuple):
     calls: tuple[tuple[int, Outcome], ...] = ()
     last_step: int = 0
 
-    def call(self, event: CallEvent, rows: Matrix) -> _LastOutputState:
+    def call(self, event: CallEvent, rows: LastOutputRows) -> _LastOutputState:
         block, query, context, is_known, calls, last_step = self
         outcome = event.outcome
         if not event.is_parallel:
             last_step = len(calls)
             if is_known:
-                rows[1:4] = 0
+                rows.table[_OF_LAST_STEP] = 0
         calls = (*calls, (block.slots[event.tool], outcome))
         if outcome is not NO_OUTCOME:
             is_known = True
             failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
             if event.tool >= 0:
-                rows[1, event.tool], rows[2, event.tool] = failed, nothing
+                rows.failed[event.tool], rows.returned_nothing[event.tool] = failed, nothing
             if failed:
-                rows[3] = 1
+                rows.any_failed.fill(1)
         return _LastOutputState(block, query, context, is_known, calls, last_step)
 
-    def write(self, rows: Matrix) -> None:
+    def write(self, rows: LastOutputRows) -> None:
         block = self.block
         if not self.is_known or len(block.weights) == 1:
             return
@@ -222,10 +247,10 @@ class _LastOutputState(NamedTuple):
             entries = _later_entries(self.calls, self.last_step)
         else:
             entries = _first_entries(self.query, self.context, block.slots)
-        rows[0] = _UNSEEN
+        rows.last_output.fill(_UNSEEN)
         places, values = block.columns(entries)
         logits = values @ block.weights[places] + block.weights[-1]
-        rows[0, block.seen] = log_softmax(logits)
+        rows.last_output[block.seen] = log_softmax(logits)
 
 
 def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:

@@ -1,4 +1,14 @@
-"""A softmax regression on query and history that predicts the next tool."""
+"""A softmax regression on query and history that predicts the next tool.
+
+It knows which words of queries, and which calls before it, go with which next call; it learns a
+weight for each pair of a word or call and a tool from all steps of the demonstrations. It reads no
+descriptions, so it says nothing of tools that no demonstration calls: these get a fixed low value.
+
+Example, from the bundled set: for a request about a train, expenses and an email,
+``log_probability`` is -1.75 for ``search_trains`` before the first call. After that call it is
+-1.22 for ``book_train`` and -5.74 for ``search_trains``. The best tool always has 0: what counts
+is how far the others are below it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +21,7 @@ import numpy as np
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
 from dtdr.text.sparse import csr_array, hstack
 
@@ -36,6 +47,12 @@ _BATCHES = ((_FEW_PLANS, 16), (500, 64), (3_000, 128), (math.inf, 256))
 _RATE, _DECAY, _DROPPED = 0.05, 0.1, 0.3
 
 
+class NextToolRows(FeatureRows):
+    """The prediction of the regression."""
+
+    log_probability: Matrix  # log probability of the tool, minus that of the best one
+
+
 class NextTool(Block):
     """A softmax regression on words and surface of the query, and on the calls.
 
@@ -50,7 +67,7 @@ class NextTool(Block):
 
     name = "next_tool"
     about = "query and last calls, by a regression"
-    names = ("log_probability",)
+    rows = NextToolRows
     prior: ClassVar = {"log_probability": 0.6}
     shortlist: ClassVar = {"log_probability": 1.0}
     learned = ("query", "history")
@@ -99,9 +116,9 @@ class NextTool(Block):
         )
         return cls(query, history, training)
 
-    def start(self, query: Query, out: Matrix) -> BlockState:
+    def start(self, query: Query, rows: NextToolRows) -> BlockState:
         """Tools without demonstrations have one low value; the others are written at each step."""
-        out[0] = _UNSEEN
+        rows.log_probability.fill(_UNSEEN)
         columns, values = query.features.words
         surface = query.features.text.surface
         logits = values @ self.query[columns]
@@ -115,21 +132,21 @@ class _NextToolState(NamedTuple):
     last: tuple[int, ...] = (-1, -1, -1)
     length: int = 0
 
-    def call(self, event: CallEvent, rows: Matrix) -> _NextToolState:
+    def call(self, event: CallEvent, rows: NextToolRows) -> _NextToolState:
         block, logits, _, length = self
         slot = block.slots[event.tool]
         if slot >= 0 and event.count <= _MAX_COUNT:
             logits = logits + (block.first if event.count == 1 else block.again)[slot]
         return _NextToolState(block, logits, (slot, *self.last[:-1]), length + 1)
 
-    def write(self, rows: Matrix) -> None:
+    def write(self, rows: NextToolRows) -> None:
         block = self.block
         logits = self.logits + block.positions[min(self.length, _MAX_LENGTH)]
         for slot, weights in zip(self.last, block.lags, strict=True):
             if slot >= 0:
                 logits += weights[slot]
         logits -= logits[logits.argmax()]
-        rows[0, block.seen] = logits
+        rows.log_probability[block.seen] = logits
 
 
 def _history_features(history: Sequence[int], outputs: int) -> tuple[list[int], list[float]]:

@@ -1,4 +1,13 @@
-"""A random forest on the state: the latest values of all outputs, the calls, and the words."""
+"""A random forest on the state: the latest values of all outputs, the calls, and the words.
+
+It knows the values that each tool returned last, in this turn or an earlier one. Each value that
+several groups of demonstrations have is a column, and so are differences of two numbers that
+separate next tools. So it learns rules such as "an amount above the limit needs an approval".
+
+Example: ``get_claim`` returned an amount of 1,200 and, three calls later, ``get_policy`` a limit of
+1,000. The column of their difference is 200. If .9 of the trees then predict ``ask_approval`` among
+50 tools, ``state_probability`` is .9 for it, and ``state`` is log(.95 x .9 + .05 / 50) = -.156.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +25,7 @@ from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Ou
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
 from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.trees import Forest
 from dtdr.rankers.vectors import rows as rows_of
@@ -33,7 +43,6 @@ MISSING = np.float32(-1e8)
 """A number that was not read is far below all others."""
 _SMOOTHING = np.float32(0.05)
 """Share of the probability that all tools have."""
-PROBABILITY = "state_probability"
 
 # The owner of a key, above 32 bits: what is asked, then the run, then words, then each tool's slot.
 _ASKED, _RUN, _WORDS, _FIRST_SLOT = 0, 1, 2, 3
@@ -44,11 +53,15 @@ _SIZES = ("calls", "earlier_calls", "left", "distinct")
 _QUERY, _SAID, _OUTPUT = (kind << 20 for kind in range(3))
 
 
+class StateRows(FeatureRows):
+    """The prediction of the forest; all 0 while only names are known."""
+
+    state: Matrix  # log of the tool's share of the trees, with ``_SMOOTHING``
+    state_probability: Matrix  # share of the tool, 0 for tools without demonstrations
+
+
 class State(Block):
     """Predict the next tool by a random forest on everything that the agent knows.
-
-    The latest call of a tool replaces its earlier values, in this turn and over earlier ones. The
-    features stay 0 while only names are known.
 
     Args:
         keys: shape (columns,), sorted: the owner, kind and hash of each column.
@@ -59,7 +72,7 @@ class State(Block):
 
     name = "state"
     about = "values that calls returned"
-    names = ("state", PROBABILITY)
+    rows = StateRows
     prior: ClassVar = {"state": 0.5}
     shortlist: ClassVar = {"state": 0.5}
 
@@ -80,7 +93,7 @@ class State(Block):
         outputs = self.words.begin + int(self.words.keys.searchsorted(_OUTPUT))
         self.output_words = slice(outputs, self.words.span.stop)
         self.width = len(keys)
-        # What has no column is written to one that no tree reads.
+        # The last column takes what has none; no tree reads it.
         self.start_row = np.zeros(self.width + len(pairs[0]) + 1, np.float32)
         numeric = (owners == _ASKED) | (owners >= _FIRST_SLOT)
         self.start_row[: self.width][numeric & (low < NUMERIC)] = MISSING
@@ -101,10 +114,9 @@ class State(Block):
     def fit(cls, training: TrainingSet) -> Self:
         """Fit the forest to the steps of the plans; nothing is learned from names alone."""
         data, slots = training.data, training.slots
-        empty = np.empty(0, np.int64)
+        empty, no_pairs = np.empty(0, np.int64), np.empty((2, 0), np.intp)
         if data.has_names_only:
-            return cls(empty, np.empty((2, 0), np.intp), None, training)
-        no_pairs = np.empty((2, 0), np.intp)
+            return cls(empty, no_pairs, None, training)
         block = cls(_choose_keys(training), no_pairs, None, training)
         rows, wanted, weights = [], [], []
         for row, acceptable in block._iter_rows(training):
@@ -126,7 +138,6 @@ class State(Block):
         pairs = choose_pairs(table, numeric, MISSING, called, classes)
         block = cls(block.keys, pairs, None, training)
         table = np.concatenate([table[:, :-1], _differences(table, pairs), table[:, -1:]], axis=1)
-        # The last column takes what has none.
         table[:, -1] = 0
         block.forest = Forest.fit(
             table, classes, len(training.seen), weights=counts, seed=training.seed
@@ -174,7 +185,7 @@ class State(Block):
         row[self.sizes_at[1]] = len(context.calls)
         return _StateRow(self, row, context is not NO_CONTEXT)
 
-    def start(self, query: Query, out: Matrix) -> BlockState | None:
+    def start(self, query: Query, rows: StateRows) -> BlockState | None:
         """Features before the first call."""
         if self.forest is None:
             return None
@@ -295,11 +306,11 @@ class _StateRow(NamedTuple):
         is_known = self.is_known or outcome is not NO_OUTCOME
         return _StateRow(block, row, is_known, step, before, distinct, calls)
 
-    def call(self, event: CallEvent, rows: Matrix) -> _StateRow:
+    def call(self, event: CallEvent, rows: StateRows) -> _StateRow:
         slot = self.block.slots[event.tool]
         return self.add(slot, event.outcome, is_parallel=event.is_parallel)
 
-    def write(self, rows: Matrix) -> None:
+    def write(self, rows: StateRows) -> None:
         block = self.block
         if not self.is_known or block.forest is None:
             return
@@ -307,11 +318,12 @@ class _StateRow(NamedTuple):
         row[block.width : -1] = _differences(row[None], block.pairs)[0]
         row[-1] = 0
         shares = block.forest.predict(row)
-        rows[1] = 0
-        rows[1, block.seen] = shares
-        np.multiply(rows[1], 1 - _SMOOTHING, out=rows[0])
-        rows[0] += _SMOOTHING / len(rows[0])
-        np.log(rows[0], out=rows[0])
+        share, smoothed = rows.state_probability, rows.state
+        share.fill(0)
+        share[block.seen] = shares
+        np.multiply(share, 1 - _SMOOTHING, out=smoothed)
+        smoothed += _SMOOTHING / len(smoothed)
+        np.log(smoothed, out=smoothed)
 
 
 def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:

@@ -1,4 +1,14 @@
-"""The text that the agent wrote before its next call: which tools it names or precedes."""
+"""The text that the agent wrote before its next call: which tools it names or precedes.
+
+It knows the texts of the tools, and, where demonstrations have such texts, which words agents write
+before which call. Agents that think aloud often name the tool they will call. The features are 0
+where no text is known.
+
+Example: two tools are ``read_file`` and ``delete_file``, and the agent wrote "I'll now read the
+file". Both words of the first name are in the text, so ``name_in_text`` is 1 and ``named_in_text``
+is 1. The second has one of two: .5 and 0. If no text is known before the next call, all are 0 again
+and ``has_text`` is 0, so that the ranker relies on the other blocks.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +21,7 @@ from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.ragged import count_rows
 from dtdr.rankers.dtdr_f.text import Hashes, stems_of
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
 
 _LEAST_RUNS, _MOST_WORDS = 2, 4_000
@@ -18,7 +29,22 @@ _LEAST_RUNS, _MOST_WORDS = 2, 4_000
 _EPOCHS, _LEAST_UPDATES, _BATCH, _RATE, _DECAY, _DROPPED = 20, 300, 64, 0.02, 0.3, 0.2
 _UNSEEN = np.float32(-9)
 """Log probability of a tool that no demonstration calls."""
-HAS_TEXT = "has_text"
+_NO_SIMILARITY = 0.01
+"""Added to the best similarity: a text that no tool resembles must not make one stand out."""
+_MOST_RELATIVE = 2
+"""Limit of ``relative_text_similarity``: a new tool may be the only one that is similar at all."""
+
+
+class StepTextRows(FeatureRows):
+    """How the text fits each tool; all 0 where there is none."""
+
+    text_similarity: Matrix  # cosine of the tool's text and what the agent wrote
+    relative_text_similarity: Matrix  # the same, divided by that of the most similar known tool
+    name_in_text: Matrix  # share of the words of the tool's name that are in the text
+    named_in_text: Matrix  # 1 where all of them are
+    text_log_probability: Matrix  # log probability of the tool by the regression on words
+    has_text: Matrix  # 1 where a text is known; the same for every tool
+    end_has_text: Matrix  # the same for the end of plan alone
 
 
 class StepText(Block):
@@ -34,11 +60,8 @@ class StepText(Block):
 
     name = "step_text"
     about = "what the agent wrote before the call"
-    names = (
-        *("text_similarity", "relative_text_similarity", "name_in_text", "named_in_text"),
-        *("text_log_probability", HAS_TEXT, "end_has_text"),
-    )
-    text_features = names[:4]
+    rows = StepTextRows
+    text_features = StepTextRows.names[StepTextRows.span("text_similarity", "named_in_text")]
     shortlist: ClassVar = {"relative_text_similarity": 2.0, "text_log_probability": 0.5}
     learned = ("words", "weights")
 
@@ -93,37 +116,41 @@ class StepText(Block):
         known: npt.NDArray[np.intp] = places[self.words.take(places, mode="clip") == distinct]
         return known
 
-    def start(self, query: Query, out: Matrix) -> BlockState | None:
+    def start(self, query: Query, rows: StepTextRows) -> BlockState | None:
         """Nothing is written before the first text."""
         return _StepTextState(self) if len(self.weights) > 1 else None
 
-    def write_text(self, words: Hashes, rows: Matrix) -> None:
+    def write_text(self, words: Hashes, rows: StepTextRows) -> None:
         """Write the features of a text; ``words`` are its hashed stems in order."""
         stems = self.tools.stems
         columns, values = stems.row(stems.columns(words))
-        rows[0, :-1] = values @ self.tools.rows(columns)[:, :-1]
-        best = float(rows[0, self.seen].max(initial=0))
-        np.minimum(rows[0] * np.float32(1 / (best + 0.01)), 2, out=rows[1])
+        similarity = rows.text_similarity
+        similarity[:-1] = values @ self.tools.rows(columns)[:, :-1]
+        best = float(similarity[self.seen].max(initial=0))
+        relative = similarity * np.float32(1 / (best + _NO_SIMILARITY))
+        np.minimum(relative, _MOST_RELATIVE, out=rows.relative_text_similarity)
         is_named = np.isin(self._stems, words)
         named = np.bincount(self._owner[is_named], minlength=len(self._sizes)) / self._sizes
-        rows[2, :-1], rows[3, :-1] = named, named >= 1
+        rows.name_in_text[:-1], rows.named_in_text[:-1] = named, named >= 1
         places = self._columns(words)
         logits = self.weights[places].sum(axis=0) * np.float32(1 / max(len(places), 1) ** 0.5)
-        rows[4] = _UNSEEN
-        rows[4, self.seen] = np.maximum(log_softmax(logits + self.weights[-1]), _UNSEEN)
-        rows[5] = rows[6, -1] = 1
+        rows.text_log_probability.fill(_UNSEEN)
+        learned = np.maximum(log_softmax(logits + self.weights[-1]), _UNSEEN)
+        rows.text_log_probability[self.seen] = learned
+        rows.has_text.fill(1)
+        rows.end_has_text[-1] = 1
 
 
 class _StepTextState(BlockState):
     def __init__(self, block: StepText) -> None:
         self._block = block
 
-    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
-        rows[:] = 0
+    def call(self, event: CallEvent, rows: StepTextRows) -> BlockState:
+        rows.table.fill(0)
         return self
 
-    def say(self, words: Hashes, rows: Matrix) -> None:
+    def say(self, words: Hashes, rows: StepTextRows) -> None:
         """The agent wrote a text; without words, none is known."""
-        rows[:] = 0
+        rows.table.fill(0)
         if len(words):
             self._block.write_text(words, rows)

@@ -1,4 +1,11 @@
-"""The ranking without demonstrations, which the ranker weighs as it does the other blocks."""
+"""The ranking without demonstrations, which the ranker weighs as it does the other blocks.
+
+It matches the query's clauses with names and descriptions, by weights of other sets (see
+``dtdr.rankers.zero_shot``). So it says most of tools that few demonstrations call, or none.
+
+Example: for "Tell the weather of Rome, then mail it to Ann", ``weather`` is likeliest before the
+first call, and ``send_mail`` after it, in a catalogue that no run has used yet.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.zero_shot.scorer import ZeroShotState
 
@@ -15,29 +23,35 @@ _LEAST = 1e-5
 """Less likely tools are equally unlikely."""
 
 
+class ZeroShotRows(FeatureRows):
+    """What a model without demonstrations says of each tool."""
+
+    by_texts: Matrix  # logarithm of its probability
+
+
 class ZeroShot(Block):
     """What a model without demonstrations says of each tool; nothing learned."""
 
     name = "zero_shot"
     about = "what the query's clauses ask for and the calls leave open, by names and descriptions"
-    names = ("zero_shot",)
-    text_features = names
-    prior: ClassVar = {"zero_shot": 0.3}
-    shortlist: ClassVar = {"zero_shot": 0.5}
+    rows = ZeroShotRows
+    text_features = ZeroShotRows.names
+    prior: ClassVar = {"by_texts": 0.3}
+    shortlist: ClassVar = {"by_texts": 0.5}
 
-    def start(self, query: Query, out: Matrix) -> BlockState:
+    def start(self, query: Query, rows: ZeroShotRows) -> BlockState:
         """The logarithm of the probability of each tool."""
-        state = _State(query.zero_shot)
-        state.write(out)
+        state = _ZeroShotState(query.zero_shot)
+        state.write(rows)
         return state
 
 
 @dataclass(frozen=True, slots=True)
-class _State(BlockState):
+class _ZeroShotState(BlockState):
     zero_shot: ZeroShotState
 
-    def call(self, event: CallEvent, rows: Matrix) -> BlockState:
-        return _State(event.zero_shot)
+    def call(self, event: CallEvent, rows: ZeroShotRows) -> BlockState:
+        return _ZeroShotState(event.zero_shot)
 
-    def write(self, rows: Matrix) -> None:
-        rows[0] = np.log(self.zero_shot.probabilities() + _LEAST)
+    def write(self, rows: ZeroShotRows) -> None:
+        rows.by_texts[:] = np.log(self.zero_shot.probabilities() + _LEAST)

@@ -18,7 +18,7 @@ _EARLY = 10
 """Demonstrations after the first that count as much as descriptions do."""
 
 _BY_TEXT, _BY_COUNTS = 0.75, 0.25
-"""What tools that no demonstration calls are raised to, as powers of the share that their texts
+"""Tools that no demonstration calls are raised to a product of powers of the share that their texts
 give them and of the one that is learned. Of 45 such rules, a fifth of the tools hidden from 120
 demonstrations: MRR of steps that want a hidden tool T-Eval .38 -> .44, UltraTool .41 -> .45,
 TinyAgent .22 -> .23; other steps do not lose. Without the learned share, those of TinyAgent lose

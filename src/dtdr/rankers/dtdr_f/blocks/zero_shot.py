@@ -24,13 +24,13 @@ _LEAST = 1e-5
 
 
 class ZeroShotRows(FeatureRows):
-    """What a model without demonstrations says of each tool."""
+    """The ranking of a model without demonstrations."""
 
     by_texts: Matrix  # logarithm of its probability
 
 
-class ZeroShot(Block):
-    """What a model without demonstrations says of each tool; nothing learned."""
+class ZeroShotBlock(Block):
+    """Probabilities that a model without demonstrations gives; nothing learned."""
 
     name = "zero_shot"
     about = "what the query's clauses ask for and the calls leave open, by names and descriptions"

@@ -21,6 +21,7 @@ from tests.command_line import invoke
 from tests.conftest import PROJECT
 from tests.helpers import RANKER_ONLY
 from tests.lab.own_rankers import Frequent
+from tests.updating_ranker import WordCounts
 from tests.whole_calls import DEMONSTRATIONS
 from tests.whole_calls import TOOLS as WHOLE_TOOLS
 
@@ -73,6 +74,11 @@ def test_a_constructor_that_is_inherited_or_missing_gives_the_parameters():
     assert Heir(threshold=0.5).get_params()["threshold"] == 0.5
     assert inspect.signature(Heir) == inspect.signature(QueryToolSimilarity)
     assert Bare().get_params() == {}
+
+
+def test_a_subclass_of_a_class_without_a_name_has_its_own():
+    assert WordCounts.name == "tests.updating_ranker:WordCounts"
+    assert dtdr.fit([("Mail Ann", ["mail"])], ranker=WordCounts.name, **RANKER_ONLY).name
 
 
 def test_it_is_saved_and_loaded_by_its_name(model, tmp_path):

@@ -565,7 +565,7 @@ def test_a_model_predicts_whole_calls(fitted_model):
 def folder(tmp_path_factory):
     """A model that can learn on, from runs of which some failed."""
     failed = [replace(runs_of("ping", name), outcome="failure") for name in NAMES]
-    fitted = create("dtdr-f").fit(
+    fitted = create("tests.updating_ranker:WordCounts").fit(
         [*DEMONSTRATIONS[:60], *failed], TOOLS, arguments=True, plans=False
     )
     assert fitted.training_.failures == len(failed)

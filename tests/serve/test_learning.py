@@ -35,17 +35,28 @@ from tests.server import serving
 
 RANKER_ONLY: dict[str, Any] = {"arguments": False, "plans": False}
 """Learning them takes most of the time, and a version is published by its rankings."""
-EAGER = ("--set", "share=0.3", "--set", "tolerance=1")
+UPDATING = "tests.updating_ranker:WordCounts"
+EAGER = ("--set", "share=0.3", "--set", "tolerance=1", "--set", "gain=1")
 OPTIONS = LearnOptions(batch=8, seconds=60, share=0.3, tolerance=0.02)
+EAGER_OPTIONS = LearnOptions(batch=8, seconds=60, share=0.3, tolerance=1.0, gain=1.0)
+"""What they publish is not judged."""
 
 
 @pytest.fixture(scope="module")
 def small_model(tmp_path_factory):
-    """A dtdr-f that learned from few demonstrations, and so has much to learn."""
+    """A ranker that updates fast, and that learned little so far."""
     folder = tmp_path_factory.mktemp("learned") / "mail"
-    model = dtdr.fit(list(generate(40, seed=1)), tools(), ranker="dtdr-f", **RANKER_ONLY)
+    model = dtdr.fit(list(generate(40, seed=1)), tools(), ranker=UPDATING, **RANKER_ONLY)
     model.save(folder)
     return folder
+
+
+@pytest.fixture
+def factored(tmp_path):
+    """A dtdr-f that learned from few demonstrations, and so has much to learn."""
+    model = dtdr.fit(list(generate(40, seed=1)), tools(), ranker="dtdr-f", **RANKER_ONLY)
+    model.save(tmp_path / "mail")
+    return tmp_path / "mail"
 
 
 @pytest.fixture
@@ -67,7 +78,8 @@ def step(trainer):
     return change
 
 
-def test_feedback_makes_the_next_version_which_is_not_worse(model, tmp_path):
+def test_feedback_makes_the_next_version_which_is_not_worse(factored, tmp_path):
+    model = factored
     log = FileLog(tmp_path / "f.jsonl")
     before = dtdr.load(model)
     trainer = Trainer(model, log, OPTIONS)
@@ -88,7 +100,8 @@ def test_feedback_makes_the_next_version_which_is_not_worse(model, tmp_path):
     assert trainer.step().change is None, "nothing is learned twice"
 
 
-def test_what_makes_the_model_worse_is_not_published(model, tmp_path):
+def test_what_makes_the_model_worse_is_not_published(factored, tmp_path):
+    model = factored
     log = FileLog(tmp_path / "f.jsonl")
     names = [tool.name for tool in tools()]
     draw = random.Random(0)
@@ -116,7 +129,7 @@ def test_it_waits_for_a_batch_or_for_some_time(model, tmp_path):
     log = FileLog(tmp_path / "f.jsonl")
     now = [1_000.0]
     held_out = list(generate(30, seed=5))
-    options = LearnOptions(batch=8, seconds=60, share=0.0, tolerance=1.0)
+    options = LearnOptions(batch=8, seconds=60, share=0.0, tolerance=1.0, gain=1.0)
     trainer = Trainer(model, log, options, held_out, clock=lambda: now[0])
     log.append(feedback(3))
     outcome = trainer.step()
@@ -148,7 +161,10 @@ def test_entries_that_are_no_demonstration_are_counted_and_stop_nothing(model, t
     with path.open("ab") as stream:
         stream.write(b'{"id": "half')
     trainer = Trainer(
-        model, FileLog(path), LearnOptions(batch=8, share=0.0, tolerance=1.0), feedback(30, 4)
+        model,
+        FileLog(path),
+        LearnOptions(batch=8, share=0.0, tolerance=1.0, gain=1.0),
+        feedback(30, 4),
     )
     outcome = trainer.step()
     assert outcome.unusable == 2
@@ -162,7 +178,7 @@ def test_a_process_that_was_killed_between_history_and_folder_learns_the_batch_a
     log = FileLog(tmp_path / "f.jsonl")
     log.append(feedback(120))
     served = checksum_of(model)
-    trainer = Trainer(model, log, OPTIONS)
+    trainer = Trainer(model, log, EAGER_OPTIONS)
 
     def killed(temporary, path):
         if path == model:
@@ -177,11 +193,11 @@ def test_a_process_that_was_killed_between_history_and_folder_learns_the_batch_a
     assert checksum_of(model) == served
     with (Versions(model).folder / "history.jsonl").open("ab") as stream:
         stream.write(b'{"version": "0000')  # half a line
-    again = step(Trainer(model, log, OPTIONS))
+    again = step(Trainer(model, log, EAGER_OPTIONS))
     assert again.outcome == "published"
     learned = dtdr.load(model).training_.demonstrations
     assert learned == 40 + again.demonstrations, "once, and not twice"
-    assert Trainer(model, log, OPTIONS).step().waiting == 0
+    assert Trainer(model, log, EAGER_OPTIONS).step().waiting == 0
 
 
 def test_a_folder_that_another_process_replaced_at_the_last_moment_stays(
@@ -189,7 +205,7 @@ def test_a_folder_that_another_process_replaced_at_the_last_moment_stays(
 ):
     log = FileLog(tmp_path / "f.jsonl")
     log.append(feedback(120))
-    trainer = Trainer(model, log, OPTIONS)
+    trainer = Trainer(model, log, EAGER_OPTIONS)
     other = dtdr.load(model)
     other.add_tools([Tool("print_pages")])
     copy = versions.copy_folder
@@ -209,7 +225,7 @@ def test_a_folder_that_another_process_replaced_at_the_last_moment_stays(
 
 def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsys):
     log = FileLog(tmp_path / "f.jsonl")
-    options = LearnOptions(batch=8, share=0.3, tolerance=1.0, keep=2)
+    options = LearnOptions(batch=8, share=0.3, tolerance=1.0, gain=1.0, keep=2)
     trainer = Trainer(model, log, options)
     checksums = [checksum_of(model)]
     for seed in (2, 3):
@@ -241,10 +257,10 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
 
 def test_a_model_that_was_fitted_anew_is_taken_over(model, tmp_path):
     log = FileLog(tmp_path / "f.jsonl")
-    trainer = Trainer(model, log, OPTIONS)
+    trainer = Trainer(model, log, EAGER_OPTIONS)
     log.append(feedback(120))
     trainer.step()
-    anew = dtdr.fit(list(generate(40, seed=7)), tools(), ranker="dtdr-f", **RANKER_ONLY)
+    anew = dtdr.fit(list(generate(40, seed=7)), tools(), ranker=UPDATING, **RANKER_ONLY)
     anew.save(model, force=True)
     assert trainer.step().change is None, "the log so far is taken to be in it"
     history = Versions(model).history()
@@ -272,7 +288,7 @@ def test_what_cannot_go_on_is_said_in_a_sentence(model, tmp_path, capsys):
     assert run(["learn", str(model), str(tmp_path / "other.jsonl"), "--once"]) == 0
     assert "no new feedback; 1 line of it cannot be used" in capsys.readouterr().err
     log.append(feedback(120))
-    Trainer(model, log, OPTIONS).step()
+    Trainer(model, log, EAGER_OPTIONS).step()
     history = Versions(model).folder / "history.jsonl"
     whole = history.read_bytes()
     history.write_bytes(whole + b'{"nonsense": 1}\n')
@@ -282,13 +298,16 @@ def test_what_cannot_go_on_is_said_in_a_sentence(model, tmp_path, capsys):
     for other in ("", path.read_text().partition("\n")[2] * 2):  # as after an erasure
         path.write_text(other)
         with pytest.raises(InputError, match="shorter than what was read"):
-            Trainer(model, log, OPTIONS).step()
+            Trainer(model, log, EAGER_OPTIONS).step()
     with pytest.raises(InputError, match="1700000000000-0 is not a position of"):
         log.read("1700000000000-0", 1)
 
 
 @pytest.mark.slow
-def test_a_trainer_that_is_killed_again_and_again_learns_each_demonstration_once(model, tmp_path):
+def test_a_trainer_that_is_killed_again_and_again_learns_each_demonstration_once(
+    factored, tmp_path
+):
+    model = factored
     path = tmp_path / "f.jsonl"
     items = feedback(240)
     log = FileLog(path)
@@ -332,9 +351,10 @@ def test_a_log_in_redis_keeps_order_and_refuses_ids_that_were_sent(redis_server)
 
 
 def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request(
-    model, tmp_path, redis_server
+    factored, tmp_path, redis_server
 ):
     """Feedback to either server is learned by the trainer, and both servers reload it."""
+    model = factored  # its class is known to another process
     settings = serving.settings(model, feedback_log=redis_server.url, watch_seconds=0.2)
     learn = [sys.executable, "-m", "dtdr", "learn", str(model), redis_server.url]
     with serving.serve(settings) as first, serving.serve(settings) as second:

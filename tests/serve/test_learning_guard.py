@@ -16,11 +16,21 @@ from dtdr.serve.feedback import FileLog
 from dtdr.serve.learning import LearnOptions, Trainer, Versions
 from dtdr.serve.learning.guard import weigh
 from dtdr.serve.learning.versions import checksum_of
-from synthetic_runs import generate
-from tests.serve.test_learning import OPTIONS, feedback, model, small_model, step
+from synthetic_runs import generate, tools
+from tests.helpers import RANKER_ONLY
+from tests.serve.test_learning import OPTIONS, feedback, model, step
 
-__all__ = ["model", "small_model"]  # fixtures
+__all__ = ["model"]  # a fixture
 EVIL = ToolCall("1", "send_to_me")
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    """A dtdr-f, whose memory of its demonstrations the guard asks."""
+    folder = tmp_path_factory.mktemp("learned") / "mail"
+    demonstrations = list(generate(40, seed=1))
+    dtdr.fit(demonstrations, tools(), ranker="dtdr-f", **RANKER_ONLY).save(folder)
+    return folder
 
 
 def test_no_sender_can_choose_which_demonstrations_judge(small_model, tmp_path):

@@ -186,7 +186,7 @@ def bound_output(
     if whole_length is not None and whole_length <= length:
         return output, None
     cutter = _Cutter(length)
-    bounded = cutter.part(output, 0)
+    bounded = cutter.copy(output, -1)
     if not cutter.is_cut:
         return bounded, None
     if whole_length is None:
@@ -221,14 +221,6 @@ class _Cutter:
         self.room = room
         self.is_cut = False
 
-    def part(self, value: Any, depth: int) -> Any:
-        if isinstance(value, dict):
-            return self._object(value, depth)
-        if isinstance(value, list):
-            return self._list(value, depth)
-        self.room -= _leaf_size(value)
-        return json_codec.finite(value) if isinstance(value, float) else value
-
     def _object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
         self.room -= 2
         result: dict[str, Any] = {}
@@ -238,8 +230,7 @@ class _Cutter:
                 self.is_cut = True
                 break
             if self._fits(item, len(key) + 4, depth):
-                self.room -= len(key) + 4
-                result[key] = self.part(item, depth + 1)
+                result[key] = self.copy(item, depth)
         return result
 
     def _list(self, value: list[Any], depth: int) -> list[Any]:
@@ -248,18 +239,31 @@ class _Cutter:
         for item in value:
             if not self._fits(item, 1, depth):
                 break
-            self.room -= 1
-            result.append(self.part(item, depth + 1))
+            result.append(self.copy(item, depth))
         return result
 
     def _fits(self, item: Any, more: int, depth: int) -> bool:
+        """Whether there is room for an item and what is around it, which it then takes.
+
+        A list or an object takes the room of its own characters when it is copied.
+        """
         if isinstance(item, (dict, list)):
-            size, fits = 2, depth < _MAX_DEPTH
-        else:
-            size, fits = _leaf_size(item), True
-        fits = fits and size + more <= self.room
-        self.is_cut = self.is_cut or not fits
-        return fits
+            if depth < _MAX_DEPTH and 2 + more <= self.room:
+                self.room -= more
+                return True
+        elif (size := _leaf_size(item) + more) <= self.room:
+            self.room -= size
+            return True
+        self.is_cut = True
+        return False
+
+    def copy(self, item: Any, depth: int) -> Any:
+        """A part that fits."""
+        if isinstance(item, dict):
+            return self._object(item, depth + 1)
+        if isinstance(item, list):
+            return self._list(item, depth + 1)
+        return json_codec.finite(item) if isinstance(item, float) else item
 
 
 def _leaf_size(value: Any) -> int:

@@ -72,26 +72,53 @@ _THRESHOLDS = (-1e9, 0.1, 0.25, 0.5, 0.75, 0.9, *range(1, 6), 7, 10, 20, 50, 100
 one weight."""
 
 
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """The status and the output of a call.
 
     Attributes:
         status: its place in ``STATUSES``.
-        words: hashes of the words, keys, type and size of the output, sorted.
-        facts: hashes of the flags, short texts and numbers of the output, each with its key; of a
-            number, one hash for each threshold that it reaches, sorted.
         left: how many values of a list in an earlier output, or of the identifiers in the query,
             the tool was not called with yet, where it was called with one of them, plus one and at
             most ``MOST_LEFT``; else 0.
         values: of its arguments and its output.
+
+    Args:
+        words, facts: if they were read before.
+        output: bounded; read when ``words`` or ``facts`` are first asked for, since a ranking asks
+            for those of the last step alone.
     """
 
-    status: int
-    words: Hashes
-    facts: Hashes
-    left: int = 0
-    values: Values = NO_VALUES
+    __slots__ = ("_facts", "_output", "_words", "left", "status", "values")
+
+    def __init__(
+        self,
+        status: int,
+        words: Hashes | None = None,
+        facts: Hashes | None = None,
+        left: int = 0,
+        values: Values = NO_VALUES,
+        *,
+        output: Any = None,
+    ) -> None:
+        self.status, self.left, self.values = status, left, values
+        self._words, self._facts, self._output = words, facts, output
+
+    @property
+    def words(self) -> Hashes:
+        """Hashes of the words, keys, type and size of the output, sorted."""
+        if self._words is None:
+            self._words = _read_words(self._output)
+        return self._words
+
+    @property
+    def facts(self) -> Hashes:
+        """Hashes of the flags, short texts and numbers of the output, each with its key.
+
+        Of a number, one hash for each threshold that it reaches. Sorted.
+        """
+        if self._facts is None:
+            self._facts = _read_facts(self._output)
+        return self._facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +168,7 @@ class RunReader:
         for call in calls[-_MOST_LISTS:]:
             self._follow(call)
         self.earlier = tuple(
-            self._read_values(call, _read(call.output)[0]) for call in calls[-_MOST_CALLS:]
+            self._read_values(call, _bounded(call.output)) for call in calls[-_MOST_CALLS:]
         )
         self.names = [(call.tool, call.status == "error") for call in calls[-_MOST_CALLS:]]
         asked = dict.fromkeys(_IDENTIFIER.findall(query[:READ_LENGTH]))
@@ -156,15 +183,9 @@ class RunReader:
         if call.output is None:
             status, values = STATUSES.index(call.status), self._read_values(call, None)
             return Outcome(status, NO_WORDS, NO_WORDS, left, values) if status else NO_OUTCOME
-        output, text, keys = _read(call.output)
-        words = {_hash(word, _OUTPUT) for word in _words(text, _MOST_WORDS)}
-        words.update(_hash(key, _KEYS) for key in keys)
-        size = min(len(output).bit_length(), 7) if isinstance(output, (list, dict)) else -1
-        shape = f"{type(output).__name__} {size} {len(text).bit_length()}"
-        words.add(_hash(shape, _SHAPE))
-        known = np.array(sorted(words), np.int32)
+        output = _bounded(call.output)
         values = self._read_values(call, output)
-        return Outcome(_status(call, output), known, _read_facts(output), left, values)
+        return Outcome(_status(call, output), left=left, values=values, output=output)
 
     def copy(self) -> RunReader:
         """The same reader, to go on from in another way."""
@@ -222,6 +243,19 @@ class RunReader:
             self._lists.update(dict.fromkeys(each, each))
 
 
+def _read_words(output: Any) -> Hashes:
+    """See ``Outcome.words``."""
+    is_text = isinstance(output, str)
+    written = output.encode("utf-8", "replace") if is_text else json_codec.dumps(output)
+    text = written.decode()
+    words = {_hash(word, _OUTPUT) for word in _words(text, _MOST_WORDS)}
+    if not is_text:
+        words.update(_hash(key, _KEYS) for key in dict.fromkeys(_KEY.findall(text)))
+    size = min(len(output).bit_length(), 7) if isinstance(output, (list, dict)) else -1
+    words.add(_hash(f"{type(output).__name__} {size} {len(text).bit_length()}", _SHAPE))
+    return np.array(sorted(words), np.int32)
+
+
 def _read_facts(output: Any) -> Hashes:
     """See ``Outcome.facts``; a text that is JSON is parsed."""
     if isinstance(output, str) and output[:1] in "{[":
@@ -252,18 +286,16 @@ def _to_text(value: Any) -> str | None:
     return None
 
 
-def _read(output: Any) -> tuple[Any, str, list[str]]:
-    """An output, of a long one the start; its text, and the keys in it."""
+def _bounded(output: Any) -> Any:
+    """An output, of a long one the start."""
     if isinstance(output, str):
-        output = output[:OUTPUT_LENGTH]
-        return output, output.encode("utf-8", "replace").decode(), []
-    text = ""
+        return output[:OUTPUT_LENGTH]
+    length = 0
     with suppress(RecursionError, TypeError, ValueError):
-        text = json_codec.dumps(output).decode()
-    if not 0 < len(text) <= OUTPUT_LENGTH:
+        length = len(json_codec.dumps(output).decode())
+    if not 0 < length <= OUTPUT_LENGTH:
         output, _ = bound_output(output, whole_length=OUTPUT_LENGTH + 1)
-        text = json_codec.dumps(output).decode()
-    return output, text, list(dict.fromkeys(_KEY.findall(text)))
+    return output
 
 
 def _status(call: ToolCall, bounded: Any) -> int:
@@ -307,7 +339,7 @@ def read_context(
     columns = sorted(weights)
     return Context(
         tuple(
-            (index.get(call.tool, REMOVED), _status(call, _read(call.output)[0])) for call in calls
+            (index.get(call.tool, REMOVED), _status(call, _bounded(call.output))) for call in calls
         ),
         np.array(columns, np.int32),
         np.array([weights[column] for column in columns], np.float16).astype(np.float32),

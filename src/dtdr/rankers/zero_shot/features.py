@@ -9,29 +9,57 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.zero_shot.tool_index import ToolIndex
 from dtdr.rankers.zero_shot.words import clauses_of
 
-FEATURES = (
-    *("words", "name", "name_in_clause"),
-    *("reads_first", "writes_first", "late_first"),
-    *("left", "next", "ahead", "behind", "name_left"),
-    *("called", "called_twice", "called_last", "called_and_left", "called_earlier"),
-    *("like_last_name", "like_last_text", "server_of_last", "server_of_run"),
-    *("writes_late", "reads_later"),
-)
-"""Features of every tool."""
+
+class ZeroShotRows(FeatureRows):
+    """Features of every tool at a step; none is about a certain tool, so they suit any tools."""
+
+    words: Matrix  # words of the query in its text, divided by those of the best tool
+    name: Matrix  # share of its name that the query has, all clauses together
+    name_in_clause: Matrix  # the same of the best clause
+    reads_first: Matrix  # 1 before the first call for a tool that reads
+    writes_first: Matrix  # 1 before the first call for a tool that changes something
+    late_first: Matrix  # before the first call: where in the query it is asked for, 0 to 1
+    left: Matrix  # how much a clause asks for it that calls have not served
+    next: Matrix  # how much the clause after that of the last call asks for it
+    ahead: Matrix  # how much clauses from there on ask for it
+    behind: Matrix  # how much earlier clauses still ask for it
+    name_left: Matrix  # share of its name that a clause not served yet has
+    called: Matrix  # 1 if it was called
+    called_twice: Matrix  # 1 if it was called twice or more
+    called_last: Matrix  # 1 for the tool of the last call
+    called_and_left: Matrix  # of a tool that was called: left, divided by that of the best tool
+    called_earlier: Matrix  # 1 if an earlier turn called it
+    like_last_name: Matrix  # similarity of its name with that of the last call's tool
+    like_last_text: Matrix  # similarity of their texts
+    server_of_last: Matrix  # 1 for tools of the server of the last call
+    server_of_run: Matrix  # 1 for tools of any server that was called
+    writes_late: Matrix  # of a tool that changes something: share of the query served, less .5
+    reads_later: Matrix  # 1 after the first call for a tool that reads
+
+
+FEATURES = ZeroShotRows.names
+_BY_QUERY = ZeroShotRows.span("words", "name_in_clause")
+"""Features that no call changes."""
+_LIKE_LAST = ZeroShotRows.span("like_last_name", "like_last_text")
 
 END_FEATURES = ("constant", "calls", "calls_per_clause", "served", "all_served", "is_later_turn")
 """Features of the end of the plan."""
 
+_CLAUSES = FEATURES[ZeroShotRows.span("late_first", "name_left")]
+_CALLS = FEATURES[ZeroShotRows.span("called", "called_earlier")]
+_LAST_CALL = FEATURES[ZeroShotRows.span("like_last_name", "server_of_run")]
+_VERBS = ("reads_first", "writes_first", "writes_late", "reads_later")
 GROUPS = (
-    ("words", "words of the query in its name and description", FEATURES[:3]),
-    ("clauses", "clauses of the query that no call served", FEATURES[5:11]),
-    ("calls", "which tools were called", FEATURES[11:16]),
-    ("last_call", "how similar it is to the last call", FEATURES[16:20]),
-    ("verbs", "reading comes first, changing later", (*FEATURES[3:5], *FEATURES[20:])),
+    ("words", "words of the query in its name and description", FEATURES[_BY_QUERY]),
+    ("clauses", "clauses of the query that no call served", _CLAUSES),
+    ("calls", "which tools were called", _CALLS),
+    ("last_call", "how similar it is to the last call", _LAST_CALL),
+    ("verbs", "reading comes first, changing later", _VERBS),
 )
 """Features that say the same kind of thing, for explanations."""
 
@@ -55,8 +83,8 @@ class QueryMatch:
     Attributes:
         asked: shape (clauses, n): how much each clause asks for each tool, up to 1.
         named: shape (clauses, n): which share of the name of each tool each clause has.
-        fixed: shape (4, n): the first three features, and how late in the query the clause is that
-            asks most for a tool.
+        fixed: shape (3, n): the features that no call changes.
+        late: shape (n,): how late in the query the clause is that asks most for a tool, 0 to 1.
         known: share of the query's words that some tool has, or has in other words.
         is_later_turn: whether something came before the query.
     """
@@ -85,8 +113,8 @@ class QueryMatch:
             matched / (matched.max(initial=0) + _TINY),
             names.sum(axis=0),
             self.named.max(axis=0),
-            self.asked.argmax(axis=0) / np.float32(max(1, len(clauses) - 1)),
         ])  # fmt: skip
+        self.late = self.asked.argmax(axis=0) / np.float32(max(1, len(clauses) - 1))
         self.earlier = np.zeros(index.size, np.float32)
         self.earlier[[tool for tool in earlier if 0 <= tool < index.size]] = 1
 
@@ -143,35 +171,37 @@ class RunProgress:
     def features(self) -> Matrix:
         """Shape (features, n), in the order of ``FEATURES``."""
         match, index, after = self.match, self.match.index, self.clause + 1
-        rows = np.zeros((len(FEATURES), index.size), np.float32)
-        rows[:3] = match.fixed[:3]
+        rows = ZeroShotRows(np.zeros((len(FEATURES), index.size), np.float32))
+        rows.table[_BY_QUERY] = match.fixed
         open_ = (1 - self.served)[:, None]
         asked = match.asked * open_
-        left = np.maximum.reduce(asked, axis=0, out=rows[6])
+        np.maximum.reduce(asked, axis=0, out=rows.left)
         if after < len(asked):
-            rows[7] = match.asked[after]
+            rows.next[:] = match.asked[after]
             if self.calls:
-                np.maximum.reduce(asked[after:], axis=0, out=rows[8])
+                np.maximum.reduce(asked[after:], axis=0, out=rows.ahead)
         if self.clause > 0:
-            np.maximum.reduce(asked[: self.clause], axis=0, out=rows[9])
-        np.maximum.reduce(match.named * open_, axis=0, out=rows[10])
-        rows[15] = match.earlier
+            np.maximum.reduce(asked[: self.clause], axis=0, out=rows.behind)
+        np.maximum.reduce(match.named * open_, axis=0, out=rows.name_left)
+        rows.called_earlier[:] = match.earlier
         done = np.add.reduce(self.served) / np.float32(len(self.served))
-        np.multiply(index.writes, done - np.float32(0.5), out=rows[20])
+        np.multiply(index.writes, done - np.float32(0.5), out=rows.writes_late)
         if not self.calls:
-            rows[3], rows[4], rows[5] = index.reads, index.writes, match.fixed[3]
-            return rows
-        rows[11] = self.called > 0
-        rows[12] = self.called > 1
-        np.multiply(rows[11], left, out=rows[14])
-        rows[14] /= np.maximum.reduce(left, initial=0) + _TINY
-        rows[19] = self.servers
-        rows[21] = index.reads
+            rows.reads_first[:] = index.reads
+            rows.writes_first[:] = index.writes
+            rows.late_first[:] = match.late
+            return rows.table
+        rows.called[:] = self.called > 0
+        rows.called_twice[:] = self.called > 1
+        np.multiply(rows.called, rows.left, out=rows.called_and_left)
+        rows.called_and_left /= np.maximum.reduce(rows.left, initial=0) + _TINY
+        rows.server_of_run[:] = self.servers
+        rows.reads_later[:] = index.reads
         if self.last >= 0:
-            rows[13, self.last] = 1
-            rows[16:18] = index.alike(self.last)
-            rows[18] = index.servers == index.servers[self.last]
-        return rows
+            rows.called_last[self.last] = 1
+            rows.table[_LIKE_LAST] = index.alike(self.last)
+            rows.server_of_last[:] = index.servers == index.servers[self.last]
+        return rows.table
 
     def end_features(self) -> Matrix:
         """Shape (end features,), in the order of ``END_FEATURES``."""

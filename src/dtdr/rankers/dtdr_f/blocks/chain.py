@@ -38,10 +38,7 @@ class ChainRows(FeatureRows):
 
 
 class Chain(Block):
-    """Markov chains of the orders 0 to 2, smoothed as ``markov-2`` is, and MCP servers.
-
-    This block does not read the query.
-    """
+    """Markov chains of the orders 0 to 2, smoothed as ``markov-2`` is, and MCP servers."""
 
     name = "chain"
     about = "what followed the last two calls"

@@ -28,10 +28,7 @@ class ClosenessRows(FeatureRows):
 
 
 class Closeness(Block):
-    """Share of known words and phrases, similarity to the nearest demonstration; nothing learned.
-
-    These are the same for every tool, so they change what the others' features count.
-    """
+    """Share of known words and phrases, similarity to the nearest demonstration."""
 
     name = "closeness"
     about = "how much of the query is known"

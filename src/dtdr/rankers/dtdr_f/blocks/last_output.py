@@ -128,9 +128,8 @@ _OF_LAST_STEP = LastOutputRows.span("failed", "any_failed")
 class LastOutput(Block):
     """Predict the next tool from the outputs of the last step, the calls and the last messages.
 
-    The first step of a turn reads the messages. Later steps read all outputs since the agent's last
-    message, each with its tool, in any order. Each threshold that a number reaches counts, so that
-    some thirty examples teach a rule on it. The features stay 0 while only names are known.
+    Later steps of a turn read all outputs since the agent's last message, in any order. Some thirty
+    examples teach a rule on a number. The features stay 0 while only names are known.
 
     Args:
         keys: shape (columns,), sorted: what the rows are about.

@@ -55,10 +55,7 @@ _BY_WINDOW = PartsRows.span("asked_here", "asked_behind")
 
 
 class Parts(Block):
-    """Tools that the words of each part of a query ask for, by ``WordWeights``.
-
-    Where in the query the calls have come is a forward pass over the parts.
-    """
+    """Tools that parts of a query ask for, by ``WordWeights``; a forward pass follows the calls."""
 
     name = "parts"
     about = "sentences that ask for it"

@@ -25,7 +25,8 @@ from dtdr.rankers.nn import Matrix
 from dtdr.text.sparse import csr_array
 
 _FEW_PLANS = 0.3
-"""Plans added to those with two tools, and to those expected by chance."""
+"""Plans added to those with two tools, and to those expected by chance: .1 and 1 are within .003 of
+MRR on T-Eval."""
 _CALLS = 1000
 """Frequencies are of a thousand calls, so that the feature does not grow with demonstrations."""
 
@@ -43,10 +44,7 @@ _PAIRS = RelationsRows.span("together", "uses_last")
 
 
 class Relations(Block):
-    """Frequency, dependencies and co-occurrence.
-
-    Counts are kept sparse, so that memory grows with the pairs that occur and not with the square
-    of the tools.
+    """Frequency, dependencies and co-occurrence; sparse, so that only pairs that occur take memory.
 
     Attributes:
         frequency: shape (tools,): scaled number of calls of each tool.

@@ -166,7 +166,7 @@ class State(Block):
                 outcome = outcomes[at] if at < pending else NO_OUTCOME
                 state = state.add(self.slots[tool], outcome, is_parallel=bool(parallel[at]))
             if state.is_known:
-                row = state.row.copy()
+                row = state.with_words()
                 row[-1] = 0
                 yield row, step.acceptable
 
@@ -258,12 +258,13 @@ class _StateRow(NamedTuple):
     """The row of features after some calls.
 
     Attributes:
-        row: shape (columns + pairs + 1,), never changed once made.
+        row: shape (columns + pairs + 1,), without words of outputs, never changed once made.
         is_known: whether more than names is known.
         step: slots of the calls of the last step.
         before: slots of the step before it.
         distinct: slots that were called.
         calls: how many.
+        outcomes: of the calls of the last step.
     """
 
     block: State
@@ -273,11 +274,20 @@ class _StateRow(NamedTuple):
     before: tuple[int, ...] = ()
     distinct: frozenset[int] = frozenset()
     calls: int = 0
+    outcomes: tuple[Outcome, ...] = ()
+
+    def with_words(self) -> Matrix:
+        """A copy of the row, with the words of the outputs of the last step."""
+        row = self.row.copy()
+        for outcome in self.outcomes:
+            words = outcome.words + np.int32(_OUTPUT)
+            self.block.words.write(row, words, _ones(len(words)))
+        return row
 
     def add(self, slot: int, outcome: Outcome, *, is_parallel: bool) -> _StateRow:
         """The state after one more call of the tool in this slot, -1 if it is not known."""
         block, row = self.block, self.row.copy()
-        step, before = self.step, self.before
+        step, before, outcomes = self.step, self.before, (*self.outcomes, outcome)
         last_at, second_at = block.at[_LAST], block.at[_SECOND]
         if not is_parallel:
             for other in before:
@@ -285,8 +295,7 @@ class _StateRow(NamedTuple):
             for other in step:
                 row[last_at[other]], row[second_at[other]] = 0, 1
             row[block.status_at] = 0
-            row[block.output_words] = 0
-            step, before = (), step
+            step, before, outcomes = (), step, (outcome,)
         if slot >= 0:
             row[last_at[slot]] = 1
             row[block.at[_COUNT][slot]] += 1
@@ -297,14 +306,13 @@ class _StateRow(NamedTuple):
                 span.replace(row, block.start_row, outcome.values)
             step = (*step, slot)
         row[block.status_at[outcome.status]] = 1
-        block.words.write(row, outcome.words + np.int32(_OUTPUT), _ones(len(outcome.words)))
         distinct = self.distinct if slot in self.distinct else self.distinct | {slot}
         calls = self.calls + 1
         at = block.sizes_at
         left = max(outcome.left, float(row[at[2]])) if is_parallel else outcome.left
         row[at[0]], row[at[2]], row[at[3]] = calls, left, len(distinct)
         is_known = self.is_known or outcome is not NO_OUTCOME
-        return _StateRow(block, row, is_known, step, before, distinct, calls)
+        return _StateRow(block, row, is_known, step, before, distinct, calls, outcomes)
 
     def call(self, event: CallEvent, rows: StateRows) -> _StateRow:
         slot = self.block.slots[event.tool]
@@ -314,7 +322,7 @@ class _StateRow(NamedTuple):
         block = self.block
         if not self.is_known or block.forest is None:
             return
-        row = self.row.copy()
+        row = self.with_words()
         row[block.width : -1] = _differences(row[None], block.pairs)[0]
         row[-1] = 0
         shares = block.forest.predict(row)

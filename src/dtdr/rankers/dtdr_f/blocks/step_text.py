@@ -50,8 +50,6 @@ class StepTextRows(FeatureRows):
 class StepText(Block):
     """Similarity of the text with tools' texts and names, and a regression on its words.
 
-    The features are 0 where no text is known, and always if no demonstration has one.
-
     Args:
         words: shape (words,), sorted: hashed stems that the regression reads.
         weights: shape (words + 1, seen), the last row is the bias.

@@ -84,11 +84,7 @@ class HandOver:
         return mixed
 
     def share_at(self, new: Numbers) -> Numbers:
-        """The weight of the ranking without demonstrations, by its probability of ``new``.
-
-        While there are few demonstrations, many tools are new only because few calls were seen, and
-        of these it says most.
-        """
+        """The weight of the ranking without demonstrations, by its probability of ``new``."""
         return self.share * (1 + (1 - self.share) * new)
 
     def raised(self, new: Numbers, learned: float) -> Numbers:

@@ -2,9 +2,6 @@
 
 It matches the query's clauses with names and descriptions, by weights of other sets (see
 ``dtdr.rankers.zero_shot``). So it says most of tools that few demonstrations call, or none.
-
-Example: for "Tell the weather of Rome, then mail it to Ann", ``weather`` is likeliest before the
-first call, and ``send_mail`` after it, in a catalogue that no run has used yet.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _LEAST = 1e-5
 """Less likely tools are equally unlikely."""
 
 
-class ZeroShotRows(FeatureRows):
+class ByTextsRows(FeatureRows):
     """The ranking of a model without demonstrations."""
 
     by_texts: Matrix  # logarithm of its probability
@@ -31,12 +31,12 @@ class ZeroShotBlock(Block):
 
     name = "zero_shot"
     about = "what the query's clauses ask for and the calls leave open, by names and descriptions"
-    rows = ZeroShotRows
-    text_features = ZeroShotRows.names
+    rows = ByTextsRows
+    text_features = ByTextsRows.names
     prior: ClassVar = {"by_texts": 0.3}
     shortlist: ClassVar = {"by_texts": 0.5}
 
-    def start(self, query: Query, rows: ZeroShotRows) -> BlockState:
+    def start(self, query: Query, rows: ByTextsRows) -> BlockState:
         """The logarithm of the probability of each tool."""
         state = _ZeroShotState(query.zero_shot)
         state.write(rows)
@@ -47,8 +47,8 @@ class ZeroShotBlock(Block):
 class _ZeroShotState(BlockState):
     zero_shot: ZeroShotState
 
-    def call(self, event: CallEvent, rows: ZeroShotRows) -> BlockState:
+    def call(self, event: CallEvent, rows: ByTextsRows) -> BlockState:
         return _ZeroShotState(event.zero_shot)
 
-    def write(self, rows: ZeroShotRows) -> None:
+    def write(self, rows: ByTextsRows) -> None:
         rows.by_texts[:] = np.log(self.zero_shot.probabilities() + _LEAST)

@@ -50,7 +50,7 @@ test-examples: $(VENV)/.dev
 test-slow: $(VENV)/.slow
 	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadscope -m slow --ignore tests/test_examples_run.py
 
-# The property tests with sixteen times as many examples.
+# The property tests with thirty times as many examples.
 test-nightly: $(VENV)/.dev
 	DTDR_TEST_PROFILE=nightly $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadscope -m hypothesis
 

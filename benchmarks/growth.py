@@ -20,13 +20,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 
 from dtdr import load
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.harness import rank_steps
 from dtdr.evaluate.tables import Column, Table, count
-from dtdr.serve.learning.guard import mean_reciprocal_rank
+from dtdr.predict.gains import reciprocal_rank
+from dtdr.predict.model import Model
 from growth_data import SHARD, held_out, write_shards
 
 
@@ -64,6 +68,14 @@ def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, An
         "mb": used.ru_maxrss / 1024,
         "model": fitted["bytes"] / 1e6,
     }
+
+
+def mean_reciprocal_rank(model: Model, test: list[Demonstration]) -> float:
+    """MRR over the steps of held-out plans, ends included, teacher-forced."""
+    return fmean(
+        reciprocal_rank(ranking.tools, item.plan.acceptable_next(range(done)))
+        for item, done, ranking in rank_steps(model, test)
+    )
 
 
 def _one(value: Any) -> str:

@@ -317,7 +317,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in models(given, demonstrations, known, folder):
-            ranker = read_config(model)["retriever"]
+            ranker = read_config(model)["ranker"]
             rows += [
                 {**row, "server": f"{ranker} {row['server']}".strip()}
                 for row in measure(model, demonstrations, given)

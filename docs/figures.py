@@ -62,7 +62,7 @@ def evaluate(words: tuple[str, ...]) -> dict[str, dict[str, float]]:
         row.update(row["next_calls"])
         if other := row.get("another_run"):
             row["ratio"] = other["model"] / other["other_run"]
-    return {row["retriever"]: row for row in results}
+    return {row["ranker"]: row for row in results}
 
 
 def split_rows(table: str) -> tuple[list[str], list[list[str]]]:

@@ -10,7 +10,7 @@ from tests.command_line import Shown, shown_by
 from tests.redis_server import RedisServer
 
 # Timings never decide a test, and the same run gives the same examples.
-for _name, _examples in (("unit", 18), ("nightly", 400)):
+for _name, _examples in (("unit", 12), ("nightly", 400)):
     settings.register_profile(
         _name,
         deadline=None,

@@ -5,8 +5,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from dtdr.evaluate.harness import rank_steps
+from dtdr.predict.gains import reciprocal_rank
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import config_checksum
 
@@ -24,6 +27,14 @@ def change_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_bytes()) | changes
     path.write_text(json.dumps(config | {"config_sha256": config_checksum(config)}))
+
+
+def mean_reciprocal_rank(model: Model, test: list[Any]) -> float:
+    """MRR over the steps of held-out plans, ends included, teacher-forced."""
+    return fmean(
+        reciprocal_rank(ranking.tools, item.plan.acceptable_next(range(done)))
+        for item, done, ranking in rank_steps(model, test)
+    )
 
 
 def smoke_rows(benchmark: str) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def make_log(steps: Sequence[Step], *, tools: Sequence[str] = TOOLS, **header) -
         "dataset": "handmade",
         "synthetic": True,
         "split": {"name": "s", "sha256": "0" * 64, "train": 2, "test": 1},
-        "retriever": "random",
+        "ranker": "random",
         "encoder": None,
         "parameters": {"seed": 0},
         "seed": 0,

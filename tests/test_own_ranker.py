@@ -88,7 +88,7 @@ def test_it_is_saved_and_loaded_by_its_name(model, tmp_path):
     for history in ([], ["read_file"]):
         assert dict(loaded.rank(QUERY, history)) == dict(model.rank(QUERY, history))
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert config["retriever"] == NAME
+    assert config["ranker"] == NAME
 
 
 def test_a_folder_does_not_choose_what_is_imported(model, tmp_path):

@@ -14,7 +14,8 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.rankers.base import Floats, HeldOutFold, IncrementalRanker, StepState
+from dtdr.rankers.base import HeldOutFold, IncrementalRanker, StepState
+from dtdr.rankers.calibration import Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.ranking import Ranking
 

@@ -73,7 +73,7 @@ def fit(
     Raises:
         InputError: an unknown name or parameter, or data that cannot be learned from.
     """
-    chosen = create(ranker, **parameters)
+    model = create(ranker, **parameters)
     sample: Sample | None = None
     if engine is not None:
         from dtdr.predict.counting import SAMPLE, draw_sample
@@ -81,12 +81,12 @@ def fit(
         if not isinstance(demonstrations, (str, Path)):
             raise InputError("an engine reads files; give the path or URL of the demonstrations")
         drawn = draw_sample(
-            [demonstrations], SAMPLE, seed=chosen.seed, failures=failures, engine=engine
+            [demonstrations], SAMPLE, seed=model.seed, failures=failures, engine=engine
         )
         sample = drawn if drawn.counts.total > SAMPLE else None
     if sample is not None:
         demonstrations, tools = sample.demonstrations, tools or sample.tools or None
-    chosen.fit(
+    model.fit(
         demonstrations,
         tools,
         arguments=arguments,
@@ -95,9 +95,9 @@ def fit(
         failures=failures,
     )
     if sample is not None:
-        training = sample.counts.describe_training(chosen.training_)
-        chosen.record_counts(training, sample.counts.phrases)
-    return chosen
+        training = sample.counts.describe_training(model.training_)
+        model.record_counts(training, sample.counts.phrases)
+    return model
 
 
 def load(
@@ -105,7 +105,7 @@ def load(
     *,
     allow_endpoint: str | Iterable[str] = (),
     allow_class: str | Iterable[str] = (),
-    **given: Any,
+    **keywords: Any,
 ) -> Model:
     """Load a fitted model from the folder that ``save`` wrote.
 
@@ -119,7 +119,7 @@ def load(
             ``endpoint``. A folder alone cannot choose them.
         allow_class: your own rankers, as ``module:Class``, that dtdr may import. A folder alone
             cannot choose them. You need not name a class that is already imported.
-        given: constructor keywords that are not saved, such as ``llm`` of less-is-more, or your
+        keywords: constructor keywords that are not saved, such as ``llm`` of less-is-more, or your
             own ``encoder`` object.
 
     Raises:
@@ -128,13 +128,13 @@ def load(
     """
     saved = model_folder.read(folder)
     config = saved.config
-    name, parameters = config["retriever"], config["parameters"]
+    name, parameters = config["ranker"], config["parameters"]
     allowed = [allow_class] if isinstance(allow_class, str) else allow_class
-    chosen = rankers.saved_class(folder, name, allowed)
+    ranker = rankers.saved_class(folder, name, allowed)
     if "encoder" in parameters:  # one named here would pass by the check of its host
         raise ModelError(f"{folder} names an encoder among its parameters; fit the model again")
     try:
-        accepted = inspect.signature(chosen).parameters
+        accepted = inspect.signature(ranker).parameters
         for key, value in parameters.items():
             if key not in accepted:
                 raise ModelError(f"it has a parameter {key!r} of another version; fit it again")
@@ -145,11 +145,11 @@ def load(
                     f"its parameter {key!r} may name a file, which a folder must not choose; fit "
                     "it again"
                 )
-        if config["encoder"] is not None and "encoder" not in given:
-            given["encoder"] = saved.restore(
+        if config["encoder"] is not None and "encoder" not in keywords:
+            keywords["encoder"] = saved.restore(
                 "encoder", partial(encoders.restore, allow_endpoint=allow_endpoint)
             )
-        model = create(name, **parameters, **given)
+        model = create(name, **parameters, **keywords)
         tools = tuple(map(Tool.from_dict, config["tools"]))
         fill = partial(ArgumentModel.restore, tools=tools[:-1])
         model.arguments_ = saved.restore("arguments", fill)

@@ -71,7 +71,7 @@ def renamed_method(old: str, new: str) -> Any:
     return call
 
 
-def renamed_key(values: Mapping[str, Any], old: str, new: str) -> Mapping[str, Any]:
+def renamed_key(values: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
     """The values of a file, with the value of a key's old name under its new name.
 
     >>> renamed_key({"runs": [1]}, "runs", "experiments")

@@ -12,7 +12,7 @@ from tests.command_line import is_one_sentence
 from tests.helpers import sha256_of
 from tests.whole_calls import DEMONSTRATIONS
 
-KEYS = ["retriever", "encoder", "mrr", "f1", "top1", "recall@5", "log_top1", "log_mrr"]
+KEYS = ["ranker", "encoder", "mrr", "f1", "top1", "recall@5", "log_top1", "log_mrr"]
 KEYS += ["steps", "fit_seconds", "rank_microseconds_median"]
 
 
@@ -57,7 +57,7 @@ def test_json_is_one_object_with_the_promised_keys(evaluate):
     found = evaluate("--json", rankers=("random", "dtdr-c")).json()
     assert (found["dataset"], found["split"]) == ("demonstrations", "paper-0")
     assert [list(item) for item in found["results"]] == [[*KEYS, "next_calls"]] * 2
-    assert [item["retriever"] for item in found["results"]] == ["random", "dtdr-c"]
+    assert [item["ranker"] for item in found["results"]] == ["random", "dtdr-c"]
     assert [item["encoder"] for item in found["results"]] == [None, "lexical"]
 
 
@@ -121,7 +121,7 @@ def test_what_a_model_cannot_be_scored_on_is_one_sentence(data, tmp_path, cli):
 def test_all_is_every_ranker_that_can_run_and_names_those_that_cannot(evaluate, data, cli):
     (data.parent / "tools.json").unlink()
     shown = cli("evaluate", data, "--json")
-    names = {item["retriever"] for item in shown.json()["results"]}
+    names = {item["ranker"] for item in shown.json()["results"]}
     assert {"random", "dr", "lr", "dtdr-c", "dtdr-l"} <= names
     for name, reason in (
         ("less-is-more", "it needs an LLM; fit it in Python"),

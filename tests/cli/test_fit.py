@@ -32,7 +32,7 @@ def fit(data, tmp_path, cli):
 def test_fit_writes_a_model_that_loads_and_says_what_it_learned(fit, tmp_path):
     found = fit("--json", "--set", "seed=3").json()
     assert found["model"] == str(tmp_path / "model")
-    assert (found["retriever"], found["encoder"]) == ("random", None)
+    assert (found["ranker"], found["encoder"]) == ("random", None)
     assert (found["demonstrations"], found["tools"], found["skipped_bad"]) == (12, 6, 0)
     assert load(found["model"]).seed == 3
     shown = fit("--force")

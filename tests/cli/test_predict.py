@@ -69,7 +69,7 @@ def test_inspect_shows_the_whole_configuration(model, cli):
     assert "send_mail" in shown.out
     assert shown.err == ""
     found = cli("inspect", model, "--json").json()
-    assert found["retriever"] == "dr"
+    assert found["ranker"] == "dr"
     assert [tool["name"] for tool in found["tools"]][-1] == "end"
     assert found["bytes"] == sum(item.stat().st_size for item in model.iterdir())
 

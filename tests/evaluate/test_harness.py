@@ -55,7 +55,7 @@ def test_the_log_has_the_rankings_of_the_fitted_ranker(log, dataset):
 
 def test_header_says_what_was_run_on_what(log):
     header = log.header
-    assert (header.dataset, header.synthetic, header.retriever) == ("small", True, "random")
+    assert (header.dataset, header.synthetic, header.ranker) == ("small", True, "random")
     assert [header.split[name] for name in ("name", "train", "test")] == ["last-third", 8, 4]
     assert (header.encoder, header.parameters, header.tools[-1]) == (None, {"seed": 0}, "end")
     assert header.training_data["demonstrations"] == 8

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
 from tests.runs import is_same, logs, make_log, make_step
@@ -85,6 +86,11 @@ def test_a_pickle_is_not_opened(path):
     rewrite(path, ranks=np.array([[object()]], dtype=object))
     with pytest.raises(InputError, match="the run log is damaged"):
         read_run_log(path)
+
+
+def test_a_log_with_the_old_key_of_the_ranker_is_read(path, log):
+    edit_header(path, lambda header: renamed_key(header, "ranker", "retriever"))
+    assert read_run_log(path).header.ranker == log.header.ranker
 
 
 def test_missing_file_is_named(tmp_path):

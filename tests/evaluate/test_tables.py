@@ -7,7 +7,7 @@ from dtdr.evaluate.tables import Cell, Column, Table, numeric, share
 
 RESULTS = [
     {
-        "retriever": name,
+        "ranker": name,
         "encoder": encoder,
         "mrr": mrr,
         "f1": 0.5,

@@ -1,15 +1,28 @@
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 pytest.importorskip("agents", reason="openai-agents is not installed")
 
-from agents import ModelSettings, WebSearchTool
+import httpx2
+from agents import (
+    Agent,
+    FunctionTool,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+    WebSearchTool,
+)
+from openai import APIStatusError, AsyncOpenAI
 
 from dtdr.agents import Transcript
 from dtdr.agents.openai_agents import ToolMaskModel, transcript
 from tests.integrations.frameworks import FRAMEWORKS, Script
-from tests.integrations.tools import NEW, QUERY, best, mask
+from tests.integrations.tools import NAMES, NEW, QUERY, best, mask
 
 run = FRAMEWORKS["openai-agents"]
 
@@ -43,3 +56,40 @@ def test_a_model_is_found_by_name_and_closed_with_its_wrapper(monkeypatch):
 
 def test_a_question_in_plain_text_is_read():
     assert transcript(QUERY) == Transcript.of(QUERY)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_openai_itself_gets_all_tools_and_the_list_of_those_it_may_call(api):
+    kind = {"chat": OpenAIChatCompletionsModel, "responses": OpenAIResponsesModel}[api]
+    sent = []
+
+    async def answer(request):
+        sent.append(json.loads(request.content))
+        return httpx2.Response(400, json={"error": {"message": "enough", "code": "enough"}})
+
+    def ask(address, **options):
+        transport = httpx2.MockTransport(answer)
+        http = httpx2.AsyncClient(transport=transport)
+        client = AsyncOpenAI(api_key="none", base_url=address, http_client=http, max_retries=0)
+        masked = ToolMaskModel(kind("m", client), mask(), **options)
+        never: Any = None
+        tools: list[Any] = [FunctionTool(name, "", {}, never) for name in (*NAMES, NEW)]
+        agent = Agent("a", model=masked, tools=tools)
+        with pytest.raises(APIStatusError):
+            asyncio.run(Runner.run(agent, QUERY, run_config=RunConfig(tracing_disabled=True)))
+        return sent.pop()
+
+    body = ask("https://api.openai.com/v1")
+    assert len(body["tools"]) == len(NAMES) + 1
+    allowed = body["tool_choice"]
+    assert allowed["type"] == "allowed_tools"
+    listed = allowed["allowed_tools"]["tools"] if api == "chat" else allowed["tools"]
+    names = {(item["function"] if api == "chat" else item)["name"] for item in listed}
+    assert names == best([]) | {NEW}
+    for address, options in (
+        ("https://api.openai.com/v1", {"form": "filtered"}),
+        ("http://localhost:1/v1", {}),
+    ):
+        body = ask(address, **options)
+        assert "tool_choice" not in body
+        assert len(body["tools"]) == len(names)

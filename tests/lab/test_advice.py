@@ -13,7 +13,7 @@ def row(name: str, mrr: float, spread: float) -> Any:
     by_plan = {f"p{n}": mrr + (spread if n % 2 else -spread) for n in range(30)}
     return [
         SimpleNamespace(
-            header=SimpleNamespace(retriever=name.split(" ")[0]),
+            header=SimpleNamespace(ranker=name.split(" ")[0]),
             means={"mrr": mrr + change},
             by_plan={"mrr": by_plan},
         )

@@ -14,7 +14,7 @@ from dtdr.logs.turns import Cutter
 
 def plan_of(*calls, query="please", options=None, given=()):
     cutter = Cutter(options or CutOptions(), None, "test")
-    (demonstration,) = cutter.cut(LoggedRun("t", [UserMessage(query), *calls], given=given))
+    (demonstration,) = cutter.cut(LoggedRun("t", [UserMessage(query), *calls], instructions=given))
     return demonstration.plan
 
 

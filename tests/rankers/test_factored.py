@@ -23,9 +23,8 @@ from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.zero_shot.model import ZeroShotModel
-from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.text.encoders.lexical import LexicalEncoder
-from tests.helpers import RANKER_ONLY, inner
+from tests.helpers import RANKER_ONLY, inner, mean_reciprocal_rank
 
 # What can be asked for, the tool that does it, and words that say so.
 SKILLS = {

@@ -16,9 +16,8 @@ from dtdr.rankers.clustering import Clusters
 from dtdr.rankers.descriptions import document, name_words
 from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
-from dtdr.serve.learning.guard import mean_reciprocal_rank
 from tests import small_data
-from tests.helpers import RANKER_ONLY
+from tests.helpers import RANKER_ONLY, mean_reciprocal_rank
 
 SET = small_data.dataset(24)
 QUERY = "Mail Ann the summary of q3.pdf"

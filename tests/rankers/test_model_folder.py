@@ -23,7 +23,7 @@ from dtdr import Tool
 from dtdr.errors import DtdrError, ModelError, OutputError
 from dtdr.predict import create
 from dtdr.rankers import NAMES
-from dtdr.rankers.model_folder import FORMAT_VERSION, describe
+from dtdr.rankers.model_folder import FORMAT_VERSION, config_checksum, describe
 from tests import crafted, small_data
 from tests.helpers import RANKER_ONLY, change_config, sha256_of
 
@@ -119,12 +119,12 @@ def config(**changes):
         (config_text(lambda text: text[: len(text) // 2]), r"config\.json is damaged"),
         (config_text(lambda text: text.replace('"tools"', '"others"')), "'tools' is missing"),
         (config(format_version=99), f"version 99, but this dtdr reads version {FORMAT_VERSION}"),
-        (config(retriever="dtdr-x"), "unknown ranker 'dtdr-x'"),
-        (config(retriever="dtdr-f", parameters={"order": 1}), "'order' of another version; fit it"),
+        (config(ranker="dtdr-x"), "unknown ranker 'dtdr-x'"),
+        (config(ranker="dtdr-f", parameters={"order": 1}), "'order' of another version; fit it"),
         (config(tools=5), "has another type; fit the model again"),
         (config(parameters=[]), "has another type; fit the model again"),
         (config(training_data="x"), "has another type; fit the model again"),
-        (config(retriever=None), "has another type; fit the model again"),
+        (config(ranker=None), "has another type; fit the model again"),
         (lambda folder: (folder / "model.safetensors").unlink(), "is missing or cannot be read"),
         (tensors(lambda path: path.read_bytes()[:-3]), "damaged: it is truncated"),
         (tensors(lambda _: b"not tensors"), "not a safetensors file"),
@@ -173,9 +173,18 @@ def test_another_rankers_weights_are_refused(folder, tmp_path):
         dtdr.load(folder)
 
 
+def test_a_folder_with_the_old_key_of_the_ranker_loads(folder):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["retriever"] = config.pop("ranker")
+    path.write_text(json.dumps(config | {"config_sha256": config_checksum(config)}))
+    assert dtdr.load(folder).name == "dr"
+    assert describe(folder)["ranker"] == "dr"
+
+
 def test_description_of_a_folder_names_its_parts(folder):
     found = describe(folder)
-    assert found["retriever"] == "dr"
+    assert found["ranker"] == "dr"
     assert found["bytes"] == sum(item.stat().st_size for item in folder.iterdir())
     assert found["training_data"]["demonstrations"] == 4
     assert all(tensor["bytes"] >= 0 for tensor in found["tensors"].values())

@@ -28,9 +28,9 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.serve.feedback import DuplicateError, FileLog, open_log, order_of
 from dtdr.serve.learning import LearnOptions, Trainer, Versions, versions
-from dtdr.serve.learning.guard import mean_reciprocal_rank
 from dtdr.serve.learning.versions import checksum_of
 from synthetic_runs import generate, tools
+from tests.helpers import mean_reciprocal_rank
 from tests.server import serving
 
 RANKER_ONLY: dict[str, Any] = {"arguments": False, "plans": False}
@@ -225,7 +225,7 @@ def test_a_folder_that_another_process_replaced_at_the_last_moment_stays(
 
 def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsys):
     log = FileLog(tmp_path / "f.jsonl")
-    options = LearnOptions(batch=8, share=0.3, tolerance=1.0, gain=1.0, keep=2)
+    options = LearnOptions(batch=8, share=0.5, tolerance=1.0, gain=1.0, keep=2)
     trainer = Trainer(model, log, options)
     checksums = [checksum_of(model)]
     for seed in (2, 3):

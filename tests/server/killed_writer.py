@@ -34,8 +34,8 @@ def write(kind: str, path: Path, kill: int, acknowledge: IO[bytes]) -> None:
             call = ToolCall("1", "a", {"text": "x" * size})
             log.append([Demonstration(name, "query", Plan((call,)))])
         elif recorder is not None:
-            call = LoggedCall("a", {"text": "x " * (size // 2)}, 1.0, ended=1.5)
-            name = recorder.record([f"query {kill} {number}"], [call])[0].id
+            logged = LoggedCall("a", {"text": "x " * (size // 2)}, 1.0, ended=1.5)
+            name = recorder.record([f"query {kill} {number}"], [logged])[0].id
         acknowledge.write(name.encode() + b"\n")
         acknowledge.flush()
 

@@ -132,7 +132,7 @@ def test_a_process_serves_follows_its_folder_and_stops_on_terminate(model):
         serving.wait_until(
             lambda: served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 2
         )
-        assert served.get("/v1/models").json()["models"][0]["retriever"] == "dr"
+        assert served.get("/v1/models").json()["models"][0]["ranker"] == "dr"
     assert served.process.returncode == 0
     said = [json.loads(line) for line in served.lines if line.startswith("{")]
     assert [item["event"] for item in said if item["event"] != "request"] == [

@@ -107,8 +107,8 @@ def test_a_model_whose_files_arrive_one_after_the_other_is_loaded(model, tmp_pat
             (tmp_path / "written").replace(model / name)
             if number == 0:
                 serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 1)
-                assert served.get("/v1/models/mail").json()["retriever"] == "dtdr-l"
-        serving.wait_until(lambda: served.get("/v1/models/mail").json()["retriever"] == "dr")
+                assert served.get("/v1/models/mail").json()["ranker"] == "dtdr-l"
+        serving.wait_until(lambda: served.get("/v1/models/mail").json()["ranker"] == "dr")
         serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 0)
 
 
@@ -137,7 +137,7 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
         serving.wait_until(lambda: len(served.service.keys) == 1)
         serving.fit(other, ranker="dr")
         serving.wait_until(
-            lambda: served.get("/v1/models/other", headers=headers).json().get("retriever") == "dr"
+            lambda: served.get("/v1/models/other", headers=headers).json().get("ranker") == "dr"
         )
         described = served.get("/v1/models/mail", headers=headers).json()
         assert described["generation"] == 1

@@ -38,7 +38,7 @@ def test_a_model_of_a_store_is_served_and_follows_what_is_published(store, fitte
         assert "dtdr learn --publish" in refused(served.post("/v1/models/mail/save"), 409)
         store.publish(other)
         described = "/v1/models/mail"
-        serving.wait_until(lambda: served.get(described).json()["retriever"] == "dr")
+        serving.wait_until(lambda: served.get(described).json()["ranker"] == "dr")
         assert served.metric(FAILING) == 0
 
 

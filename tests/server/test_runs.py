@@ -28,7 +28,7 @@ def test_several_models_are_told_apart_by_name(fitted, tmp_path):
         ):
             assert said in refused(served.post("/v1/rank", {"query": QUERY, **more}), status)
         listed = served.get("/v1/models").json()["models"]
-        assert [(item["name"], item["retriever"]) for item in listed] == [
+        assert [(item["name"], item["ranker"]) for item in listed] == [
             ("mail", "dtdr-l"),
             ("chain", "dr"),
         ]

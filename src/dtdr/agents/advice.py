@@ -265,9 +265,9 @@ class _Counter:
                         conversation.append(self._load([call.tool]))
                         ask(shown, ranking)
                 searched.add(call.tool)
-                made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
+                tokens = count_tokens({"name": call.tool, "input": dict(call.arguments)})
                 key = (demonstration.id, position, call.tool)
-                size = made + self._sizes.result_tokens
+                size = tokens + self._sizes.result_tokens
                 conversation.append(Segment(key, size, mark=True))
 
     def cost(self) -> Cost:

@@ -166,8 +166,8 @@ def _insert_loads(
         forced: names to load for the next answer, whatever their rank.
     """
     points = [
-        place
-        for place, message in enumerate(map(dump_object, messages))
+        position
+        for position, message in enumerate(map(dump_object, messages))
         if isinstance(message, Mapping) and message.get("role") == "assistant"
     ]
     points.append(len(messages))
@@ -181,11 +181,11 @@ def _insert_loads(
     changed: list[Any] = []
     loaded: set[str] = set()
     count = start = 0
-    for place, (position, selection) in enumerate(zip(points, selections, strict=True)):
+    for index, (position, selection) in enumerate(zip(points, selections, strict=True)):
         changed += messages[start:position]
         start = position
         # What a search returned, its result has loaded.
-        loaded.update(*(searched_tools(each) for each in transcripts[place : place + 1]))
+        loaded.update(*(searched_tools(each) for each in transcripts[index : index + 1]))
         wanted = {*selection.shown, *(forced if position == len(messages) else ())}
         if new := [name for name in tools.names if name in wanted.intersection(waiting) - loaded]:
             changed += load(new, count)

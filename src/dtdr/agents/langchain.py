@@ -128,14 +128,14 @@ def _search_tool(mask: ToolMask) -> BaseTool:
     def search_tools(query: str, runtime: ToolRuntime) -> str:
         available, messages = runtime.tools, runtime.state["messages"]
         try:
-            found = _toolbox(available).search(
+            matches = _toolbox(available).search(
                 mask, {"query": query}, lambda: transcript_of(messages)
             )
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
             {"name": item.name, "description": item.description, "parameters": item.args}
-            for item in found
+            for item in matches
         ]
         answer = write_answer(described, len(available))
         return json.dumps(answer, ensure_ascii=False, default=str)
@@ -172,7 +172,7 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
     def _refuse(self, request: ToolCallRequest) -> ToolMessage | None:
         call, before = request.tool_call, []
         for message in request.state["messages"]:
-            if any(made["id"] == call["id"] for made in getattr(message, "tool_calls", ())):
+            if any(item["id"] == call["id"] for item in getattr(message, "tool_calls", ())):
                 break
             before.append(message)
         refusal = self.select(request.runtime.tools, before).refusal(call["name"])

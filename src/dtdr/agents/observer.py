@@ -91,7 +91,7 @@ class RunObserver:
         calls = [event for event in _events(last, 0) if isinstance(event, LoggedCall)]
         if not last.query or not calls:
             return
-        earlier = [event for place, turn in enumerate(before) for event in _events(turn, place)]
+        earlier = [event for index, turn in enumerate(before) for event in _events(turn, index)]
         try:
             self._runs.add([last.query], calls, earlier)
         except RuntimeError as error:  # the interpreter is shutting down
@@ -102,11 +102,11 @@ def _names(turns: Sequence[Turn]) -> list[str]:
     return [call.tool for call in turns[-1].calls] if turns else []
 
 
-def _events(turn: Turn, place: int) -> Iterator[Event]:
+def _events(turn: Turn, turn_index: int) -> Iterator[Event]:
     """The events of a turn, as a log has them; ``place`` makes ids differ between turns."""
     if turn.query:
         yield UserMessage(turn.query)
-    for number, event in enumerate(turn.events):
+    for position, event in enumerate(turn.events):
         if not isinstance(event, ToolCall):
             yield AssistantMessage(event.content)
         elif event.tool not in SEARCH_CALLS:
@@ -114,9 +114,9 @@ def _events(turn: Turn, place: int) -> Iterator[Event]:
             yield LoggedCall(
                 event.tool,
                 event.arguments,
-                number,
-                number + 0.5 if has_ended else None,
-                id=f"{place}-{event.id}",
+                position,
+                position + 0.5 if has_ended else None,
+                id=f"{turn_index}-{event.id}",
                 output=event.output,
                 failed=event.status == "error",
                 step=event.step,

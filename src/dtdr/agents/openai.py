@@ -168,12 +168,12 @@ def answer_searches(
 def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[list[Any], str]:
     """The tools that match a search, and the same as a text."""
     try:
-        chosen = _OPENAI.search(body, arguments, mask)
+        matches = _OPENAI.search(body, arguments, mask)
     except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
-    described = [{"name": tool_name(tool), "definition": dump_object(tool)} for tool in chosen]
-    answer = search.write_answer(described, len(chosen))
-    return chosen, json.dumps(answer, ensure_ascii=False)
+    described = [{"name": tool_name(tool), "definition": dump_object(tool)} for tool in matches]
+    answer = search.write_answer(described, len(matches))
+    return matches, json.dumps(answer, ensure_ascii=False)
 
 
 def _reference(tool: object, api: Api) -> dict[str, Any]:

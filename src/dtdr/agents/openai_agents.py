@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from dtdr.agents import openai
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import Toolbox, transcript_of
 from dtdr.agents.transcript import Transcript
-from dtdr.errors import MissingExtraError
+from dtdr.errors import MissingExtraError, check_choice
 
 try:
-    from agents import FunctionTool, Model
+    from agents import FunctionTool, Model, OpenAIChatCompletionsModel, OpenAIResponsesModel
 except ImportError as error:
     raise MissingExtraError(
         "the OpenAI Agents integration", "openai-agents", "openai-agents"
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from agents import ModelResponse, ModelSettings, Tool
     from agents.items import TResponseInputItem, TResponseStreamEvent
     from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+
+
+Form = Literal["filtered", "allowed-tools"]
 
 
 class ToolMaskModel(Model):
@@ -35,18 +40,24 @@ class ToolMaskModel(Model):
     Args:
         model: the model to show tools to, or its name.
         mask: model and policy.
+        form: ``filtered`` leaves tools out. ``allowed-tools``, for models of OpenAI, keeps all, and
+            with them the prompt cache, and puts the shown ones into ``tool_choice``; agents with
+            hosted tools or handoffs get ``filtered`` all the same. None takes ``allowed-tools`` for
+            OpenAI's own API and ``filtered`` for every other model.
 
     Raises:
-        InputError: at a model call, two tools share a name.
+        InputError: an unknown form; at a model call, two tools that share a name.
     """
 
-    def __init__(self, model: Model | str, mask: ToolMask) -> None:
+    def __init__(self, model: Model | str, mask: ToolMask, *, form: Form | None = None) -> None:
+        check_choice("form", form or "filtered", get_args(Form))
         if isinstance(model, str):
             from agents import MultiProvider
 
             model = MultiProvider().get_model(model)
         self.model = model
         self.mask = mask
+        self.form = form
 
     async def get_response(
         self,
@@ -58,9 +69,12 @@ class ToolMaskModel(Model):
         **keywords: Any,
     ) -> ModelResponse:
         """Ask the model, with the tools of the next step."""
-        shown = await asyncio.to_thread(self._shown, tools, input, model_settings)
+        is_open = bool(keywords.get("handoffs", arguments[1:2] and arguments[1]))
+        settings, shown = await asyncio.to_thread(
+            self._apply, tools, input, model_settings, is_open
+        )
         return await self.model.get_response(
-            system_instructions, input, model_settings, shown, *arguments, **keywords
+            system_instructions, input, settings, shown, *arguments, **keywords
         )
 
     async def stream_response(
@@ -73,9 +87,12 @@ class ToolMaskModel(Model):
         **keywords: Any,
     ) -> AsyncIterator[TResponseStreamEvent]:
         """Ask the model for a stream, with the tools of the next step."""
-        shown = await asyncio.to_thread(self._shown, tools, input, model_settings)
+        is_open = bool(keywords.get("handoffs", arguments[1:2] and arguments[1]))
+        settings, shown = await asyncio.to_thread(
+            self._apply, tools, input, model_settings, is_open
+        )
         async for event in self.model.stream_response(
-            system_instructions, input, model_settings, shown, *arguments, **keywords
+            system_instructions, input, settings, shown, *arguments, **keywords
         ):
             yield event
 
@@ -98,17 +115,48 @@ class ToolMaskModel(Model):
         """
         return Toolbox(tools, tool_name, _definition).select(self.mask, lambda: transcript(items))
 
-    def _shown(
-        self, tools: list[Tool], items: str | list[TResponseInputItem], settings: ModelSettings
-    ) -> list[Tool]:
+    def _apply(
+        self,
+        tools: list[Tool],
+        items: str | list[TResponseInputItem],
+        settings: ModelSettings,
+        has_handoffs: bool,
+    ) -> tuple[ModelSettings, list[Tool]]:
+        """The settings and the tools of a model call."""
         if not tools:
-            return tools
+            return settings, tools
         selection, forced = self.select(tools, items), settings.tool_choice
-        return [
-            tool
-            for tool in tools
-            if selection.shows(name := tool_name(tool)) or (name and name == forced)
-        ]
+        form = self.form or ("allowed-tools" if _is_openai(self.model) else "filtered")
+        names = list(map(tool_name, tools))
+        if form == "filtered" or has_handoffs or None in names:
+            return settings, [
+                tool
+                for tool, name in zip(tools, names, strict=True)
+                if selection.shows(name) or (name and name == forced)
+            ]
+        if not selection.hidden or forced not in (None, "auto", "required"):
+            return settings, tools
+        choice = openai.allowed_tools(
+            [{"type": "function", "function": {"name": name}} for name in names],
+            selection,
+            api="chat" if isinstance(self.model, OpenAIChatCompletionsModel) else "responses",
+            choice=forced,
+        )
+        # The settings' own ``tool_choice`` takes no list; what is in the body replaces it.
+        body = {**_body(settings), "tool_choice": choice}
+        return replace(settings, extra_body=body), tools
+
+
+def _body(settings: ModelSettings) -> dict[str, Any]:
+    return dict(settings.extra_body) if isinstance(settings.extra_body, dict) else {}
+
+
+def _is_openai(model: Model) -> bool:
+    """Whether a model asks OpenAI itself, and not a server that is compatible with it."""
+    if not isinstance(model, (OpenAIChatCompletionsModel, OpenAIResponsesModel)):
+        return False
+    address = model._get_client().base_url
+    return address.host == "api.openai.com"
 
 
 def tool_name(tool: Tool) -> str | None:

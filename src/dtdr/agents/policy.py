@@ -88,8 +88,8 @@ class ToolPolicy(Selection):
             tokens = np.array([0 if name in shown else costs.get(name, 0) for name in vocabulary])
         wanted = set(names) - {END}
         allowed = np.array([name in wanted for name in vocabulary])
-        chosen = self.positions(ranking, allowed=allowed, tokens=tokens, spent=spent)
-        return tuple(vocabulary[position] for position in chosen)
+        positions = self.positions(ranking, allowed=allowed, tokens=tokens, spent=spent)
+        return tuple(vocabulary[position] for position in positions)
 
 
 @dataclass(frozen=True, slots=True)

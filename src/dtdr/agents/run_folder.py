@@ -46,8 +46,8 @@ def default_folder(name: str) -> Path:
 
 def data_home() -> Path:
     """Where the folders of all names are."""
-    chosen = os.environ.get("XDG_DATA_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".local" / "share") / "dtdr"
+    configured = os.environ.get("XDG_DATA_HOME")
+    return (Path(configured) if configured else Path.home() / ".local" / "share") / "dtdr"
 
 
 def next_count(runs: int) -> int:
@@ -247,8 +247,8 @@ class RunFolder(Recorder):
             served = (self.load() if published else None) or describe_tools(tools)
 
             def learn_from(items: Sequence[Demonstration]) -> Model:
-                chosen: dict[str, Any] = {"ranker": self._ranker, "arguments": False}
-                return fit(items, tools, plans=False, **chosen)
+                keywords: dict[str, Any] = {"ranker": self._ranker, "arguments": False}
+                return fit(items, tools, plans=False, **keywords)
 
             trial = compare(served, runs, new, learn_from)
             outcome = "held" if trial.gains else "published" if trial.is_better else "kept"

@@ -53,9 +53,7 @@ class Transcript:
 
         Blocks that programs put into the query, such as ``<system-reminder>``, are left out.
         """
-        calls = (
-            ToolCall(str(number), name, step=number) for number, name in enumerate(history, start=1)
-        )
+        calls = (ToolCall(str(step), name, step=step) for step, name in enumerate(history, start=1))
         return cls((Turn(remove_blocks(query), tuple(calls)),))
 
     @property
@@ -91,20 +89,20 @@ class Transcript:
         """The run of every step of the conversation so far, the next step's last."""
         runs: list[Run] = []
         before: list[Event] = []
-        for number, turn in enumerate(self.turns, start=1):
+        for turn in self.turns:
             events = list(map(_read, turn.events))
-            made = [
+            calls = [
                 item for item in events if isinstance(item, ToolCall) and item.tool not in NO_CALLS
             ]
-            run = Run.of_read(turn.query.strip(), before, made)
+            run = Run.of_read(turn.query.strip(), before, calls)
             if not last_only:
                 # The calls of one answer were asked for together, before any of them was made.
                 runs += [
-                    run.first(place)
-                    for place, call in enumerate(made)
-                    if place == 0 or call.step is None or call.step != made[place - 1].step
+                    run.first(index)
+                    for index, call in enumerate(calls)
+                    if index == 0 or call.step is None or call.step != calls[index - 1].step
                 ]
-            if not last_only or number == len(self.turns):
+            if not last_only or turn is self.turns[-1]:
                 runs.append(run)
             before += [Message("user", turn.query)] if turn.query else []
             # The message before a call has its text, too.

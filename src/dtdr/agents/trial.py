@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import as_run
+from dtdr.predict.gains import ToolGains, reciprocal_rank
 from dtdr.predict.model import Model
 
 FOLDS = 3
@@ -21,9 +20,6 @@ MOST_JUDGED = 300
 GAIN = 0.3
 """In 1 / rank, on average over the steps where the runs did not call a tool. A tool that gains more
 is first at a third of all steps where it is wrong: a person must look at the runs."""
-
-FEWEST_STEPS = 20
-"""Steps of a tool that are needed for its gain to count."""
 
 
 @dataclass
@@ -79,24 +75,16 @@ def compare(
         return Trial()
     folds = min(FOLDS, len(judged))
     before, after = [], []
-    sums: defaultdict[str, float] = defaultdict(float)
-    right: Counter[str] = Counter()
+    all_gains = ToolGains()
     for fold in range(folds):
         held = judged[fold::folds]
         left_out = {id(run) for run in held}
         model = learn([run for run in runs if id(run) not in left_out])
         for (called, old), (_, ranked) in zip(_rank(served, held), _rank(model, held), strict=True):
-            before.append(_reciprocal(old, called))
-            after.append(_reciprocal(ranked, called))
-            right.update(called)
-            for rank, tool in enumerate(ranked[:3], start=1):
-                if tool not in called and tool != END:
-                    sums[tool] += 1 / rank - _reciprocal(old, {tool})
-    gains = {
-        tool: total / steps
-        for tool, total in sums.items()
-        if (steps := len(before) - right[tool]) >= FEWEST_STEPS and total / steps > GAIN
-    }
+            before.append(reciprocal_rank(old, called))
+            after.append(reciprocal_rank(ranked, called))
+            all_gains.add(old, ranked, called)
+    gains = {tool: gain for tool, gain in all_gains.means().items() if gain > GAIN}
     return Trial(len(judged), fmean(before), fmean(after), gains)
 
 
@@ -108,8 +96,3 @@ def _rank(model: Model, held: Sequence[Demonstration]) -> Iterator[tuple[set[str
         asked = [as_run(run.query, calls[:done], before=run.before) for done in steps]
         for done, ranking in zip(steps, model.rank_batch(asked), strict=True):
             yield {calls[done].tool}, ranking.tools
-
-
-def _reciprocal(tools: Sequence[str], wanted: set[str]) -> float:
-    """1 / rank of the best of the wanted tools; 0 if there is none."""
-    return next((1 / rank for rank, tool in enumerate(tools, 1) if tool in wanted), 0.0)

@@ -56,4 +56,4 @@ def compare(
 
 def _name(log: RunLog) -> str:
     encoder = log.header.encoder
-    return log.header.retriever + ("" if encoder is None else f" ({encoder.get('name')})")
+    return log.header.ranker + ("" if encoder is None else f" ({encoder.get('name')})")

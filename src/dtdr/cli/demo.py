@@ -43,16 +43,16 @@ def demo(
     held_out = split.testing(dataset.demonstrations)
     # Drawn without a look at how they are ranked.
     readable = [item for item in held_out if len(item.plan) in SHOWN_CALLS]
-    chosen = random.Random(0).sample(readable, min(SHOWN_QUERIES, len(readable)))
+    examples = random.Random(0).sample(readable, min(SHOWN_QUERIES, len(readable)))
     say(f"Which tool does the agent need next?  {dataset.title}", "bold")
     say(
         f"{shown.name} learned from {len(split.train):,} synthetic demonstrations of "
-        f"{len(shown.tools_) - 1} tools. Below are {len(chosen)} of the {len(split.test):,} "
+        f"{len(shown.tools_) - 1} tools. Below are {len(examples)} of the {len(split.test):,} "
         "queries that it never saw, step by step: the tools that it ranks highest and their "
         "probabilities; ✓ marks what the plan accepts next."
     )
-    for number, demonstration in enumerate(chosen, start=1):
-        say(f"\n{number}. {' '.join(demonstration.query.split())}", "bold cyan")
+    for position, demonstration in enumerate(examples, start=1):
+        say(f"\n{position}. {' '.join(demonstration.query.split())}", "bold cyan")
         _print_steps(shown, demonstration)
     for name in NAMES:
         if name not in logs and not options.needs_llm(name):

@@ -81,8 +81,8 @@ def evaluate(  # noqa: PLR0912
         runs (FOLDER): Write a log of each ranker's results here, for dtdr compare.
         markdown: Print the tables as Markdown.
     """
-    chosen = list(dict.fromkeys(metric or metrics.DEFAULT))
-    for name in chosen:
+    metric_names = list(dict.fromkeys(metric or metrics.DEFAULT))
+    for name in metric_names:
         metrics.metric(name)
     if folds is not None and split is not None:
         raise InputError("--folds makes its own splits; leave out --split")
@@ -94,13 +94,13 @@ def evaluate(  # noqa: PLR0912
             raise InputError(f"--model tests a fitted model; leave out {' and '.join(others)}")
         results = _test_model(load(model), read(), split, shown)
     else:
-        given = options.parse_settings(settings)
+        values = options.parse_settings(settings)
         is_all = ALL in (retriever or [ALL])
-        every = [name for name in NAMES if not options.needs_llm(name)]
-        names = every if is_all else list(dict.fromkeys(retriever or ()))
-        keywords = options.ranker_keywords(names, given)
+        without_llm = [name for name in NAMES if not options.needs_llm(name)]
+        names = without_llm if is_all else list(dict.fromkeys(retriever or ()))
+        keywords = options.ranker_keywords(names, values)
         paths = _log_paths(runs, keywords, force=force)
-        data_set, seed = read(), options.read_seed(given)
+        data_set, seed = read(), options.read_seed(values)
         if folds is None:
             splits = [choose_split(data_set, split, seed=seed)]
         else:
@@ -111,7 +111,7 @@ def evaluate(  # noqa: PLR0912
         # Only these splits keep the runs of one task on one side.
         if folds is not None or split == "group":
             results["together"] = data_set.demonstrations
-    evaluation = Evaluation(metrics=chosen, show=shown, **results)
+    evaluation = Evaluation(metrics=metric_names, show=shown, **results)
     if as_json:
         print_json(evaluation.to_dict())
         return

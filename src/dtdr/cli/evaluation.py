@@ -68,13 +68,13 @@ class Evaluation:
     @cached_property
     def _next_calls(self) -> list[tuple[str, list[NextCalls], list[Agreement]]]:
         """By ranker: how the next calls were ranked, compared with other runs of the task."""
-        found = []
+        rows = []
         for log in self.logs:
             encoder = log.header.encoder
-            name = log.header.retriever + (f" ({encoder['name']})" if encoder else "")
+            name = log.header.ranker + (f" ({encoder['name']})" if encoder else "")
             other = agreement(log, self.together) if self.together else None
-            found.append((name, [score_next_calls(log)], [] if other is None else [other]))
-        return found
+            rows.append((name, [score_next_calls(log)], [] if other is None else [other]))
+        return rows
 
     @cached_property
     def _summaries(self) -> list[dict[str, Any]]:

@@ -83,10 +83,10 @@ def fit(
         engine (ADDRESS): Count and sample on a cluster: dask://HOST:8786, ray://HOST:10001 or
             ray://auto. Its workers must be able to open DATA under the same names.
     """
-    given = options.parse_settings(settings)
-    own = options.take_settings(given, _FitSettings)
-    seed = options.read_seed(given)
-    chosen = options.create_model(retriever, given)
+    values = options.parse_settings(settings)
+    fit_settings = options.take_settings(values, _FitSettings)
+    seed = options.read_seed(values)
+    model = options.create_model(retriever, values)
     check_target(output, force=force)  # known before the long work, not after it
     bad = BadRecords() if skip_bad else None
     check_at_least(0, sample=sample)
@@ -110,24 +110,24 @@ def fit(
     if split is not None:
         demonstrations = choose_split(source, split, seed=seed).training(demonstrations)
     started = time.perf_counter()
-    chosen.fit(
+    model.fit(
         demonstrations,
         source.tools or None,
         arguments=arguments,
         plans=plans,
-        value_runs=own.value_runs,
+        value_runs=fit_settings.value_runs,
         failures=failures,
     )
     if drawn is not None:
         counts = drawn.counts
-        chosen.record_counts(counts.describe_training(chosen.training_), counts.phrases)
+        model.record_counts(counts.describe_training(model.training_), counts.phrases)
     seconds = time.perf_counter() - started
-    chosen.save(output, force=force)
-    training = chosen.training_
+    model.save(output, force=force)
+    training = model.training_
     summary: dict[str, Any] = {
         "model": str(output),
-        "retriever": retriever,
-        "encoder": None if chosen.ranker.encoder is None else chosen.ranker.encoder.name,
+        "ranker": retriever,
+        "encoder": None if model.ranker.encoder is None else model.ranker.encoder.name,
         "dataset": source.name,
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,
@@ -136,17 +136,17 @@ def fit(
         "skipped_failures": training.skipped_failures,
         "orders": dict(count_orders(demonstrations)),
         "skipped_bad": 0 if bad is None else bad.count,
-        "tools": len(chosen.tools_) - 1,  # as everywhere, without the end of the plan
+        "tools": len(model.tools_) - 1,  # as everywhere, without the end of the plan
         "fit_seconds": round(seconds, 4),
         "bytes": sum(item.stat().st_size for item in output.iterdir()),
     }
     if demonstrations:
-        summary["verdict"] = verdict(advise(chosen, demonstrations[:_REPLAYED], source.tools))
+        summary["verdict"] = verdict(advise(model, demonstrations[:_REPLAYED], source.tools))
     if as_json:
         print_json(summary)
     else:
-        calls = chosen.calls_ or {}
-        _print(summary, max(calls, key=lambda name: calls[name], default=chosen.tools_[0].name))
+        calls = model.calls_ or {}
+        _print(summary, max(calls, key=lambda name: calls[name], default=model.tools_[0].name))
 
 
 def _is_large(paths: Sequence[Path], size: int) -> bool:
@@ -188,7 +188,7 @@ def _print(summary: dict[str, Any], tool: str) -> None:
     failures, skipped = summary["failures"], summary["skipped_failures"]
     sampled = summary["sampled"]
     typer.echo(
-        f"fitted {summary['retriever']}{encoder} on "
+        f"fitted {summary['ranker']}{encoder} on "
         + (plural(learned, kind) if learned else "the descriptions")
         + (f" ({failures:,} of them failed)" if failures else "")
         + f" of {plural(summary['tools'], 'tool')} in {summary['fit_seconds']:.2f} s"

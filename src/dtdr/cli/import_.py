@@ -80,10 +80,10 @@ def import_logs(
             or ray://auto. Its workers must be able to open FILES under the same names. Not for
             formats whose conversations span files; writes Parquet.
     """
-    own = msgspec.structs.asdict(options.read_settings(settings, _ImportSettings))
-    window, tags = own.pop("window"), own.pop("leave_out").split(",")
+    options_of_cut = msgspec.structs.asdict(options.read_settings(settings, _ImportSettings))
+    window, tags = options_of_cut.pop("window"), options_of_cut.pop("leave_out").split(",")
     strip = tuple(tag.strip() for tag in tags if tag.strip())
-    own |= {"group_by": group_by, "leave_out": strip, "window_bytes": window * MEGABYTE}
+    options_of_cut |= {"group_by": group_by, "leave_out": strip, "window_bytes": window * MEGABYTE}
     fmt, paths = _format_and_files(files, format_)
     if any(path.is_file() and output.exists() and path.samefile(output) for path in paths):
         raise InputError(f"{output} is one of the logs; write the demonstrations to another file")
@@ -94,7 +94,8 @@ def import_logs(
     started = time.perf_counter()
     has_folder = any(path.is_dir() for path in paths)
     bad = BadRecords() if skip_bad or has_folder else None
-    how: dict[str, Any] = {"options": logs.CutOptions(**own), "redactor": redactor, "bad": bad}
+    how: dict[str, Any] = {"options": logs.CutOptions(**options_of_cut)}
+    how |= {"redactor": redactor, "bad": bad}
     if engine is None:
         importer = _open_logs(fmt, paths, logs.Importer, how)
         logs.import_logs(importer, output, force=force)
@@ -205,22 +206,22 @@ def _rows(about: dict[str, Any]) -> list[tuple[str, int, str]]:
     rows = [
         ("records read", about["records"], f"from {plural(about['files'], 'file')}"),
         ("bad records", about["bad_records"], "left out"),
-        *(("ignored", number, kind) for kind, number in about["ignored"].items()),
-        *(("not read", number, kind) for kind, number in about["unknown"].items()),
+        *(("ignored", count, kind) for kind, count in about["ignored"].items()),
+        *(("not read", count, kind) for kind, count in about["unknown"].items()),
         ("superseded requests", about["superseded_requests"], "a later request repeats them"),
         ("replayed turns", about["replayed_turns"], "another session has them, too"),
         ("messages", about["messages"], "of the user and the agent"),
         ("runs", about["runs"], ""),
         ("  kept", about["kept"], f"{about['calls']:,} calls"),
         ("  nested", about["nested"], "ran inside a call of another"),
-        *(("  dropped", number, reason) for reason, number in about["dropped"].items()),
+        *(("  dropped", count, reason) for reason, count in about["dropped"].items()),
         ("failed calls", about["failed_calls"], "kept, with their status"),
         ("failed runs", about["failed_runs"], "kept, with their outcome"),
         ("references", about["references"], "to earlier outputs"),
         ("outputs cut", about["cut_outputs"], "to output_length characters"),
         ("results left out", about["unmatched_results"], "the call is missing or has a result"),
         ("tool definitions", about["tools"], ""),
-        *(("redacted", number, rule) for rule, number in about["redacted"].items()),
+        *(("redacted", count, rule) for rule, count in about["redacted"].items()),
     ]
     always = ("records read", "runs", "  kept")
     return [row for row in rows if row[1] or row[0] in always]

@@ -41,7 +41,7 @@ def inspect(
         _show_graph(model, cluster, dot=dot, as_json=as_json)
         return
     description = describe(model)
-    ranker = saved_class(model, description["retriever"])
+    ranker = saved_class(model, description["ranker"])
     description["needs_descriptions"] = ranker.needs_descriptions
     if as_json:
         print_json(description)
@@ -120,7 +120,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
     more = f", … ({len(names) - SHOWN_TOOLS:,} more)" if len(names) > SHOWN_TOOLS else ""
     encoder = description["encoder"]
     return {
-        "retriever": description["retriever"],
+        "ranker": description["ranker"],
         "parameters": _pairs(description["parameters"]),
         "encoder": "none" if encoder is None else _pairs(encoder, first="name"),
         "seed": str(description["seed"]),
@@ -143,7 +143,7 @@ def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
     """How the model chooses the first whole plan, and the counts that decided it."""
     if not plans or "held_out" not in plans:
         return {}
-    check = {name: int(number) for name, number in plans["held_out"].items()}
+    check = {name: int(count) for name, count in plans["held_out"].items()}
     first = "ranked" if check["ranked"] > check["greedy"] else "the best tool of each step"
     right = f"{check['ranked']:,} right of {check['plans']:,} held out"
     return {"plans": f"{first}: {right}, {check['greedy']:,} by the best tool of each step"}

@@ -113,7 +113,7 @@ def run(
     # Runs of the paper's settings and of this project's are reported apart.
     name = "paper" if "paper" in suites else "published"
     lab = own_name(data.absolute()) if data else f"{name}-quick" if quick else name
-    chosen = Options(
+    lab_options = Options(
         quick=quick and data is None,
         file=data,
         datasets=dataset,
@@ -130,7 +130,7 @@ def run(
     store = Store(cache)
     summary = run_lab(
         suites,
-        chosen,
+        lab_options,
         lab=lab,
         store=store,
         command=_command(),

@@ -86,13 +86,13 @@ def learn(
     if log is None:
         raise InputError("name the feedback log, as dtdr serve --feedback-log does")
 
-    given = options.read_settings(settings, LearnOptions)
+    learn_options = options.read_settings(settings, LearnOptions)
     feedback = open_log(log, name or model.resolve().name)
     measured = [] if held_out is None else list(read_demonstrations(held_out))
     count = _serve_metrics(metrics)
     send = _publisher(model, publish)
     with Versions(model).lock():
-        trainer = Trainer(model, feedback, given, measured)
+        trainer = Trainer(model, feedback, learn_options, measured)
         last, has_learned = "", False
         while True:
             change = None

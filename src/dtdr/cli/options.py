@@ -164,10 +164,10 @@ def read_settings(
         InputError: a key is unknown, or a value has another type or is out of range.
     """
     settings = parse_settings(texts, option)
-    own = take_settings(settings, kind, option)
+    taken = take_settings(settings, kind, option)
     for key in settings:
         raise unknown_choice(f"key of {option}", key, get_type_hints(kind))
-    return own
+    return taken
 
 
 def read_seed(settings: Mapping[str, Any]) -> int:

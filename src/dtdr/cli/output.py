@@ -49,10 +49,10 @@ def print_table(
     cells = [[_cell(value) for value in row] for row in rows]
     texts = [[cell.text for cell in column] for column in zip(*cells, strict=True)]
     columns = [
-        Column(header, numeric=_are_numbers(texts[place] if texts else []))
+        Column(header, numeric=_are_numbers(texts[index] if texts else []))
         if isinstance(header, str)
         else header
-        for place, header in enumerate(headers)
+        for index, header in enumerate(headers)
     ]
     console().print(Table(columns, cells, title, caption).to_rich())
 
@@ -123,6 +123,6 @@ def shorten(text: str, width: int) -> str:
     return flat if len(flat) <= width else flat[: width - 1].rstrip() + "…"
 
 
-def plural(number: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """A number with its noun: ``1 call``, ``2,000 calls``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -104,9 +104,9 @@ def _show(steps: Sequence[PlannedStep]) -> None:
 
     out = console()
     step = steps[-1]
-    made = [item.call for item in steps if item.call is not None]
+    calls = [item.call for item in steps if item.call is not None]
     if step.call is not None:
-        line = plan_lines(made, ShownNames(call.tool for call in made)).splitlines()[-1]
+        line = plan_lines(calls, ShownNames(call.tool for call in calls)).splitlines()[-1]
         out.print(line, markup=False)
         for problem in step.filled.problems:
             out.print(f"    not filled: {problem}", markup=False)

@@ -49,7 +49,7 @@ def predict(
     if as_json:
         print_json(
             {
-                "retriever": fitted_model.name,
+                "ranker": fitted_model.name,
                 "query": run.query,
                 "history": list(run.history),
                 "plans" if plans else "calls": [item.to_dict() for item in (*predicted, *calls)],
@@ -63,13 +63,13 @@ def predict(
         note("no plan is complete; leave out --plans" if plans else "no call can be predicted")
 
 
-def _print_calls(calls: Sequence[CallPrediction], made: int) -> None:
+def _print_calls(calls: Sequence[CallPrediction], count: int) -> None:
     rows = []
     for call in calls:
-        for number, argument in enumerate(_arguments(call)):
-            first = (call.tool, call.probability) if number == 0 else ("", "")
+        for row, argument in enumerate(_arguments(call)):
+            first = (call.tool, call.probability) if row == 0 else ("", "")
             rows.append((*first, *argument))
-    caption = f"After {plural(made, 'call')}; a call is as probable as its tool and all its "
+    caption = f"After {plural(count, 'call')}; a call is as probable as its tool and all its "
     caption += "arguments."
     print_table(("Next call", "Probability", *_ARGUMENT_HEADERS), rows, caption=caption)
 
@@ -78,16 +78,16 @@ def _print_plans(plans: Sequence[PlanPrediction]) -> None:
     # Only the first plan shows its arguments: the others have most of its calls.
     rows: list[tuple[Any, ...]] = []
     best = plans[0]
-    for place, call in enumerate(best.calls):
-        for number, argument in enumerate(_arguments(call)):
-            plan = (1, best.probability) if place == number == 0 else ("", "")
+    for index, call in enumerate(best.calls):
+        for row, argument in enumerate(_arguments(call)):
+            plan = (1, best.probability) if index == row == 0 else ("", "")
             filled = "?" if call.unknown else call.probability
-            name = f"{best.ids[place]}. {call.tool}"
-            rows.append((*plan, *((name, filled) if number == 0 else ("", "")), *argument))
-    for number, item in enumerate(plans, start=1):
-        if number > 1 or not best.calls:
+            name = f"{best.ids[index]}. {call.tool}"
+            rows.append((*plan, *((name, filled) if row == 0 else ("", "")), *argument))
+    for rank, item in enumerate(plans, start=1):
+        if rank > 1 or not best.calls:
             tools = item.tools or ("nothing is left to do",)
-            rows.append((number, item.probability, tools, "", "", "", ""))
+            rows.append((rank, item.probability, tools, "", "", "", ""))
     headers: list[str | Column] = ["Plan", "Probability", Column("Call", is_whole=True)]
     caption = "A plan is as probable as its tools are right."
     if best.has_arguments:
@@ -115,5 +115,5 @@ def _describe(source: ValueSource) -> str:
         return "an earlier message"
     if source.kind == "constant":
         return "earlier runs"
-    place = f" {printable(source.path)}" if source.path else ""
-    return f"{source.kind}{place} of call {printable(source.call)}"
+    pointer = f" {printable(source.path)}" if source.path else ""
+    return f"{source.kind}{pointer} of call {printable(source.call)}"

@@ -62,7 +62,7 @@ def rank(
     if as_json:
         print_json(
             {
-                "retriever": fitted_model.name,
+                "ranker": fitted_model.name,
                 "query": run.query,
                 "history": list(run.history),
                 "unknown_tools": unknown,

@@ -20,13 +20,13 @@ def assemble(items: Iterable[tuple[int, Item]], system: Any = None) -> LoggedRun
         system: instructions outside the messages.
     """
     run = LoggedRun("", [])
-    given: list[str] = []
+    instructions: list[str] = []
     waiting: list[LoggedCall] = []
     said: list[str] = []  # since the last call, result or user's message
     last: Item | None = None
     for position, item in items:
         if isinstance(item, SystemMessage):
-            given.append(item.text)
+            instructions.append(item.text)
             continue
         if isinstance(item, AssistantMessage):
             run.events.append(item)
@@ -48,9 +48,9 @@ def assemble(items: Iterable[tuple[int, Item]], system: Any = None) -> LoggedRun
             run.unmatched += 1
         said.clear()
         last = item
-    if instructions := text_of(system):
-        given.append(instructions)
-    run.given = tuple(given)
+    if text := text_of(system):
+        instructions.append(text)
+    run.instructions = tuple(instructions)
     return run
 
 
@@ -88,14 +88,14 @@ def _take_waiting(waiting: list[LoggedCall], answer: ToolResult) -> LoggedCall |
 
     Some servers use names of tools as ids: of equal ids in a message, the first is first.
     """
-    place = None
+    match = None
     for index in range(len(waiting) - 1, -1, -1):
-        if place is not None and waiting[index].started < waiting[place].started:
+        if match is not None and waiting[index].started < waiting[match].started:
             break
         if answer.id and waiting[index].id == answer.id:
-            place = index
-    if place is not None:
-        return waiting.pop(place)
+            match = index
+    if match is not None:
+        return waiting.pop(match)
     if answer.id and any(call.id for call in waiting):
         return None
     for index, call in enumerate(waiting):

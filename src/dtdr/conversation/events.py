@@ -64,7 +64,7 @@ class LoggedRun:
         id: the log's identifier; empty if it has none.
         events: messages and calls, in order.
         earlier: the conversation before, which becomes no demonstrations.
-        given: instructions: a value in them does not come from a tool.
+        instructions: of the system; a value in them does not come from a tool.
         failed: the run as a whole ended in an error, or was judged a failure.
         unmatched: results of no call, or of a call that has a result already.
         at: when it began, in nanoseconds since 1970; 0 if unknown.
@@ -78,7 +78,7 @@ class LoggedRun:
     events: list[Event]
     group: str = ""
     earlier: list[Event] = field(default_factory=list)
-    given: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
     failed: bool = False
     salt: str = ""
     unmatched: int = 0

@@ -43,15 +43,15 @@ def asked_messages(value: Any, depth: int = 0) -> list[Any]:
     begin = [{"role": "system", "content": system}] if system else []
     for key in _LISTS:
         inner = decode_value(value.get(key))
-        if isinstance(inner, (list, dict)) and (found := asked_messages(inner, depth + 1)):
-            return [*begin, *found]
+        if isinstance(inner, (list, dict)) and (messages := asked_messages(inner, depth + 1)):
+            return [*begin, *messages]
     for key in _TEXTS:
         inner = decode_value(value.get(key))
         if isinstance(inner, str) and inner.strip():
             return [*begin, {"role": "user", "content": inner}]
     for key in _INSIDE:
-        if found := asked_messages(_object_in(value.get(key)), depth + 1):
-            return [*begin, *found]
+        if messages := asked_messages(_object_in(value.get(key)), depth + 1):
+            return [*begin, *messages]
     return []
 
 
@@ -75,8 +75,8 @@ def replied_messages(value: Any, depth: int = 0) -> list[Any]:
         return _in_assistant(value)
     for key in ("messages", "output", "message", "result", "response", "outputs"):
         inner = decode_value(value.get(key))
-        if isinstance(inner, (list, dict)) and (found := replied_messages(inner, depth + 1)):
-            return found
+        if isinstance(inner, (list, dict)) and (messages := replied_messages(inner, depth + 1)):
+            return messages
     return []
 
 

@@ -38,11 +38,11 @@ def find_group(record: Any, key: str = "") -> str:
 
 def _search(record: Any, keys: tuple[str, ...] | list[str]) -> str:
     best = len(keys)
-    found = ""
+    group = ""
     for name, value in _named_values(record, _DEPTH):
         if name in keys[:best] and (text := _name(value)):
-            best, found = keys.index(name), text
-    return found
+            best, group = keys.index(name), text
+    return group
 
 
 def _named_values(value: Any, depth: int) -> Iterator[tuple[str, Any]]:

@@ -89,7 +89,7 @@ def typed_command(text: str) -> str:
 def _remove_tagged(text: str, tags: Sequence[str]) -> str:
     kept: list[str] = []
     unclosed: set[str] = set()
-    place = start = 0
+    kept_to = start = 0
     while (match := _compile_opening(tuple(tags)).search(text, start)) is not None:
         tag = match[1]
         closing = f"</{tag}>"
@@ -98,9 +98,9 @@ def _remove_tagged(text: str, tags: Sequence[str]) -> str:
             unclosed.add(tag)
             start = match.end()
             continue
-        kept.append(text[place : match.start()])
-        place = start = end + len(closing)
-    return "".join([*kept, text[place:]]).strip() if kept else text
+        kept.append(text[kept_to : match.start()])
+        kept_to = start = end + len(closing)
+    return "".join([*kept, text[kept_to:]]).strip() if kept else text
 
 
 def is_refusal(tool: str, output: Any) -> bool:

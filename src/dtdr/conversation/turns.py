@@ -32,7 +32,7 @@ def number_steps(calls: Sequence[LoggedCall]) -> list[int | None]:
     if not by_message and len(calls) > 1 and len({call.started for call in calls}) == 1:
         return [None] * len(calls)
     steps: list[int | None] = []
-    number, ended = 0, float("-inf")
+    step, ended = 0, float("-inf")
     latest: float | None = None
     for call in calls:
         if by_message:
@@ -43,8 +43,8 @@ def number_steps(calls: Sequence[LoggedCall]) -> list[int | None]:
             ended = float("-inf") if is_new else ended
             latest = call.started
             ended = max(ended, call.started if call.ended is None else call.ended)
-        number += is_new
-        steps.append(number)
+        step += is_new
+        steps.append(step)
     return steps
 
 

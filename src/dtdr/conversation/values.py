@@ -119,17 +119,17 @@ def split_arguments(value: Any) -> list[Any]:
     """The arguments of each call in a text where a stream glued them together: ``{…}{…}``."""
     if not is_glued(value):
         return [value]
-    text, parts, place = value.strip(), [], 0
-    while place < len(text):
+    text, parts, start = value.strip(), [], 0
+    while start < len(text):
         try:
-            part, place = json_codec.decode_at(text, place)
+            part, start = json_codec.decode_at(text, start)
         except (ValueError, RecursionError):
             return [value]
         if not isinstance(part, dict):
             return [value]
         parts.append(part)
-        while text[place : place + 1].isspace():
-            place += 1
+        while text[start : start + 1].isspace():
+            start += 1
     return parts or [value]
 
 

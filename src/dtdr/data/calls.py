@@ -176,16 +176,16 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = (), start: int = 
         return
     ids = {str(value["id"]) for value in values if isinstance(value, Mapping) and "id" in value}
     ids |= {value.id for value in values if isinstance(value, ToolCall)} | set(taken)
-    number = 0
+    free = 0
     for position, value in enumerate(values, start):
         is_name = isinstance(value, str)
         if not is_name and (not isinstance(value, Mapping) or "id" in value):
             yield value
             continue
-        number = max(number + 1, position)
-        while str(number) in ids:
-            number += 1
-        yield ToolCall(str(number), value) if is_name else {"id": str(number), **value}
+        free = max(free + 1, position)
+        while str(free) in ids:
+            free += 1
+        yield ToolCall(str(free), value) if is_name else {"id": str(free), **value}
 
 
 def in_sequence(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
@@ -196,13 +196,13 @@ def in_sequence(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     if len(calls) < 2 or any(call.arguments or call.step is not None for call in calls):
         return calls
     return tuple(
-        msgspec.structs.replace(call, step=number) for number, call in enumerate(calls, start=1)
+        msgspec.structs.replace(call, step=position) for position, call in enumerate(calls, start=1)
     )
 
 
 def renumber_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """The calls of a plan with ids from 1, as in runs, and references by these."""
-    ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
+    ids = {call.id: str(position) for position, call in enumerate(calls, start=1)}
     return [rename_call(call, ids) for call in calls]
 
 

@@ -104,9 +104,9 @@ def read_shards(paths: Sequence[str | Path], *, bad: BadRecords | None = None) -
     shards = [shard for path in paths for shard in find_shards(path)]
     name = shards[0].name if len(shards) == 1 else ""
     records = (
-        (place.removeprefix(name), record)
+        (origin.removeprefix(name), record)
         for shard in shards
-        for place, record in iter_records(shard, bad)
+        for origin, record in iter_records(shard, bad)
     )
     return DemonstrationFile(Path(paths[0]), convert_records(name, records, convert_record, bad))
 
@@ -141,8 +141,8 @@ def iter_records(
         with shard.open() as stream:
             needed, known = parquet.NEEDED, parquet.COLUMNS
             rows = parquet.iter_rows(stream, needed=needed, known=known, groups=groups)
-            for number, row in enumerate(rows, start=first_row):
-                yield f"{shard.name}, row {number}", row
+            for row_number, row in enumerate(rows, start=first_row):
+                yield f"{shard.name}, row {row_number}", row
     except InputError as error:
         leave_out(f"{shard.name}: {error}", bad)
 

@@ -22,8 +22,8 @@ CACHE_VARIABLE = "DTDR_CACHE"
 
 def cache_folder() -> Path:
     """The folder of downloads and embeddings: ``$DTDR_CACHE``, or ``~/.cache/dtdr``."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen) if chosen else Path.home() / ".cache" / "dtdr"
+    configured = os.environ.get(CACHE_VARIABLE)
+    return Path(configured) if configured else Path.home() / ".cache" / "dtdr"
 
 
 def read_regular_file(path: str | Path, limit: int, first: int | None = None) -> bytes:
@@ -153,12 +153,12 @@ def _swap(temporary: Path, path: Path) -> Path | None:
     return former
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(path: Path, other: Path) -> bool:
     """Exchange two names in one step; False if the system cannot."""
     if os.name != "posix":
         return False
     library = ctypes.CDLL(None)
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(path), os.fsencode(other)
     if hasattr(library, "renameat2"):  # Linux: both from the current folder, RENAME_EXCHANGE
         return bool(library.renameat2(-100, names[0], -100, names[1], 2) == 0)
     if hasattr(library, "renamex_np"):  # macOS: RENAME_SWAP

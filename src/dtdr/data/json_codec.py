@@ -39,8 +39,8 @@ def loads(data: bytes | str) -> Any:
 
 
 def _parse_float(text: str) -> float | str:
-    number = float(text)
-    return number if math.isfinite(number) else text
+    value = float(text)
+    return value if math.isfinite(value) else text
 
 
 decode_at = json.JSONDecoder(parse_constant=str, parse_float=_parse_float).raw_decode
@@ -55,9 +55,9 @@ def dump_object(value: object) -> Any:
     return dump(exclude_none=True) if callable(dump) else value
 
 
-def finite(number: float) -> float | str:
+def finite(value: float) -> float | str:
     """The number; NaN and infinity as texts."""
-    return number if math.isfinite(number) else json.dumps(number)
+    return value if math.isfinite(value) else json.dumps(value)
 
 
 def parse_line(line: bytes) -> Any:

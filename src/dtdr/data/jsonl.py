@@ -101,8 +101,8 @@ def iter_json_lines(
     Raises:
         InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
     """
-    for number, value, _ in decode_lines(local_shard(str(path)), json_codec.loads, bad):
-        yield number, value
+    for line_number, value, _ in decode_lines(local_shard(str(path)), json_codec.loads, bad):
+        yield line_number, value
 
 
 def decode_lines(
@@ -113,14 +113,14 @@ def decode_lines(
     Raises:
         InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
     """
-    for number, line in iter_lines(shard, bad):
+    for line_number, line in iter_lines(shard, bad):
         try:
             value = decode(line)
         except (ValueError, RecursionError) as error:
             reason = f"not a line of JSON ({json_codec.explain(error)})"
-            leave_out(f"{shard.name}:{number}: {reason}", bad)
+            leave_out(f"{shard.name}:{line_number}: {reason}", bad)
             continue
-        yield number, value, line
+        yield line_number, value, line
 
 
 def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, bytes]]:
@@ -131,8 +131,9 @@ def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, byte
     """
     limit = longest_line()
     with shard.open() as stream:
-        for number, (line, _) in enumerate(iter_bounded_lines(stream.readline, limit), start=1):
+        lines = iter_bounded_lines(stream.readline, limit)
+        for line_number, (line, _) in enumerate(lines, start=1):
             if line is None:
-                leave_out(f"{shard.name}:{number}: {too_long(limit)}", bad)
+                leave_out(f"{shard.name}:{line_number}: {too_long(limit)}", bad)
             elif not line.isspace():
-                yield number, line
+                yield line_number, line

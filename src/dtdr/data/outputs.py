@@ -86,7 +86,7 @@ def iter_leaves(
         elif isinstance(item, dict):
             pending += [(pointer + to_pointer([key]), item[key]) for key in reversed(list(item))]
         elif isinstance(item, list):
-            pending += [(f"{pointer}/{place}", item[place]) for place in reversed(range(len(item)))]
+            pending += [(f"{pointer}/{index}", item[index]) for index in reversed(range(len(item)))]
         else:
             yield pointer, item
 

@@ -80,7 +80,7 @@ def iter_batches(
         missing = [name for name in needed if name not in file.schema_arrow.names]
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
-        schema = [file.schema.column(number) for number in range(file.metadata.num_columns)]
+        schema = [file.schema.column(index) for index in range(file.metadata.num_columns)]
         paths = [column.path for column in schema]
         columns = paths if known is None else _columns_of(paths, known)
         _check_budget(file, stream.seek(0, os.SEEK_END), groups, columns)
@@ -112,8 +112,8 @@ def _columns_of(paths: Sequence[str], known: Sequence[str]) -> list[str]:
     columns = []
     for name in known:
         column, *field = name.split(".")
-        own = [path for path in paths if path.split(".")[0] == column]
-        columns += [path for path in own if field and path.split(".")[3:] == field] or own
+        inside = [path for path in paths if path.split(".")[0] == column]
+        columns += [path for path in inside if field and path.split(".")[3:] == field] or inside
     return columns
 
 
@@ -185,7 +185,7 @@ def row_groups(stream: IO[bytes]) -> list[int]:
         MissingExtraError: pyarrow is not installed.
     """
     metadata = _open(stream).metadata
-    return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
+    return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:
@@ -257,10 +257,10 @@ def copy_rows(source: IO[bytes], target: IO[bytes], keep: Sequence[bool]) -> Non
     start = 0
     with parquet.ParquetWriter(target, file.schema_arrow, **_WRITING) as writer:
         for batch in file.iter_batches(_ROWS):
-            chosen = batch.filter(arrow.array(keep[start : start + batch.num_rows]))
+            kept = batch.filter(arrow.array(keep[start : start + batch.num_rows]))
             start += batch.num_rows
-            if chosen.num_rows:
-                writer.write_batch(chosen)
+            if kept.num_rows:
+                writer.write_batch(kept)
 
 
 class _FooterIsSoundError(Exception):
@@ -310,9 +310,9 @@ def _import_arrow() -> tuple[Any, Any]:
 
 
 def _schema(arrow: Any) -> Any:
-    text, number = arrow.string(), arrow.int64()
+    text, int64 = arrow.string(), arrow.int64()
     call = dict.fromkeys(("id", "tool", "arguments"), text)
-    call |= {"step": number, "output": text, "output_length": number, "status": text, "text": text}
+    call |= {"step": int64, "output": text, "output_length": int64, "status": text, "text": text}
     message = {"role": text, "content": text, **call}
     return arrow.schema(
         {

@@ -253,10 +253,10 @@ class Plan:
         for parent, child in self.edges():
             graph.add_edge(parent, child, paths=[])
         for index, call in enumerate(self.calls):
-            for place, leaf in iter_leaves(call.arguments, is_reference):
+            for pointer, leaf in iter_leaves(call.arguments, is_reference):
                 if is_reference(leaf) and str(leaf["$ref"]) in position:
                     edge = graph.edges[position[str(leaf["$ref"])], index]
-                    edge["paths"].append((place, leaf.get("path") or ""))
+                    edge["paths"].append((pointer, leaf.get("path") or ""))
         for _, _, data in graph.edges(data=True):
             data["paths"].sort()
         return graph

@@ -26,13 +26,13 @@ class Registry(Generic[T]):
         """The class of that name; InputError if there is none."""
         check_choice(self.kind, name, self.names)
         module, attribute = self._entries[name]
-        chosen: type[T] = getattr(import_module(module), attribute)
-        return chosen
+        entry: type[T] = getattr(import_module(module), attribute)
+        return entry
 
     def create(self, name: str, *arguments: Any, **parameters: Any) -> T:
         """An object of the class of that name; InputError if it does not take a parameter."""
-        chosen = self.find(name)
+        entry = self.find(name)
         try:
-            return chosen(*arguments, **parameters)
+            return entry(*arguments, **parameters)
         except TypeError as error:
             raise InputError(f"{self.kind} {name!r}: {error}") from error

@@ -85,7 +85,9 @@ def score_calls(
             judged = _judge_slots(prediction, call, state)
             # A demonstration may write out a value that an output has.
             right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
-            held = {one.call for sources in right for one in sources if one.kind == "output"}
+            held = {
+                source.call for sources in right for source in sources if source.kind == "output"
+            }
             referred = {*call.references()}
             uses_right_outputs &= referred <= prediction.outputs <= referred | held
             for _, kind, is_right in judged:

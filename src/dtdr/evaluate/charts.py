@@ -40,8 +40,8 @@ Scale = Callable[[float], float]
 def series_class(name: str) -> str:
     """The class of a series; an unknown name keeps its own colour."""
     first = name.split(" ")[0].rstrip(",")
-    own = zlib.crc32(name.encode()) % len(SERIES)
-    return f"c{SERIES.index(first) if first in SERIES else own}"
+    slot = zlib.crc32(name.encode()) % len(SERIES)
+    return f"c{SERIES.index(first) if first in SERIES else slot}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str
     Raises:
         MissingExtraError: Jinja is not installed.
     """
-    points = [point for one in series for point in one.points]
+    points = [point for line in series for point in line.points]
     across, ticks_x = x.scale([point.x for point in points], LEFT + 6, WIDTH - RIGHT - 6)
     heights = [value for p in points for value in (p.y, p.low, p.high) if value is not None]
     up, ticks_y = y.scale(heights, HEIGHT - BOTTOM, TOP + 4)
@@ -132,7 +132,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def check_installed() -> None:
-    """See before hours of runs that the page of a report can be written.
+    """Check that a report can be rendered, before hours of experiments.
 
     Raises:
         MissingExtraError: Jinja is not installed.
@@ -158,7 +158,7 @@ def _ticks(low: float, high: float) -> list[float]:
             break
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
-    return [round(number * step, 10) for number in range(first, last + 1)]
+    return [round(multiple * step, 10) for multiple in range(first, last + 1)]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:

@@ -92,10 +92,10 @@ def _require_same_steps(first: RunLog, second: RunLog) -> None:
     left, right = _steps(first), _steps(second)
     if not left and not right:
         raise InputError("the runs have no step; there is nothing to compare")
-    for plan, number in sorted(left.keys() | right.keys()):
-        if left.get((plan, number)) != right.get((plan, number)):
+    for plan, step in sorted(left.keys() | right.keys()):
+        if left.get((plan, step)) != right.get((plan, step)):
             raise InputError(
-                f"the runs are not about the same steps: step {number} of plan {plan!r} is in one "
+                f"the runs are not about the same steps: step {step} of plan {plan!r} is in one "
                 "of them only, or has another call or other acceptable tools; compare runs of one "
                 "dataset and split"
             )

@@ -139,8 +139,8 @@ def compare_runs(  # noqa: PLR0915
     def measure(first: Floats, second: Floats) -> Floats:
         """Differences of the means of all columns, then distances of the distributions."""
         differences = second / sizes[1] - first / sizes[0]
-        chosen = [[*places[name].values()] for name in distributions]
-        shares = [(_shares(first[:, one]), _shares(second[:, one])) for one in chosen]
+        blocks = [[*places[name].values()] for name in distributions]
+        shares = [(_shares(first[:, block]), _shares(second[:, block])) for block in blocks]
         distances = [np.abs(after - before).sum(axis=1) / 2 for before, after in shares]
         return np.column_stack([differences, *distances])
 
@@ -156,16 +156,16 @@ def compare_runs(  # noqa: PLR0915
 
     def changes(kind: Kind, tested: Mapping[str, int]) -> list[Change]:
         """Changes of columns, then distances; their p-values are corrected together."""
-        adjusted = holm({name: float(p_values[place]) for name, place in tested.items()})
-        found = []
-        for name, place in tested.items():
-            rest = float(observed[place]), float(p_values[place]), adjusted[name]
-            if place < total.size:
-                means = [float(side[0, place] / n) for side, n in zip(sides, sizes, strict=True)]
-                found.append(Change(name, kind, means[0], means[1], *rest))
+        adjusted = holm({name: float(p_values[column]) for name, column in tested.items()})
+        listed = []
+        for name, column in tested.items():
+            rest = float(observed[column]), float(p_values[column]), adjusted[name]
+            if column < total.size:
+                means = [float(side[0, column] / n) for side, n in zip(sides, sizes, strict=True)]
+                listed.append(Change(name, kind, means[0], means[1], *rest))
             else:
-                found.append(Change(name, "distance", None, None, *rest))
-        return found
+                listed.append(Change(name, "distance", None, None, *rest))
+        return listed
 
     def shares(kind: Kind, block: str) -> list[Change]:
         first, second = (_shares(side[:, [*places[block].values()]])[0].tolist() for side in sides)
@@ -174,18 +174,18 @@ def compare_runs(  # noqa: PLR0915
 
     measured = places["run"] | {name: total.size + at for at, name in enumerate(distributions)}
     calls = dict(sorted(places["tool_mix"].items()))
-    tested = {tool: place for tool, place in calls.items() if total[0, place] >= FEWEST_CALLS}
+    tested = {tool: column for tool, column in calls.items() if total[0, column] >= FEWEST_CALLS}
     tools = changes("tool", tested)
-    rare = changes("tool", {tool: place for tool, place in calls.items() if tool not in tested})
+    rare = changes("tool", {name: at for name, at in calls.items() if name not in tested})
     tools += [replace(change, p_value=None, adjusted=None) for change in rare]
     tools.sort(key=_largest)
-    found = [
+    listed = [
         *changes("mean", {name: measured[name] for name in MEASURES if name in measured}),
         *sorted(tools, key=lambda change: bool(change.before and change.after)),
         *sorted(shares("source", "sources"), key=_largest),
         *sorted(shares("transition", "transitions"), key=_largest),
     ]
-    return Drift(*sizes, paired is not None, tuple(found))
+    return Drift(*sizes, paired is not None, tuple(listed))
 
 
 def _largest(change: Change) -> tuple[float, str]:

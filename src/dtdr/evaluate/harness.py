@@ -180,7 +180,7 @@ def _header(
         dataset=dataset.name,
         synthetic=dataset.synthetic,
         split=split,
-        retriever=model.name,
+        ranker=model.name,
         encoder=None if model.ranker.encoder is None else model.ranker.encoder.config(),
         parameters=model.parameters(),
         seed=model.seed,
@@ -206,9 +206,9 @@ def rank_microseconds_median(model: Model, demonstrations: Sequence[Demonstratio
 
     What an agent waits for after each call: the query is encoded already, and the code is warm.
     """
-    chosen = random.Random(0).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
+    sample = random.Random(0).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
     times: list[float] = []
-    for demonstration in chosen:
+    for demonstration in sample:
         session = model.session(demonstration.query, before=demonstration.before)
         for call in (*demonstration.plan.calls, None):
             _ = session.rank().order
@@ -271,7 +271,7 @@ def _log_steps(
     history: int | None = None,
 ) -> None:
     """Rank every step; ``learned`` are the tools that training runs call."""
-    place = {name: index for index, name in enumerate(builder.tools)}
+    positions = {name: index for index, name in enumerate(builder.tools)}
     known = {*learned, END}
     items = track(test, f"ranking with {model.name}", len(test))
     for count, (item, done, ranking) in enumerate(rank_steps(model, items, history), start=1):
@@ -284,7 +284,7 @@ def _log_steps(
             called=called,
             acceptable=item.plan.acceptable_next(range(done)),
             next_in_log=item.plan.next_in_log(range(done)),
-            ranking=ranking.order if is_same else [place[name] for name in ranking.tools],
+            ranking=ranking.order if is_same else [positions[name] for name in ranking.tools],
             probabilities=ranking.probabilities,
             is_new=called not in known,
             confidence=ranking.confidence,

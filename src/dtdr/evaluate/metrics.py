@@ -116,8 +116,8 @@ def metric(name: str) -> Metric:
         return _METRICS[name]
     base, at, k = name.partition("@")
     if base not in _METRICS_AT or not at:
-        if (own := find_plugin(METRICS, name)) is not None:
-            return own
+        if (plugin := find_plugin(METRICS, name)) is not None:
+            return plugin
         raise unknown_choice("metric", name, NAMES)
     if not (k.isascii() and k.isdigit()) or int(k) < 1:
         raise InputError(f"metric {name!r} needs a whole number from 1 after the @: {base}@5")
@@ -161,7 +161,7 @@ def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """One row of the retrieval table, as ``dtdr evaluate --json`` prints it."""
     header = log.header
     return {
-        "retriever": header.retriever,
+        "ranker": header.ranker,
         "encoder": None if header.encoder is None else str(header.encoder.get("name")),
         **{name: round(mean_score(log, name), 6) for name in names},
         "steps": len(log),

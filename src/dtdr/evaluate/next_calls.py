@@ -60,7 +60,7 @@ def score_next_calls(log: RunLog) -> NextCalls:
 
     ends = log.ends
     is_mixed = 0 < ends.sum() < len(ends)
-    found = Counter(find_causes(log))
+    causes = Counter(find_causes(log))
     known = ~np.isnan(log.confidence)
     return NextCalls(
         mean_score(log, "log_top1"),
@@ -69,7 +69,7 @@ def score_next_calls(log: RunLog) -> NextCalls:
         float(roc_auc_score(ends, log.end_probability)) if is_mixed else None,
         calibration_error(log.end_probability, ends),
         calibration_error(log.confidence[known], hit_at(1)(log)[known]) if known.any() else None,
-        {cause: found[cause] / max(1, len(log)) for cause in CAUSES},
+        {cause: causes[cause] / max(1, len(log)) for cause in CAUSES},
         mean(log.is_new.tolist()),
     )
 
@@ -82,20 +82,20 @@ def find_causes(log: RunLog) -> list[str]:
     ):
         calls[plan].append((step, called))
     causes = []
-    for number, best in enumerate(log.best.tolist()):
-        made = calls[int(log.plan[number])]
-        now = int(log.step[number])
-        if log.log_rank[number] == 1:
+    for row, best in enumerate(log.best.tolist()):
+        calls_made = calls[int(log.plan[row])]
+        now = int(log.step[row])
+        if log.log_rank[row] == 1:
             cause = "right"
-        elif log.is_new[number]:
+        elif log.is_new[row]:
             cause = "never_called"
         elif best == log.end:
             cause = "ended_early"
-        elif log.ends[number]:
+        elif log.ends[row]:
             cause = "end_missed"
-        elif any(called == best for step, called in made if step > now):
+        elif any(called == best for step, called in calls_made if step > now):
             cause = "comes_later"
-        elif any(called == best for step, called in made if step < now):
+        elif any(called == best for step, called in calls_made if step < now):
             cause = "repeated"
         else:
             cause = "other"
@@ -151,8 +151,8 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
     right: list[float] = []
     model: list[float] = []
     top1 = log.log_rank == 1
-    for number, step in enumerate(log.step.tolist()):
-        state, run, wanted = steps[log.plan_ids[int(log.plan[number])], step]
+    for row, step in enumerate(log.step.tolist()):
+        state, run, wanted = steps[log.plan_ids[int(log.plan[row])], step]
         votes: Counter[str] = Counter()
         for other, calls in states[state].items():
             if other != run:
@@ -161,7 +161,7 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
             most = max(votes.values())
             first = [tool for tool, count in votes.items() if count == most]
             right.append(sum(tool in wanted for tool in first) / len(first))
-            model.append(float(top1[number]))
+            model.append(float(top1[row]))
     if not any(right):
         return None
     return Agreement(len(right) / len(log), mean(right), mean(model))
@@ -188,13 +188,13 @@ def next_call_tables(
         [name, *_means(scores, columns.values()), *_means(agreements, others.values())]
         for name, scores, agreements in methods
     ]
-    new_tools = mean(one.new_tools for one in methods[0][1])
+    new_tools = mean(score.new_tools for score in methods[0][1])
     caption = (
         f"At {new_tools:.1%} of the steps, the log called a tool that no training run calls. Tool: "
         "of the steps where the log made a call, the end set aside. End: how well its probability "
         "tells where the log ends."
     )
-    for other in [one for _, _, agreements in methods for one in agreements][:1]:
+    for other in [score for _, _, agreements in methods for score in agreements][:1]:
         caption += (
             f"\nOther run: at {other.known:.0%} of the steps, another run of the same task had "
             "made the same calls; how often its next call is right; here: the best tool at these "
@@ -208,7 +208,7 @@ def next_call_tables(
         caption,
     )
     rows = [
-        [name, *(_mean([one.causes[cause] for one in scores]) for cause in CAUSES)]
+        [name, *(_mean([score.causes[cause] for score in scores]) for cause in CAUSES)]
         for name, scores, _ in methods
     ]
     heads = [Column("Method"), *numeric(*CAUSES.values())]
@@ -224,7 +224,7 @@ def calibration_table(methods: Sequence[tuple[str, Sequence[NextCalls], object]]
 
 
 def _means(records: Sequence[Record], names: Iterable[str]) -> list[Cell]:
-    return [_mean([getattr(one, name) for one in records]) for name in names]
+    return [_mean([getattr(record, name) for record in records]) for name in names]
 
 
 def _mean(values: Sequence[float | None]) -> Cell:

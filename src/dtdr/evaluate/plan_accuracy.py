@@ -78,14 +78,14 @@ class PlanScores:
     @property
     def p_value(self) -> float:
         """P-value of ``tools`` against ``greedy``: a permutation test paired by query."""
-        pairs = [(one.right["tools"], one.right["greedy"]) for one in self.results]
+        pairs = [(result.right["tools"], result.right["greedy"]) for result in self.results]
         differences = np.array([float(tools - greedy) for tools, greedy in pairs])
         return permutation_p_value(differences, np.random.default_rng(0))
 
     @property
     def ece(self) -> float:
         """Expected calibration error of the first plans' probabilities; NaN without any plan."""
-        first = [(one.probability, one.right["tools"]) for one in self.results]
+        first = [(result.probability, result.right["tools"]) for result in self.results]
         known = [pair for pair in first if pair[0] is not None]
         return calibration_error(*np.array(known, np.float64).reshape(-1, 2).T)
 

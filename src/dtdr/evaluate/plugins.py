@@ -28,15 +28,15 @@ def find_plugin(group: str, name: str) -> Callable[..., Any] | None:
     """
     try:
         if ":" in name:
-            found = import_own(name)
+            loaded = import_own(name)
         else:
             entry = next(iter(entry_points(group=group, name=name)), None)
             if entry is None:
                 return None
-            found = entry.load()
+            loaded = entry.load()
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{name!r} cannot be imported: {error}") from error
-    if not callable(found):
+    if not callable(loaded):
         raise InputError(f"{name!r} is not a function")
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = loaded
     return function

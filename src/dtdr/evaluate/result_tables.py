@@ -40,7 +40,7 @@ def retrieval_table(
     """
     return Table(
         [
-            Column("Ranker", "retriever"),
+            Column("Ranker", "ranker"),
             Column("Encoder", "encoder"),
             *(Column(metric_title(name), name, share, True, True) for name in metrics),
             Column("Fit s", "fit_seconds", duration, True),

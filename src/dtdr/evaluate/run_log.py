@@ -32,7 +32,7 @@ class RunHeader:
         synthetic: whether a generator wrote them.
         split: ``{"name", "sha256", "train", "test"}``: the hash of which demonstrations are on
             which side, and how many.
-        retriever: name of the ranker.
+        ranker: its name.
         encoder: its encoder's configuration, or None.
         parameters: its constructor's keywords.
         seed: its seed.
@@ -49,7 +49,7 @@ class RunHeader:
     dataset: str
     synthetic: bool
     split: Mapping[str, Any]
-    retriever: str
+    ranker: str
     encoder: Mapping[str, Any] | None
     parameters: Mapping[str, Any]
     seed: int

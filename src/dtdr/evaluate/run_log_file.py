@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file
+from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError, cannot_read, other_version
 from dtdr.evaluate.run_log import COLUMNS, DIGITS, LogColumn, RunHeader, RunLog
 
@@ -115,7 +116,7 @@ def _read_header(record: Any) -> tuple[RunHeader, tuple[str, ...], tuple[str, ..
         raise _DamageError("its format has another name")
     if (version := record["format_version"]) != FORMAT_VERSION:
         raise other_version("this run log", version, FORMAT_VERSION, "run the evaluation again")
-    parts = (record, record["plan_ids"], record["other_names"])
+    parts = (renamed_key(record, "retriever", "ranker"), record["plan_ids"], record["other_names"])
     try:
         return msgspec.convert(parts, tuple[RunHeader, tuple[str, ...], tuple[str, ...]])
     except msgspec.ValidationError as error:

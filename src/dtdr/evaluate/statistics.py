@@ -139,8 +139,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     ordered = sorted(p_values, key=lambda name: p_values[name])
     adjusted: dict[str, float] = {}
     highest = 0.0
-    for place, name in enumerate(ordered):
-        highest = max(highest, min(1.0, (len(ordered) - place) * p_values[name]))
+    for index, name in enumerate(ordered):
+        highest = max(highest, min(1.0, (len(ordered) - index) * p_values[name]))
         adjusted[name] = highest
     return {name: adjusted[name] for name in p_values}
 
@@ -166,8 +166,8 @@ def calibration_error(confidences: npt.ArrayLike, outcomes: npt.ArrayLike) -> fl
         raise InputError("a confidence must be from 0 to 1")
     if not confidence.size:
         return float("nan")
-    place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)
-    sums, hits = (np.bincount(place, values, BINS) for values in (confidence, right))
+    bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)
+    sums, hits = (np.bincount(bins, values, BINS) for values in (confidence, right))
     return float(np.abs(hits - sums).sum() / confidence.size)
 
 

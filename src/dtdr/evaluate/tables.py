@@ -76,8 +76,8 @@ class Table:
     def cells(self) -> list[list[Cell]]:
         """The cells of each row, the best of a column marked."""
         rows = [self._cells(row) for row in self.rows]
-        for place, column in enumerate(self.columns):
-            values = [row[place].value for row in rows]
+        for index, column in enumerate(self.columns):
+            values = [row[index].value for row in rows]
             known = [value for value in values if value is not None]
             if not (column.best and len(known) > 1):
                 continue
@@ -85,7 +85,7 @@ class Table:
             best = column.show(max(known))
             for row, value in zip(rows, values, strict=True):
                 if value is not None and column.show(value) == best:
-                    row[place] = replace(row[place], best=True)
+                    row[index] = replace(row[index], best=True)
         return rows
 
     def _cells(self, row: Mapping[str, Any] | Sequence[Any]) -> list[Cell]:

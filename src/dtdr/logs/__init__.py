@@ -81,7 +81,7 @@ def open_demonstrations(
     if is_plain and known is Canonical:
         name = str(path) if len(paths) == 1 else ""
         read = reader.read(json_codec.loads, bad)
-        records = ((reader.where(place).removeprefix(name), record) for record, _, place in read)
+        records = ((reader.where(origin).removeprefix(name), record) for record, _, origin in read)
         return DemonstrationFile(path, convert_records(name, records, Demonstration.from_dict, bad))
     importer = Importer(known, reader, options, redactor=redactor, bad=bad)
     return DemonstrationFile(path, importer.demonstrations(), importer.tools, format=known.name)

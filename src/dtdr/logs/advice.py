@@ -90,4 +90,4 @@ def share(count: int, runs: int) -> str:
 
 def _listed(counts: Mapping[str, int]) -> str:
     common = Counter(counts).most_common(4)
-    return ", ".join(f"{name}: {number:,}" for name, number in common)
+    return ", ".join(f"{name}: {count:,}" for name, count in common)

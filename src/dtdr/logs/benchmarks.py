@@ -123,15 +123,15 @@ class SWEAgent(Envelope):
         yield from history[
             : next((n for n, m in enumerate(history) if m.get("role") == "assistant"), None)
         ]
-        for number, step in enumerate(each_object(record.get("trajectory")), start=1):
+        for position, step in enumerate(each_object(record.get("trajectory")), start=1):
             tool, _, rest = as_text(step.get("action")).strip().partition(" ")
             if not tool:
                 continue
             text = as_text(first_of(step, "thought", "response"))
             yield call_message(
-                [(str(number), tool.splitlines()[0], {"input": rest} if rest else {})], text
+                [(str(position), tool.splitlines()[0], {"input": rest} if rest else {})], text
             )
-            yield result_message(str(number), step.get("observation"), failed=None)
+            yield result_message(str(position), step.get("observation"), failed=None)
 
 
 class ATIF(Envelope):

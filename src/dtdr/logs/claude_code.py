@@ -60,7 +60,7 @@ class ClaudeCode(LogFormat):
             and "content" in record["message"]
         )
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File a line with its session; lines without a message are skipped."""
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
             raise InputError("not a line of a session: it has no 'type'")
@@ -75,7 +75,7 @@ class ClaudeCode(LogFormat):
             raise InputError("not a line of a session: it has no 'sessionId' or 'session_id'")
         else:
             self._find_root(session, record)
-            self.window.append(session, raw, place)
+            self.window.append(session, raw, origin)
 
     def _find_root(self, session: str, record: Any) -> None:
         """Note the session that another one resumes: it begins with the same message."""

@@ -67,7 +67,7 @@ class Codex(LogFormat):
             return True
         return record.get("record_type") == "state" or _is_old_meta(record)
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File an item, or the session's own line, with those of its file."""
         if not isinstance(record, dict):
             raise InputError("not a line of a Codex session: it is not a JSON object")
@@ -81,10 +81,10 @@ class Codex(LogFormat):
                 for item in as_list(tool.get("tools")) or [tool]:
                     self.tools.add([_named(item, tool.get("name"))])
         elif (kind == "event_msg" and inner in _ENDS) or kind == "session_meta" or kind in _EXEC:
-            self.window.append(str(place[0]), raw, place)
+            self.window.append(str(origin[0]), raw, origin)
         elif kind == "response_item" or kind in _ITEMS or _is_old_meta(record):
             if inner != "tool_search_call":
-                self.window.append(str(place[0]), raw, place)
+                self.window.append(str(origin[0]), raw, origin)
         elif kind in _LINES or "record_type" in record or str(kind).startswith("turn."):
             named = inner if kind == "event_msg" else kind or record.get("record_type")
             self.ignored[f"line of the type {named!r}"] += 1

@@ -37,7 +37,7 @@ class GeminiCLI(Envelope):
         head = next((r for r in records if "projectHash" in r), records[0])
         identifier = as_text(first_of(head, "sessionId", "session_id"))
         messages: dict[str, Any] = {}
-        for number, record in enumerate(records):
+        for position, record in enumerate(records):
             listed = record.get("messages", as_mapping(record.get("$set")).get("messages"))
             if isinstance(listed, list):
                 messages = {str(n): item for n, item in enumerate(listed)}
@@ -47,7 +47,7 @@ class GeminiCLI(Envelope):
                     {k: messages[k] for k in kept[: kept.index(back)]} if back in kept else messages
                 )
             elif "type" in record and "$set" not in record:
-                messages[str(record.get("id") or number)] = record
+                messages[str(record.get("id") or position)] = record
         stream = any(r.get("type") in ("tool_use", "init") for r in records)
         said = [m for m in messages.values() if stream or m.get("type") in ("user", "gemini")]
         self.ignored += Counter({"note of the program": len(messages) - len(said)})
@@ -83,12 +83,12 @@ class QwenCode(Envelope):
         has_parts = isinstance(first_of(first_of(record, "message"), "parts"), list)
         return has_parts and isinstance(record.get("sessionId"), str)
 
-    def key(self, record: Any, place: tuple[int, int]) -> str:
+    def key(self, record: Any, origin: tuple[int, int]) -> str:
         """The session; lines without a message are skipped."""
         if not isinstance(record.get("message"), dict):
             self.ignored[f"line of the type {record.get('type')!r}"] += 1
             return ""
-        return as_text(record.get("sessionId")) or str(place[0])
+        return as_text(record.get("sessionId")) or str(origin[0])
 
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The session, each line once."""
@@ -131,7 +131,7 @@ class OpenCode(Envelope):
         is_session = "projectID" in record and "directory" in record and "time" in record
         return is_session or ("sessionID" in record and ("messageID" in record or "role" in record))
 
-    def key(self, record: Any, place: tuple[int, int]) -> str:
+    def key(self, record: Any, origin: tuple[int, int]) -> str:
         """The session."""
         return as_text(first_of(record, "sessionID", "id"))
 
@@ -189,13 +189,13 @@ class CopilotCLI(Envelope):
         starts = ("session.", "user.message", "assistant.", "tool.execution")
         return kind.startswith(starts) and isinstance(record.get("data"), dict)
 
-    def key(self, record: Any, place: tuple[int, int]) -> str:
+    def key(self, record: Any, origin: tuple[int, int]) -> str:
         """The file; events that say nothing of messages and calls are skipped."""
         kind = record.get("type")
         if kind != "session.start" and kind not in self._READ:
             self.ignored[f"event {kind!r}"] += 1
             return ""
-        return str(place[0])
+        return str(origin[0])
 
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The session, without what ran inside a sub-agent."""
@@ -255,9 +255,9 @@ class Cursor(Envelope):
         has_content = first_of(record.get("message"), "content") is not None
         return (is_line and has_content) or bool(_bubbles(record))
 
-    def key(self, record: Any, place: tuple[int, int]) -> str:
+    def key(self, record: Any, origin: tuple[int, int]) -> str:
         """The file, or the session of a stream."""
-        return as_text(record.get("session_id")) or str(place[0])
+        return as_text(record.get("session_id")) or str(origin[0])
 
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The conversation."""

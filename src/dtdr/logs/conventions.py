@@ -223,25 +223,25 @@ def _asked(attributes: Mapping[str, Any]) -> list[Any]:
     if instructions := decode_value(attributes.get("gen_ai.system_instructions")):
         messages.append({"role": "system", "content": instructions})
     for prefix in ("llm.input_messages", "gen_ai.prompt"):
-        if found := _numbered(attributes, prefix):
-            return messages + found
+        if asked := _numbered(attributes, prefix):
+            return messages + asked
     for key in _TABLES["asked"]:
-        if found := asked_messages(attributes.get(key)):
-            return messages + found
+        if asked := asked_messages(attributes.get(key)):
+            return messages + asked
     return messages + _history(attributes)[0]
 
 
 def _replied(attributes: Mapping[str, Any]) -> list[Any]:
     for prefix in ("llm.output_messages", "gen_ai.completion"):
-        if found := _numbered(attributes, prefix):
-            return found
+        if messages := _numbered(attributes, prefix):
+            return messages
     calls = decode_value(first_of(attributes, *_TABLES["replied_calls"]))
     text = as_text(first_of(attributes, *_TABLES["replied_texts"]))
     if calls or text:
         return [{"role": "assistant", "content": text, "tool_calls": as_list(calls)}]
     for key in _TABLES["replied"]:
-        if found := replied_messages(attributes.get(key)):
-            return found
+        if messages := replied_messages(attributes.get(key)):
+            return messages
     return _history(attributes)[1]
 
 
@@ -249,9 +249,9 @@ def _history(attributes: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """All messages of a span, up to the user's last one and from there."""
     for key in _TABLES["histories"]:
         messages = asked_messages(attributes.get(key))
-        for place in range(len(messages), 0, -1):
-            if any(isinstance(item, UserMessage) for item in items_of(messages[place - 1])):
-                return messages[:place], messages[place:]
+        for end in range(len(messages), 0, -1):
+            if any(isinstance(item, UserMessage) for item in items_of(messages[end - 1])):
+                return messages[:end], messages[end:]
     return [], []
 
 

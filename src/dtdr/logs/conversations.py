@@ -105,11 +105,11 @@ class ConversationFormat(LogFormat):
         at, group = find_time(whole, response), find_group(record, self.group_by)
         return Exchange(messages, replies, tools, system, at, *ids, group)
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File a request with its conversation; see ``LogFormat.add``."""
-        self._file(self.exchange(record), raw, place)
+        self._file(self.exchange(record), raw, origin)
 
-    def _file(self, exchange: Exchange, raw: bytes, place: tuple[int, int]) -> str:
+    def _file(self, exchange: Exchange, raw: bytes, origin: tuple[int, int]) -> str:
         """The key of the request's conversation; empty if that has the request already."""
         self.tools.add(exchange.tools)
         marks, asked, replies = self._chain(exchange)
@@ -122,7 +122,7 @@ class ConversationFormat(LogFormat):
         self.counts["superseded requests"] += known is not None
         key = next(self._new_keys) if known is None else known
         self._register(key, marks, asked)
-        self.window.put(key, [raw], place)
+        self.window.put(key, [raw], origin)
         return key
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:

@@ -61,9 +61,9 @@ class Envelope(LogFormat):
             return True
         return isinstance(first_of(record, *cls.whole_keys), (list, dict))
 
-    def key(self, record: Any, place: tuple[int, int]) -> str:
+    def key(self, record: Any, origin: tuple[int, int]) -> str:
         """The conversation of a record that is a part of one; empty to skip the record."""
-        return str(place[0])
+        return str(origin[0])
 
     @abstractmethod
     def talks(self, records: list[Any]) -> Iterator[Talk]:
@@ -73,16 +73,16 @@ class Envelope(LogFormat):
             InputError: the records cannot be used.
         """
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File a record; see ``LogFormat.add``."""
         if not isinstance(record, (dict, list)):
             raise InputError(f"not a record of {self.name}: it is not a JSON object")
         if type(self).whole(record):
-            key = f"{place[0]}/{place[1]}"
-            self.window.put(key, [raw], place)
+            key = f"{origin[0]}/{origin[1]}"
+            self.window.put(key, [raw], origin)
             self.window.finish(key)
-        elif key := self.key(record, place):
-            self.window.append(key, raw, place)
+        elif key := self.key(record, origin):
+            self.window.append(key, raw, origin)
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The runs of a finished group; see ``LogFormat.runs``."""

@@ -95,7 +95,7 @@ class Smolagents(Envelope):
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The run."""
         messages: list[Any] = []
-        for number, step in enumerate(self._steps(records)):
+        for position, step in enumerate(self._steps(records)):
             if isinstance(step.get("task"), str):
                 messages.append({"role": "user", "content": step["task"]})
             elif isinstance(step.get("system_prompt"), str):
@@ -103,8 +103,8 @@ class Smolagents(Envelope):
             calls = list(each_object(step.get("tool_calls")))
             if not calls:
                 continue
-            for place, call in enumerate(calls):
-                call.setdefault("id", f"{number}-{place}")
+            for index, call in enumerate(calls):
+                call.setdefault("id", f"{position}-{index}")
             text = step.get("model_output")
             messages.append({"role": "assistant", "content": as_text(text), "tool_calls": calls})
             error = step.get("error")
@@ -241,8 +241,8 @@ class OpenHands(Envelope):
             text = "\n".join(
                 as_text(part.get("text")) for part in each_object(event.get("thought"))
             )
-            made = call_message([(call, as_text(event.get("tool_name")), arguments)], text)
-            return made, as_text(event.get("llm_response_id"))
+            message = call_message([(call, as_text(event.get("tool_name")), arguments)], text)
+            return message, as_text(event.get("llm_response_id"))
         if kind in ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation"):
             seen = as_mapping(event.get("observation"))
             output = first_of(seen, "content", "output") or first_of(

@@ -119,16 +119,16 @@ class Importer:
         """The records of each conversation, when it has ended."""
         read = self.reader.read(self.format.decode, self.bad, self.format.read_file)
         file = 0
-        for record, raw, place in read:
-            if place[0] != file and not self.format.spans_files:
+        for record, raw, origin in read:
+            if origin[0] != file and not self.format.spans_files:
                 yield from self.window.pop_finished(everything=True)
-            file = place[0]
+            file = origin[0]
             try:
                 if self.cutter.options.group_by:
                     self.window.name = find_group(record, self.cutter.options.group_by)
-                self.format.add(record, raw, place)
+                self.format.add(record, raw, origin)
             except UNUSABLE as error:
-                self._leave_out(place, error)
+                self._leave_out(origin, error)
                 continue
             yield from self.window.pop_finished()
         yield from self.window.pop_finished(everything=True)
@@ -142,7 +142,7 @@ class Importer:
                 demonstrations += self.cutter.cut(run)
             return demonstrations
         except UNUSABLE as error:
-            self._leave_out(group.place, error)
+            self._leave_out(group.origin, error)
             return []
 
     def _name_group(self, run: LoggedRun, group: Group) -> None:
@@ -218,13 +218,13 @@ class Importer:
             "samples": self.samples,
         }
 
-    def _leave_out(self, place: tuple[int, int], error: Exception) -> None:
+    def _leave_out(self, origin: tuple[int, int], error: Exception) -> None:
         reason = str(error)
         if isinstance(error, RecursionError):
             reason = "nested too deeply"
         elif not isinstance(error, InputError):
             reason = f"not of the shape of {self.format.name} records ({error})"
-        leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
+        leave_out(f"{self.reader.where(origin)}: {reason}", self.bad)
 
 
 def own_ids(demonstration: Demonstration) -> tuple[str, str]:

@@ -75,11 +75,11 @@ DEFAULT_BYTES = 64_000_000
 
 @dataclass(slots=True)
 class Group:
-    """Records of one conversation or run, the place of the last, and its name if asked for."""
+    """Records of one conversation or run, where the last is from, and the name if asked for."""
 
     payloads: list[bytes]
     size: int
-    place: tuple[int, int]
+    origin: tuple[int, int]
     name: str = ""
 
 
@@ -94,22 +94,22 @@ class Window:
         self._groups: OrderedDict[str, Group] = OrderedDict()
         self._finished: list[tuple[str, Group]] = []
 
-    def append(self, key: str, payload: bytes, place: tuple[int, int]) -> None:
+    def append(self, key: str, payload: bytes, origin: tuple[int, int]) -> None:
         """Add a record to a group, which may be new."""
-        group = self._groups.setdefault(key, Group([], 0, place))
+        group = self._groups.setdefault(key, Group([], 0, origin))
         group.payloads.append(payload)
         group.size += len(payload)
-        group.place = place
+        group.origin = origin
         group.name = self.name or group.name
         self.size += len(payload)
         self._groups.move_to_end(key)
 
-    def put(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
+    def put(self, key: str, payloads: list[bytes], origin: tuple[int, int]) -> None:
         """Begin a group, or replace all its records."""
         if (former := self._groups.pop(key, None)) is not None:
             self.size -= former.size
         for payload in payloads:
-            self.append(key, payload, place)
+            self.append(key, payload, origin)
 
     def payloads(self, key: str) -> list[bytes]:
         """The records of an open group."""
@@ -178,8 +178,8 @@ class LogFormat(ABC):
         return ""
 
     @abstractmethod
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File a record, with its bytes and its place (input file, line or item) in the window.
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
+        """File a record, with its bytes and its origin (input file, line or item) in the window.
 
         Raises:
             InputError: it is not a record of this format.
@@ -210,10 +210,10 @@ class Canonical(LogFormat):
         """Whether it has a query and calls."""
         return isinstance(record, dict) and "query" in record and "calls" in record
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """Pass a demonstration on at once; see ``LogFormat.add``."""
-        key = f"{place[0]}/{place[1]}"
-        self.window.put(key, [raw], place)
+        key = f"{origin[0]}/{origin[1]}"
+        self.window.put(key, [raw], origin)
         self.window.finish(key)
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:

@@ -72,7 +72,7 @@ class MCP(LogFormat):
         """The message of a line; None for other output of the servers."""
         return read_line(line)
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File a message with its session; see ``LogFormat.add``."""
         messages = _open_envelope(record)
         if not messages:
@@ -80,10 +80,10 @@ class MCP(LogFormat):
                 "not a JSON-RPC message: it has neither 'method' nor 'result' or 'error'"
             )
         for message in messages:
-            self._add_message(message, record, place)
+            self._add_message(message, record, origin)
 
     def _add_message(
-        self, message: Mapping[str, Any], envelope: Mapping[str, Any], place: tuple[int, int]
+        self, message: Mapping[str, Any], envelope: Mapping[str, Any], origin: tuple[int, int]
     ) -> None:
         method = message.get("method")
         result = message.get("result")
@@ -91,7 +91,7 @@ class MCP(LogFormat):
         is_call = method == "tools/call"
         if not is_call and ("id" not in message or (method and method != "initialize")):
             return
-        session = f"{place[0]}/{_name(envelope, _SESSIONS)}"
+        session = f"{origin[0]}/{_name(envelope, _SESSIONS)}"
         server = _name(envelope, _SERVERS)
         if listed:
             self._list(session, server, listed)
@@ -105,12 +105,12 @@ class MCP(LogFormat):
             return
         query = _name(envelope, _QUERIES)
         if is_call:
-            listed = self._begin(session, query, at, place)
+            listed = self._begin(session, query, at, origin)
         run = self._runs[session]
         run.at = max(at, run.at)
         kept = message if is_call else _result(message)
         packed = [at, server, message.get("id"), query, kept, listed]
-        self.window.append(run.key, json_codec.dumps(packed), place)
+        self.window.append(run.key, json_codec.dumps(packed), origin)
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The calls of a session in order."""
@@ -155,7 +155,7 @@ class MCP(LogFormat):
             del self._listed[next(iter(self._listed))]
         self._listed.setdefault(session, {}).setdefault(server, set()).update(names)
 
-    def _begin(self, session: str, query: str, at: int, place: tuple[int, int]) -> list[str]:
+    def _begin(self, session: str, query: str, at: int, origin: tuple[int, int]) -> list[str]:
         """Open a run unless the call belongs to the open one; returns a new run's listed tools."""
         run = self._runs.get(session)
         if run is not None:
@@ -163,7 +163,7 @@ class MCP(LogFormat):
             if not has_paused and query in ("", run.query):
                 return []
             self.window.finish(run.key)
-        self._runs[session] = _OpenRun(f"{session}/{place[1]}", at, query)
+        self._runs[session] = _OpenRun(f"{session}/{origin[1]}", at, query)
         return sorted(set().union(*self._listed.get(session, {}).values()))
 
     def _end(self, session: str, server: str) -> None:

@@ -60,9 +60,9 @@ class MessageList(Envelope):
                 return f"has a list {key!r}, but no message in it has a known form (keys {keys})"
         return ""
 
-    def key(self, record: Any, place: tuple[int, int]) -> str:
+    def key(self, record: Any, origin: tuple[int, int]) -> str:
         """The file, and the conversation that a message names."""
-        return f"{place[0]}/{as_text(first_of(record, *_SESSIONS))}"
+        return f"{origin[0]}/{as_text(first_of(record, *_SESSIONS))}"
 
     def talks(self, records: list[Any]) -> Iterator[Talk]:
         """The conversation of a record, or of all lines."""
@@ -92,8 +92,8 @@ def _listed(record: Any) -> list[Any]:
         return [*as_list(asked), *message_list(record["completion"])]
     values = [value for key, value in record.items() if key not in _ASKED]
     values += [inner for value in values if isinstance(value, dict) for inner in value.values()]
-    found = [value for value in values if _has_roles(value)]
-    return found[0] if len(found) == 1 else []
+    lists = [value for value in values if _has_roles(value)]
+    return lists[0] if len(lists) == 1 else []
 
 
 def _has_roles(value: Any) -> bool:
@@ -120,17 +120,17 @@ def _open_tags(messages: list[Any]) -> Iterator[Any]:
     ``[read_file for 'a.py'] Result:`` with the output. Others stay as they are.
     """
     called = ""
-    for number, message in enumerate(messages):
+    for index, message in enumerate(messages):
         content = first_of(message, "content")
         role = first_of(message, "role")
-        if role == "assistant" and _wrote_result(messages, number + 1):
+        if role == "assistant" and _wrote_result(messages, index + 1):
             text = content if isinstance(content, str) else _joined(content)
             tool, arguments, before = _tagged_call(text)
             if tool:
-                called = f"{tool}-{number}"
+                called = f"{tool}-{index}"
                 yield call_message([(called, tool, arguments)], before)
                 continue
-        elif role == "user" and called and _wrote_result(messages, number):
+        elif role == "user" and called and _wrote_result(messages, index):
             text = content if isinstance(content, str) else _joined(content)
             text = text[_begin_of_result(text) :]
             yield result_message(called, text, failed=True if text.startswith(_ERRORS) else None)
@@ -144,11 +144,11 @@ def _joined(content: Any) -> str:
     return "\n".join(text for text in texts if not text.startswith("<environment_details>"))
 
 
-def _wrote_result(messages: list[Any], place: int) -> bool:
-    """Whether the message of that place is the user's and begins with a result."""
-    if place >= len(messages) or first_of(messages[place], "role") != "user":
+def _wrote_result(messages: list[Any], index: int) -> bool:
+    """Whether the message at an index is the user's and begins with a result."""
+    if index >= len(messages) or first_of(messages[index], "role") != "user":
         return False
-    content = first_of(messages[place], "content")
+    content = first_of(messages[index], "content")
     text = content if isinstance(content, str) else _joined(as_list(content)[:1])
     return _RESULT.match(text) is not None
 
@@ -169,11 +169,11 @@ def _tagged_call(text: str) -> tuple[str, dict[str, str], str]:
         return "", {}, text
     inner = stripped[begin + len(tool) + 2 : stripped.rfind("</")]
     arguments: dict[str, str] = {}
-    place = 0
-    while (match := _OPENING.search(inner, place)) is not None:
+    start = 0
+    while (match := _OPENING.search(inner, start)) is not None:
         end = inner.find(f"</{match[1]}>", match.end())
         if end < 0:
             break
         arguments[match[1]] = inner[match.end() : end].strip()
-        place = end + len(match[1]) + 3
+        start = end + len(match[1]) + 3
     return tool, arguments, stripped[:begin]

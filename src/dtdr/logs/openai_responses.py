@@ -41,12 +41,12 @@ class OpenAIResponses(ConversationFormat):
         """The output items."""
         return as_list(response)
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File a request with the conversation that it names or repeats."""
         exchange = self.exchange(record)
         known = self._heads.get(exchange.former)
         if known is None:
-            filed = self._file(exchange, raw, place)
+            filed = self._file(exchange, raw, origin)
             if exchange.id and filed:
                 self._name(filed, [exchange.id])
             return
@@ -57,14 +57,14 @@ class OpenAIResponses(ConversationFormat):
         if position + 1 < len(self._responses[key]):
             key = next(self._new_keys)  # a second answer to the same response: another conversation
         self.counts["superseded requests"] += 1
-        self.window.put(key, [*chain, raw], place)
+        self.window.put(key, [*chain, raw], origin)
         self._name(key, [*names, exchange.id])
 
     def _name(self, key: str, names: list[str]) -> None:
         self._responses[key] = names
         for position, name in enumerate(names):
-            own = position == len(names) - 1 or self._heads.get(name, (key,))[0] == key
-            if name and own:
+            is_latest = position == len(names) - 1 or self._heads.get(name, (key,))[0] == key
+            if name and is_latest:
                 self._heads[name] = (key, position)
 
     def _leave(self, key: str) -> None:

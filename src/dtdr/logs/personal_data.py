@@ -60,7 +60,7 @@ class NumberContext:
 def context_of(text: str, start: int, field: str = "") -> NumberContext:
     """The kind of a number from the words before it, or from the name of its field."""
     window = text[max(0, start - _WINDOW) : start]
-    if breaks := [found.end() for found in _BREAK.finditer(window)]:
+    if breaks := [match.end() for match in _BREAK.finditer(window)]:
         window = window[breaks[-1] :]
     elif start < _WINDOW and field:
         window = f"{field}: {window}"

@@ -172,9 +172,9 @@ class Redactor:
             return value
         return {"$ref": value["$ref"]}
 
-    def _under(self, found: Secrecy, value: Any, key: str = "") -> Any:
+    def _under(self, certainty: Secrecy, value: Any, key: str = "") -> Any:
         """A value under a name, with every secret text and number in it replaced."""
-        scrubbed = self._hide(found, value, key)
+        scrubbed = self._hide(certainty, value, key)
         is_atom = isinstance(value, (str, int)) and not isinstance(value, bool)
         if not is_atom or not key or _PLACEHOLDER.fullmatch(str(scrubbed)):
             return scrubbed
@@ -183,21 +183,21 @@ class Redactor:
         self.counts["personal"] += 1
         return "[personal]"
 
-    def _hide(self, found: Secrecy, value: Any, key: str) -> Any:
-        if isinstance(value, str) and not found.covers(value):
+    def _hide(self, certainty: Secrecy, value: Any, key: str) -> Any:
+        if isinstance(value, str) and not certainty.covers(value):
             return self._text(value, key)
         if isinstance(value, list) and kind_of_field(key):
-            return [self._under(found, item, key) for item in value]
-        if found is Secrecy.NONE or value is None or isinstance(value, (bool, float)):
+            return [self._under(certainty, item, key) for item in value]
+        if certainty is Secrecy.NONE or value is None or isinstance(value, (bool, float)):
             return self._value(value)
         if isinstance(value, list):
-            return [self._under(found, item) for item in value]
+            return [self._under(certainty, item) for item in value]
         if isinstance(value, dict):
             is_schema = value.get("type") in _SCHEMA_TYPES  # a parameter, not its value
-            if is_reference(value) or is_schema or found is not Secrecy.SURE:
+            if is_reference(value) or is_schema or certainty is not Secrecy.SURE:
                 return self._value(value)
-            return {self._text(k): self._under(found, v) for k, v in value.items()}
-        if not found.covers(str(value)):
+            return {self._text(k): self._under(certainty, v) for k, v in value.items()}
+        if not certainty.covers(str(value)):
             return self._value(value)
         self.counts["secret"] += 1
         return "[secret]"
@@ -219,12 +219,12 @@ def _has_secret_name(text: str) -> bool:
 
 def _fields(value: Mapping[str, Any]) -> dict[str, Secrecy]:
     """Fields that another field makes secret: ``{"name": "password", "value": "x"}``."""
-    found = dict.fromkeys(_PRIVATE_PARTS if "kty" in value else (), Secrecy.SURE)
+    secrecies = dict.fromkeys(_PRIVATE_PARTS if "kty" in value else (), Secrecy.SURE)
     if value.get("kind") == "Secret":  # of Kubernetes
-        found = dict.fromkeys(("data", "stringData"), Secrecy.SURE)
+        secrecies = dict.fromkeys(("data", "stringData"), Secrecy.SURE)
     labels = [value[key] for key in _LABELS.intersection(value)]
     label = max((secrecy(label) for label in labels if isinstance(label, str)), default=0)
-    return {**dict.fromkeys(_CONTENTS, Secrecy(label)), **found} if label else found
+    return {**dict.fromkeys(_CONTENTS, Secrecy(label)), **secrecies} if label else secrecies
 
 
 def _after(items: Sequence[Any], index: int) -> Secrecy:
@@ -232,13 +232,13 @@ def _after(items: Sequence[Any], index: int) -> Secrecy:
     former, item = items[index - 1], items[index]
     if not index or not isinstance(former, str) or not isinstance(item, str):
         return Secrecy.NONE
-    found = secrecy(former)
-    if former[:1] == "-" and found > Secrecy.RANDOM:
+    certainty = secrecy(former)
+    if former[:1] == "-" and certainty > Secrecy.RANDOM:
         return Secrecy.SURE
-    if len(items) == 2 and found:
+    if len(items) == 2 and certainty:
         is_word = former.isidentifier() and former.islower() and item.isidentifier()
-        plain = found is not Secrecy.SURE or is_word
-        return min(found, Secrecy.MIXED) if plain else found
+        plain = certainty is not Secrecy.SURE or is_word
+        return min(certainty, Secrecy.MIXED) if plain else certainty
     if "-" in (former[:1], item[:1]) and isinstance(items[0], str):
         words = [items[0], *map(str, items[max(1, index - 6) : index]), item]
         command = " ".join(word[:200] for word in words)

@@ -63,10 +63,10 @@ class Rule:
 
     def find(self, match: Match, scan: Scan) -> Span | None:
         """The span of the secret of a match; None if it is none."""
-        found = True if self.check is None else self.check(match, scan)
-        if found is True:
+        checked = True if self.check is None else self.check(match, scan)
+        if checked is True:
             return match.span("secret" if "secret" in match.re.groupindex else 0)
-        return found or None
+        return checked or None
 
 
 def _by_first_letter(words: Iterable[str]) -> str:
@@ -171,13 +171,15 @@ _FIRST = 256
 ``sid=sid=sid=`` would be read from each of its names to the end."""
 
 
-def _read(match: Match, scan: Scan, found: Secrecy, *patterns: str, least: int = 4) -> Span | None:
+def _read(
+    match: Match, scan: Scan, certainty: Secrecy, *patterns: str, least: int = 4
+) -> Span | None:
     """The span of the value after a match; None if it is not a secret."""
     text, start = match.string, match.end()
     quotes = (_QUOTED,) if text[start : start + 1] in _OPENINGS else ()
     for expression in (*quotes, *map(PATTERNS.__getitem__, patterns), PATTERNS["bare"]):
         quoted, bare = expression is _QUOTED, expression is PATTERNS["bare"]
-        if bare and start < scan.clear and found <= scan.certainty:
+        if bare and start < scan.clear and certainty <= scan.certainty:
             return None
         limit = len(text) if quoted else start + _FIRST
         value: Match | None = expression.match(text, start, limit)
@@ -189,9 +191,9 @@ def _read(match: Match, scan: Scan, found: Secrecy, *patterns: str, least: int =
             is_short = len(words) < least and not words.isdigit()
             if is_call or is_short or PATTERNS["prose"].match(words):
                 return None
-        if not found.covers(words[:_FIRST]):
-            if bare and found < Secrecy.SURE:
-                scan.clear, scan.certainty = value.end(), found
+        if not certainty.covers(words[:_FIRST]):
+            if bare and certainty < Secrecy.SURE:
+                scan.clear, scan.certainty = value.end(), certainty
             return None
         if value.end() == limit:
             value = expression.match(text, start) or value
@@ -210,36 +212,36 @@ def _words_before(line: str) -> str:
 def _assigned(match: Match, scan: Scan) -> Span | None:
     """The value of ``name=value``, ``"name": "value"``, ``Name: SCHEME value`` and the like."""
     text, name = match.string, match["name"]
-    found = secrecy(name)
+    certainty = secrecy(name)
     if name.isdigit() and len(name) < 3:  # "Unseal Key 1: x"
         line = text[max(0, match.start() - 40) : match.start()].rpartition("\n")[2]
-        found = secrecy(_words_before(line))
-    if not found and name.lower() not in TELLING and name.lower() not in _IN_ADDRESSES:
+        certainty = secrecy(_words_before(line))
+    if not certainty and name.lower() not in TELLING and name.lower() not in _IN_ADDRESSES:
         return None
-    if found and name.lower().endswith(("authorization", "cookie")) and ":" in match[0]:
+    if certainty and name.lower().endswith(("authorization", "cookie")) and ":" in match[0]:
         return _read(match, scan, Secrecy.SURE, "header")
     if text[match.start() - 1 : match.start()] in ("?", "&") and match.start():
         # The query of a web address has no other words.
         if name.lower() in _IN_ADDRESSES:
-            found = max(found, Secrecy.RANDOM)
-        span = _read(match, scan, max(found, min(secrecy(f"api {name}"), Secrecy.MIXED)))
-        if span is None and found:
+            certainty = max(certainty, Secrecy.RANDOM)
+        span = _read(match, scan, max(certainty, min(secrecy(f"api {name}"), Secrecy.MIXED)))
+        if span is None and certainty:
             span = _read(match, scan, Secrecy.MIXED)
-        return span if span and (found > Secrecy.RANDOM or span[1] - span[0] >= 16) else None
-    if match.end() < scan.clear and found <= scan.certainty:
+        return span if span and (certainty > Secrecy.RANDOM or span[1] - span[0] >= 16) else None
+    if match.end() < scan.clear and certainty <= scan.certainty:
         return None
     first = max(0, match.start() - 80)
     _, is_start, line = text[first : match.start()].rpartition("\n")
-    if found < Secrecy.SURE and (before := _words_before(line)):
-        found = max(found, secrecy(f"{before} {name}"))
-    if not found:
+    if certainty < Secrecy.SURE and (before := _words_before(line)):
+        certainty = max(certainty, secrecy(f"{before} {name}"))
+    if not certainty:
         return None
     sign = match[0][match.end("name") - match.start() :]
     if any(mark in sign for mark in ("\n", "==", ",", "(")):
-        return _read(match, scan, min(found, Secrecy.MIXED))
+        return _read(match, scan, min(certainty, Secrecy.MIXED))
     begins = line.strip(" \t-") in ("", "export", "set", "env") and (not first or bool(is_start))
     whole = () if not begins else ("environment",) if sign == "=" else ("block", "whole_line")
-    span = _read(match, scan, found, *whole)
+    span = _read(match, scan, certainty, *whole)
     if span and text[match.end()] == text[span[0]] and _is_prose(text, span, name, begins=begins):
         return None
     return span
@@ -260,8 +262,8 @@ def _is_prose(text: str, span: Span, name: str, *, begins: bool) -> bool:
 
 def _named(match: Match, scan: Scan) -> Span | None:
     """The value after an option, or after the ``value`` that follows a ``name``."""
-    found = secrecy(match["name"])
-    return _read(match, scan, Secrecy.SURE if found > Secrecy.RANDOM else found)
+    certainty = secrecy(match["name"])
+    return _read(match, scan, Secrecy.SURE if certainty > Secrecy.RANDOM else certainty)
 
 
 def _element(match: Match, scan: Scan) -> Span | None:
@@ -269,21 +271,21 @@ def _element(match: Match, scan: Scan) -> Span | None:
     before = match.string[max(0, match.start() - 130) : match.start()]
     names = PATTERNS["attribute"].findall(match[0]) + PATTERNS["key_before"].findall(before)
     value = PATTERNS["element"].match(match.string, match.end())
-    found = max(map(secrecy, (match["tag"], *names)))
-    return value.span("secret") if value and found.covers(value["secret"]) else None
+    certainty = max(map(secrecy, (match["tag"], *names)))
+    return value.span("secret") if value and certainty.covers(value["secret"]) else None
 
 
 def _spoken(match: Match, scan: Scan) -> Span | None:
     """The value after ``the password of x is``, or after ``password`` alone."""
     name = match["name"] + (match["more"] or "")
     # Names in some languages are known here only.
-    found = secrecy(name) if secrecy(match["name"]) else Secrecy.MIXED
+    certainty = secrecy(name) if secrecy(match["name"]) else Secrecy.MIXED
     quoted = match.string[match.end() : match.end() + 1] in _OPENINGS and (
         _QUOTED.match(match.string, match.end()) is not None
     )
     password = secrecy(name.split()[0]) is Secrecy.SURE and not name.lower().startswith("secret")
     clear = quoted or (match["link"] or "").startswith("lautet")
-    span = _read(match, scan, found if clear and password else min(found, Secrecy.MIXED))
+    span = _read(match, scan, certainty if clear and password else min(certainty, Secrecy.MIXED))
     word = "" if span is None else match.string[slice(*span)]
     if word.isdigit() or (span is None and match["link"]):
         is_code = _CODE.match(name) or name[:3].lower() == "pin"

@@ -47,7 +47,7 @@ _TOKEN = re.compile(r"[\w@.+/:#-]*\w")
 _IDENTIFIER = re.compile(r"(?=\S*[\d@/_:#.-])\S{6,}")
 
 
-_Place = tuple[str | int, ...]
+_Path = tuple[str | int, ...]
 """Keys that lead to a part of an output; empty for the whole."""
 
 
@@ -78,8 +78,8 @@ class ReferenceFinder:
         # first words lead to the earliest output that contains them.
         self._waiting: list[_Output] = []
         self._outputs: list[_Output] = []
-        self._values: dict[str, tuple[_Output, _Place]] = {}
-        self._structures: dict[int, list[tuple[_Output, Any, _Place]]] = {}
+        self._values: dict[str, tuple[_Output, _Path]] = {}
+        self._structures: dict[int, list[tuple[_Output, Any, _Path]]] = {}
         self._starts: dict[str, list[tuple[float, int, str]]] = {}
 
     def give(self, text: str) -> None:
@@ -118,16 +118,16 @@ class ReferenceFinder:
     def _index(self, output: _Output) -> None:
         raw = output.value
         value = decode_json(raw.strip() if isinstance(raw, str) else raw)
-        pending: list[tuple[Any, _Place]] = [(value, ())]
+        pending: list[tuple[Any, _Path]] = [(value, ())]
         leaves = 0
         texts: list[str] = []
         while pending and leaves < MAX_LEAVES:
-            item, place = pending.pop()
+            item, path = pending.pop()
             if isinstance(item, (dict, list)):
                 parts = item.items() if isinstance(item, dict) else enumerate(item)
-                pending += [(part, (*place, key)) for key, part in parts][::-1]
+                pending += [(part, (*path, key)) for key, part in parts][::-1]
                 if len(item) > 1:
-                    self._structures.setdefault(_structure(item), []).append((output, item, place))
+                    self._structures.setdefault(_structure(item), []).append((output, item, path))
             elif item is not None and not isinstance(item, bool):
                 leaves += 1
                 key = _key(item)
@@ -136,7 +136,7 @@ class ReferenceFinder:
                 known = self._values.get(key)
                 if known is not None and known[0].ended <= output.ended:
                     continue
-                self._values[key] = (output, place)
+                self._values[key] = (output, path)
                 if len(key) >= _MIN_EMBEDDED and (head := _TOKEN.match(key)):
                     bucket = self._starts.setdefault(head.group(), [])
                     if len(bucket) < MAX_BUCKET:
@@ -161,7 +161,7 @@ class ReferenceFinder:
                 return self._reference(*source)
         return value
 
-    def _source(self, key: str, until: float) -> tuple[_Output, _Place] | None:
+    def _source(self, key: str, until: float) -> tuple[_Output, _Path] | None:
         """The earliest output that contains a value as a whole, or as a word in its text."""
         known = self._values.get(key)
         if known is not None and known[0].ended > until:
@@ -175,11 +175,11 @@ class ReferenceFinder:
                     return output, ()
         return known
 
-    def _same_structure(self, value: Any, until: float) -> tuple[_Output, _Place] | None:
+    def _same_structure(self, value: Any, until: float) -> tuple[_Output, _Path] | None:
         """The output that is, or contains, an object or list equal to the value."""
-        for output, known, place in self._structures.get(_structure(value), ()):
+        for output, known, path in self._structures.get(_structure(value), ()):
             if output.ended <= until and value == known:
-                return output, place
+                return output, path
         return None
 
     def _embedded(self, value: Any, until: float) -> Any:
@@ -246,9 +246,9 @@ class ReferenceFinder:
             if not (leaf is None or isinstance(leaf, (bool, dict))):
                 self._own.add(_key(leaf))
 
-    def _reference(self, output: _Output, place: _Place) -> dict[str, str]:
-        if place and all(self._scrubber.text(str(key)) == str(key) for key in place):
-            return {"$ref": output.id, "path": to_pointer(place)}
+    def _reference(self, output: _Output, path: _Path) -> dict[str, str]:
+        if path and all(self._scrubber.text(str(key)) == str(key) for key in path):
+            return {"$ref": output.id, "path": to_pointer(path)}
         return {"$ref": output.id}
 
 

@@ -58,19 +58,19 @@ class Scrubber:
             parent=parent,
         )
 
-    def identifier(self, name: str, number: int = 0, mark: str = "") -> str:
+    def identifier(self, name: str, turn: int = 0, mark: str = "") -> str:
         """The log's name with the number of the turn, or ``mark``, if the name has a secret.
 
         Args:
             name: may be empty.
-            number: of the turn, from 1; 0 without turns.
+            turn: its number, from 1; 0 without turns.
             mark: a digest; by default, that of the name.
         """
         if not name:
-            return mark if number else ""
+            return mark if turn else ""
         if self.text(name) != name or not is_text(name):
             return mark or digest([name])
-        return f"{name}-{number}" if number else name
+        return f"{name}-{turn}" if turn else name
 
     def _call(self, call: ToolCall, ids: Mapping[str, str]) -> ToolCall:
         call = rename_call(call, ids)

@@ -114,16 +114,16 @@ def _secrecy(name: str) -> Secrecy:
         stem = word[:-1] if word in ("tokens", "keys") else word
         former = before[-1] if before else ""
         if word in _SURE or (former and former in TELLING.get(stem, "").split()):
-            found = Secrecy.SURE
+            certainty = Secrecy.SURE
         elif former and former in _HARMLESS.get(stem, "").split():
             return Secrecy.NONE
         elif word in _MIXED:
-            found = Secrecy.MIXED
+            certainty = Secrecy.MIXED
         elif word in _RANDOM and (before or stem != "key"):
-            found = Secrecy.RANDOM
+            certainty = Secrecy.RANDOM
         else:
             continue
         if not _ABOUT.isdisjoint(after) or not _COUNTED.isdisjoint(before):
             return Secrecy.NONE
-        return found if _NEUTRAL.issuperset(after) else Secrecy(max(1, found - 1))
+        return certainty if _NEUTRAL.issuperset(after) else Secrecy(max(1, certainty - 1))
     return Secrecy.NONE

@@ -109,15 +109,15 @@ class SpanFormat(LogFormat):
     def spans(self, record: Any) -> Iterator[Span]:
         """The spans of a record; InputError if it is not a record of this format."""
 
-    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+    def add(self, record: Any, raw: bytes, origin: tuple[int, int]) -> None:
         """File the spans of a record; see ``LogFormat.add``."""
-        for number, span in enumerate(self.spans(record)):
+        for index, span in enumerate(self.spans(record)):
             if not span.trace:
                 raise InputError("a span has no trace id")
             # A span without an id is another than every other one.
-            span.id = span.id or f"~{place[0]}/{place[1]}/{number}"
+            span.id = span.id or f"~{origin[0]}/{origin[1]}/{index}"
             packed = json_codec.dumps(msgspec.structs.astuple(span))
-            self.window.append(span.trace, packed, place)
+            self.window.append(span.trace, packed, origin)
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The run of a group of spans.
@@ -166,13 +166,13 @@ class _Tree:
         working = self._find_working(tops, below)
         pending = [(span, ("", False)) for span in tops]
         while pending:
-            span, place = pending.pop()
-            places[span.id] = place
+            span, run = pending.pop()
+            places[span.id] = run
             if span.kind == "tool":
-                place = (span.id, False)
+                run = (span.id, False)
             elif span.kind == "agent":
-                place = (span.id if place[1] else place[0], place[1] or span.id in working)
-            pending += [(child, place) for child in below.get(span.id, ())]
+                run = (span.id if run[1] else run[0], run[1] or span.id in working)
+            pending += [(child, run) for child in below.get(span.id, ())]
         return places
 
     def _find_working(self, tops: list[Span], below: dict[str, list[Span]]) -> set[str]:
@@ -223,7 +223,7 @@ class _Run:
             events=[event for _, _, event in events],
             earlier=before.events,
             group=next((span.group for span in self.spans if span.group), ""),
-            given=before.given,
+            instructions=before.instructions,
             failed=next((span.failed for span in tops), False),
             at=first.start,
             offered={name for span in self.spans for name in span.offered},
@@ -276,7 +276,7 @@ class _Run:
         return self.models[0].inputs if self.models else []
 
     def _calls(self) -> list[LoggedCall]:
-        """Executions, completed from the messages; if there are none, what the model asked for."""
+        """The calls: executions, with what the messages say of them; else the model's requests."""
         asked, answers = self._read_requests()
         tools = [span for span in self.spans if span.kind == "tool" and span.tool]
         if not tools:
@@ -288,13 +288,14 @@ class _Run:
             before = {item.id for item in first if isinstance(item, ToolCallRequest)}
             return [call for call in asked if call.id not in before]
         by_id = {call.id: call for call in asked if call.id}
-        unnamed = by_id.keys() - {span.call_id for span in tools}
+        unmatched = by_id.keys() - {span.call_id for span in tools}
         calls = []
         for span in tools:
             if not span.call_id:
-                fitting = (c.id for c in asked if c.id in unnamed and c.tool == span.tool)
-                span.call_id = next(fitting, "")
-                unnamed.discard(span.call_id)
+                # An execution without an id is that of the first open request of its tool.
+                ids = (c.id for c in asked if c.id in unmatched and c.tool == span.tool)
+                span.call_id = next(ids, "")
+                unmatched.discard(span.call_id)
             call = _executed(span.tool, span.arguments, span)
             if (request := by_id.get(span.call_id)) is not None:
                 call.step, call.text = request.step, request.text

@@ -67,18 +67,18 @@ class LogReader:
                 is None.
         """
         self.records = self.read_bytes = 0
-        for number, shard in enumerate(map(self._shard, self.paths)):
+        for index, shard in enumerate(map(self._shard, self.paths)):
             head = [] if read_file is not None else _head(shard)
             records: Iterator[tuple[int, Any, bytes]]
             if read_file is not None:
-                self._documents.add(number)
-                each = enumerate(read_file(self.paths[number]), start=1)
+                self._documents.add(index)
+                each = enumerate(read_file(self.paths[index]), start=1)
                 records = ((n, record, json_codec.dumps(record)) for n, record in each)
             elif head and head[0].startswith(_ZIP):
-                self._documents.add(number)
+                self._documents.add(index)
                 records = _zipped_records(shard)
             elif is_document(head):
-                self._documents.add(number)
+                self._documents.add(index)
                 records = _document_records(shard)
             else:
                 records = decode_lines(shard, decode, bad)
@@ -87,13 +87,13 @@ class LogReader:
                     continue
                 self.records += 1
                 self.read_bytes += len(raw)
-                yield record, raw, (number, item)
+                yield record, raw, (index, item)
 
-    def where(self, place: tuple[int, int]) -> str:
+    def where(self, origin: tuple[int, int]) -> str:
         """``file:line`` of a record, or ``file, item n`` in a JSON document."""
-        file, number = place
+        file, item = origin
         between = ", item " if file in self._documents else ":"
-        return f"{self.paths[file]}{between}{number}"
+        return f"{self.paths[file]}{between}{item}"
 
     def _shard(self, path: Path) -> Shard:
         return recoded(self._plain_shard(path))
@@ -119,8 +119,8 @@ class LogReader:
 
 def _document_records(shard: Shard) -> Iterator[tuple[int, Any, bytes]]:
     with shard.open() as stream:
-        for number, record in enumerate(iter_items(shard.name, stream), start=1):
-            yield number, record, json_codec.dumps(record)
+        for position, record in enumerate(iter_items(shard.name, stream), start=1):
+            yield position, record, json_codec.dumps(record)
 
 
 _ZIP = b"PK\x03\x04"
@@ -133,11 +133,11 @@ def _zipped_records(shard: Shard) -> Iterator[tuple[int, Any, bytes]]:
     try:
         with shard.open() as stream, zipfile.ZipFile(stream) as archive:
             members = [m for m in archive.infolist() if m.filename.startswith(_MEMBERS)]
-            for number, member in enumerate(members, start=1):
+            for position, member in enumerate(members, start=1):
                 if member.file_size > limit:
                     raise InputError(f"{shard.name}, {member.filename}: {too_long(limit)}")
                 data = archive.read(member)
-                yield number, json_codec.loads(data), data
+                yield position, json_codec.loads(data), data
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
         raise InputError(
             f"cannot read {shard.name}: {json_codec.explain(error)}; convert it first, as in "

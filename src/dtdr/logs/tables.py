@@ -19,20 +19,25 @@ Replace = Callable[[str], str]
 
 
 def scrub_tables(text: str, replace: Replace) -> str:
-    """A text with the secrets in its columns replaced; the column's name says what is secret."""
+    """Replace the secrets in the tables of a text: values in columns with a secret's name.
+
+    A table is SQL (``INSERT … VALUES``), or a header line and the lines after it that have as many
+    separators.
+    """
     if "values" in text.lower():
         text = _INSERT.sub(lambda match: _scrub_insert(match, replace), text)
     lines = text.split("\n")
-    at = 0
-    while at < len(lines) - 1:
-        at += 1
-        for sign in "|\t;,":
-            columns = _secret_columns(lines[at - 1], sign)
+    row = 0
+    while row < len(lines) - 1:
+        header = lines[row]
+        row += 1
+        for separator in "|\t;,":
+            columns = _secret_columns(header, separator)
             if not columns:
                 continue
-            while at < len(lines) and lines[at].count(sign) == lines[at - 1].count(sign):
-                lines[at] = _scrub_cells(lines[at].split(sign), columns, sign, replace)
-                at += 1
+            while row < len(lines) and lines[row].count(separator) == header.count(separator):
+                lines[row] = _scrub_cells(lines[row].split(separator), columns, separator, replace)
+                row += 1
             break
     return "\n".join(lines)
 
@@ -44,21 +49,21 @@ def _secret_columns(line: str, sign: str) -> dict[int, Secrecy]:
     if not all(_HEADER.fullmatch(cell) and len(cell.split()) < 4 for cell in cells):
         return {}
     names = {index: secrecy(cell.strip(_MARKS)) for index, cell in enumerate(cells)}
-    return {index: found for index, found in names.items() if found}
+    return {index: certainty for index, certainty in names.items() if certainty}
 
 
 def _scrub_cells(cells: list[str], columns: dict[int, Secrecy], sign: str, replace: Replace) -> str:
-    for index, found in columns.items():
+    for index, certainty in columns.items():
         value = cells[index].strip(_MARKS)
-        if is_value(value, found):
+        if is_value(value, certainty):
             cells[index] = cells[index].replace(value, replace(value))
     return sign.join(cells)
 
 
-def is_value(value: str, found: Secrecy) -> bool:
+def is_value(value: str, certainty: Secrecy) -> bool:
     """Whether a cell is a secret, and no word, rule or placeholder."""
     is_plain = value.isalpha() and value.islower()
-    return any(map(str.isalnum, value)) and not is_plain and found.covers(value)
+    return any(map(str.isalnum, value)) and not is_plain and certainty.covers(value)
 
 
 def _scrub_insert(match: re.Match[str], replace: Replace) -> str:

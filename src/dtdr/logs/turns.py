@@ -81,18 +81,18 @@ class Cutter:
         conversation = _Conversation(self, run)
         for turn in turns_of(run.earlier, tags):
             conversation.add(turn)
-        number, mark = 0, run.group
+        turn_number, mark = 0, run.group
         for turn in turns_of(run.events, tags):
             conversation.add(turn)
             if turn.texts or turn.calls():  # else the agent spoke first
-                number += 1
+                turn_number += 1
                 if run.replays:
                     mark = digest([mark, turn.texts, [[c.tool, c.id] for c in turn.calls()]])
                     if not self.is_new(mark):
                         self.counts["replayed turns"] += 1
                         continue
                 self.counts["runs"] += 1
-                demonstration = self._demonstration(conversation, number, parent)
+                demonstration = self._demonstration(conversation, turn_number, parent)
                 if demonstration is not None:
                     yield demonstration
                 yield from self._cut_nested(conversation, demonstration)
@@ -109,7 +109,7 @@ class Cutter:
                 yield from self.cut(nested, parent)
 
     def _demonstration(
-        self, conversation: _Conversation, number: int, parent: Parent | None
+        self, conversation: _Conversation, turn_number: int, parent: Parent | None
     ) -> Demonstration | None:
         """The demonstration of the latest turn; None if it is dropped."""
         run, turn, options = conversation.run, conversation.turn, self.options
@@ -130,7 +130,7 @@ class Cutter:
         before = conversation.before()
         called = {call.tool for call in plan_calls}
         return Demonstration(
-            id=self.scrubber.identifier(run.id, number, mark),
+            id=self.scrubber.identifier(run.id, turn_number, mark),
             query=query,
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
@@ -157,7 +157,7 @@ class _Conversation:
     def __init__(self, cutter: Cutter, run: LoggedRun) -> None:
         self.scrubber = cutter.scrubber
         self.finder = ReferenceFinder(cutter.options.references, self.scrubber)
-        for text in run.given:
+        for text in run.instructions:
             self.finder.give(text)
         self.calls: dict[int, ToolCall] = {}
         self._count = 0
@@ -194,8 +194,8 @@ class _Conversation:
             self._before.append(item)
         self._pending.clear()
         while len(self._with_output) > OUTPUTS_BEFORE:
-            place = self._with_output.popleft()
-            self._before[place] = _without_output(self._before[place])
+            index = self._with_output.popleft()
+            self._before[index] = _without_output(self._before[index])
         return tuple(self._before)
 
     def _call(self, call: LoggedCall, identifier: str) -> ToolCall:

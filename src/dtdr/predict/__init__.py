@@ -24,9 +24,9 @@ def create(name: str, **parameters: Any) -> Model:
     """
     from dtdr.predict.model import Model
 
-    chosen = ranker_class(name)
+    ranker = ranker_class(name)
     try:
-        return Model(chosen(**parameters))
+        return Model(ranker(**parameters))
     except TypeError as error:
-        known = ", ".join(signature(chosen).parameters)
+        known = ", ".join(signature(ranker).parameters)
         raise InputError(f"ranker {name!r}: {error}; its parameters are {known}") from error

@@ -65,8 +65,8 @@ def find_evidence(
 
 
 def _log_odds(ranking: Ranking, tool: str, rival: str) -> float:
-    one, other = (max(ranking.probability(name), _FLOOR) for name in (tool, rival))
-    return math.log(one / other)
+    chance, other = (max(ranking.probability(name), _FLOOR) for name in (tool, rival))
+    return math.log(chance / other)
 
 
 def _without(run: Run) -> Iterator[tuple[str | tuple[int, str], Run]]:
@@ -115,12 +115,12 @@ def _shown(value: Any) -> str:
 
 
 def _join_words(
-    found: Sequence[tuple[str | tuple[int, str], float]],
+    pieces: Sequence[tuple[str | tuple[int, str], float]],
 ) -> Iterator[tuple[str, float]]:
     """Texts with what they add; neighbouring words that agree are one text."""
     phrase: list[str] = []
     total, last = 0.0, -2
-    for item, value in [*found, ("", 0.0)]:
+    for item, value in [*pieces, ("", 0.0)]:
         is_word = isinstance(item, tuple) and abs(value) >= LEAST
         if phrase and not (is_word and item[0] == last + 1 and value * total > 0):
             yield f"query: {' '.join(phrase)}", total

@@ -102,17 +102,17 @@ class Model(Predictor):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters that are JSON; model folders and run logs record them."""
-        given = self.get_params()
-        return {name: given[name] for name in given if name not in self.ranker.not_saved}
+        parameters = self.get_params()
+        return {name: parameters[name] for name in parameters if name not in self.ranker.not_saved}
 
     def __repr__(self) -> str:
         default = self.ranker.default_params()
-        given = ", ".join(
+        parameters = ", ".join(
             f"{name}={value!r}"
             for name, value in self.get_params().items()
             if value is not default[name] and value != default[name]
         )
-        return f"{type(self.ranker).__name__}({given})"
+        return f"{type(self.ranker).__name__}({parameters})"
 
     @contextmanager
     def _change(self) -> Iterator[Self]:
@@ -252,8 +252,8 @@ class Model(Predictor):
     def _hold_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """Parts of the demonstrations, each with a model that has not seen them."""
         fold = assign_folds(demonstrations, folds=3, seed=self.seed)
-        for number in range(int(fold.max()) + 1):
-            rest = [item for item, own in zip(demonstrations, fold, strict=True) if own != number]
+        for part in range(int(fold.max()) + 1):
+            rest = [item for item, at in zip(demonstrations, fold, strict=True) if at != part]
             if not rest:
                 return
             other = self.clone().fit(rest, self.tools_[:-1], arguments=False, plans=False)
@@ -262,7 +262,7 @@ class Model(Predictor):
                 item = demonstrations[position]
                 return other.steps.state_of(Run(item.query, item.before))
 
-            yield HeldOutFold(np.flatnonzero(fold == number).tolist(), start)
+            yield HeldOutFold(np.flatnonzero(fold == part).tolist(), start)
 
     def record_counts(self, training: TrainingData, phrases: npt.NDArray[np.uint32] | None) -> None:
         """Record the counts of the data that the demonstrations of ``fit`` were sampled from.
@@ -428,7 +428,7 @@ class Model(Predictor):
         """
         model = self._snapshot()
         config = {
-            "retriever": model.name,
+            "ranker": model.name,
             "parameters": model.parameters(),
             "encoder": None,
             "seed": model.seed,

@@ -130,7 +130,7 @@ class ToolSearch:
             return []
         shares = np.exp(scores - scores.max())
         shares /= shares.sum()
-        return [(self.names[place], float(shares[place])) for place in order]
+        return [(self.names[position], float(shares[position])) for position in order]
 
     def _named_in(self, text: str) -> npt.NDArray[np.bool_]:
         """Shape (n,): whether the text contains the name of each tool as a word, in any case."""
@@ -147,6 +147,6 @@ class ToolSearch:
         vocabulary, known_as = ranking.vocabulary, self.known_as
         if len(vocabulary) > len(known_as) and tuple(vocabulary[: len(known_as)]) == known_as:
             return ranking.scores[: len(known_as)]
-        place: Mapping[str | None, int] = {name: at for at, name in enumerate(vocabulary)}
-        at = np.fromiter((place.get(name, -1) for name in known_as), np.intp, len(known_as))
+        positions: Mapping[str | None, int] = {name: at for at, name in enumerate(vocabulary)}
+        at = np.fromiter((positions.get(name, -1) for name in known_as), np.intp, len(known_as))
         return np.where(at >= 0, ranking.scores[at], 0.0)

@@ -46,8 +46,8 @@ class RunRanker:
             rankings = self._rank_by_state(runs)
         else:
             distinct = {run.query: run for run in runs}  # equal queries share one object
-            found = self.ranker.prepare_all(list(distinct.values()))
-            prepared = dict(zip(distinct, found, strict=True))
+            prepared_runs = self.ranker.prepare_all(list(distinct.values()))
+            prepared = dict(zip(distinct, prepared_runs, strict=True))
             rankings = self.rank_prepared([prepared[run.query] for run in runs], runs)
         return list(map(self.finish, rankings, runs))
 

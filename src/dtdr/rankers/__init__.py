@@ -54,12 +54,12 @@ def ranker_class(name: str) -> type[Ranker]:
             )
         return _REGISTRY.find(name)
     try:
-        chosen = import_own(name)
+        ranker = import_own(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"ranker {name!r} cannot be imported: {error}") from error
-    if not (isinstance(chosen, type) and issubclass(chosen, Ranker)):
+    if not (isinstance(ranker, type) and issubclass(ranker, Ranker)):
         raise InputError(f"{name!r} is not a subclass of dtdr.rankers.base.Ranker")
-    return chosen
+    return ranker
 
 
 def import_own(name: str) -> Any:
@@ -110,9 +110,11 @@ _TYPE_WORDS = {
 
 
 def expected_type(name: str, parameter: str, value: object) -> str:
-    """The type of a ranker's parameter in JSON; empty if the value has that type.
+    """Check a JSON value against the annotation of a ranker's parameter.
 
-    Also where the parameter takes what JSON has not, which its constructor judges.
+    Returns:
+        The expected type in words; empty if the value has it, or if the parameter also takes
+        objects that JSON does not have, which its constructor checks.
     """
     try:
         hint = get_type_hints(ranker_class(name).__init__).get(parameter, object)

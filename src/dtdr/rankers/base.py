@@ -120,10 +120,10 @@ class Ranker(ABC):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
         # Early releases of Python 3.11 would give that of ``__new__`` where ``__init__`` is
         # inherited.
-        made = inspect.signature(cls.__init__)
-        parameters = list(made.parameters.values())[1:]
+        signature = inspect.signature(cls.__init__)
+        parameters = list(signature.parameters.values())[1:]
         is_own = cls.__init__ is not object.__init__
-        cls.__signature__ = made.replace(parameters=parameters if is_own else [])
+        cls.__signature__ = signature.replace(parameters=parameters if is_own else [])
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
         """Remember the parameters, so that attributes may have any name."""

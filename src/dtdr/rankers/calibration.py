@@ -146,10 +146,10 @@ def fit_isotonic(
     """
     from scipy.optimize import isotonic_regression
 
-    points, place, counts = np.unique(
+    points, owner, counts = np.unique(
         np.asarray(values, np.float64), return_inverse=True, return_counts=True
     )
-    means = np.bincount(place, np.asarray(outcomes, np.float64)) / counts
+    means = np.bincount(owner, np.asarray(outcomes, np.float64)) / counts
     heights = isotonic_regression(means, weights=counts).x
     # What lies within a step adds nothing to its ends.
     is_end = np.ones(len(points), np.bool_)

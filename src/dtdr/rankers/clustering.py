@@ -118,8 +118,8 @@ class Clusters:
         The part of a sparse vector outside of the projection counts, and a text without any known
         term is as far as a vector that is orthogonal to all.
         """
-        place = product(row, self.projection) if len(self.projection) else row
-        distances = self._squares[part] - 2 * product(place, self._columns[:, part])
+        projected = product(row, self.projection) if len(self.projection) else row
+        distances = self._squares[part] - 2 * product(projected, self._columns[:, part])
         distances += squared_length(row) or 1.0
         squares: Floats = np.maximum(distances, 0).astype(np.float64) / self.columns
         return squares

@@ -24,8 +24,8 @@ def assign_folds(demonstrations: Sequence[Demonstration], *, folds: int, seed: i
         folds: how many; few demonstrations take two.
         seed: of the division.
     """
-    names = [item.group or f"\0{number}" for number, item in enumerate(demonstrations)]
-    distinct = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    names = [item.group or f"\0{position}" for position, item in enumerate(demonstrations)]
+    distinct = {name: position for position, name in enumerate(dict.fromkeys(names))}
     fold = divide(len(distinct), len(names), folds, np.random.default_rng(seed))
     return fold[[distinct[name] for name in names]]
 

@@ -70,11 +70,11 @@ class MarkovChains:
         ):
             raise ModelError("the plans of the model are damaged, or of other tools; fit it again")
         self.calls = calls = calls.astype(np.int32, copy=False)
-        place = np.arange(len(calls)) - np.searchsorted(plan, plan)
+        position = np.arange(len(calls)) - np.searchsorted(plan, plan)
         node = self.labels.astype(np.int64)[plan]
         nodes, keys, pairs = self.groups, [np.empty(0, np.int64)], [node * tools + calls]
         for lag in range(1, order + 1):
-            before = np.where(place >= lag, np.roll(calls, lag), tools)
+            before = np.where(position >= lag, np.roll(calls, lag), tools)
             level, child = np.unique(node * (tools + 1) + before, return_inverse=True)
             node = nodes + child
             nodes += len(level)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dtdr.data.files import read_regular_file, replace_file, replace_folder
 from dtdr.data.tools import Tool
+from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError, ModelError, OutputError
 
 P = TypeVar("P")
@@ -33,7 +34,7 @@ PARTS = ("encoder", "arguments", "plans")
 """Keys in ``config.json`` of what is learned in addition, and before the dot of its arrays."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "retriever": str,
+    "ranker": str,
     "parameters": dict,
     "encoder": (dict, type(None)),
     "seed": int,
@@ -219,15 +220,15 @@ def read(folder: str | Path) -> ModelFolder:
         ModelError: naming what is wrong with the folder.
     """
     config, arrays = _read_both(Path(folder))
-    own: dict[str, npt.NDArray[Any]] = {}
+    of_ranker: dict[str, npt.NDArray[Any]] = {}
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {key: {} for key in PARTS}
     for name, array in arrays.items():
         key, _, rest = name.partition(".")
         if key in parts:
             parts[key][rest] = array
         else:
-            own[name] = array
-    return ModelFolder(config, own, parts)
+            of_ranker[name] = array
+    return ModelFolder(config, of_ranker, parts)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
@@ -279,9 +280,11 @@ def read_config(folder: str | Path) -> dict[str, Any]:
             f"this dtdr reads version {FORMAT_VERSION}; fit the model again or install the version "
             "that wrote it"
         )
+    checksum = config_checksum(config)
+    config = renamed_key(config, "retriever", "ranker")
     _check_types(path, config, _TYPES)
     _check_types(path, config["training_data"], _TRAINING_TYPES)
-    if config["config_sha256"] != config_checksum(config):
+    if config["config_sha256"] != checksum:
         raise ModelError(
             f"{path} is damaged: it was changed after it was written; fit the model again"
         )
@@ -318,10 +321,10 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]
 def _identity(folder: Path) -> tuple[int, ...] | None:
     """Another one for another model in the same place; None where there is none."""
     try:
-        place, config = folder.stat(), (folder / "config.json").stat()
+        about, config = folder.stat(), (folder / "config.json").stat()
     except OSError:
         return None
-    return place.st_dev, place.st_ino, config.st_ino, config.st_mtime_ns, config.st_size
+    return about.st_dev, about.st_ino, config.st_ino, config.st_mtime_ns, config.st_size
 
 
 def _read_file(path: Path, limit: int, first: int | None = None) -> bytes:

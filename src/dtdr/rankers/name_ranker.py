@@ -102,14 +102,14 @@ class NameRanker(Ranker):
             if wrong:
                 raise ModelError(f"the model folder {problem} array {min(wrong)!r}; fit it again")
         for name, shape in shapes.items():
-            found = arrays[name].shape
+            actual = arrays[name].shape
             expected = tuple(
                 sizes.setdefault(axis, size) if isinstance(axis, str) else axis
-                for axis, size in zip(shape, found, strict=False)
+                for axis, size in zip(shape, actual, strict=False)
             )
-            if len(found) != len(shape) or found != expected:
+            if len(actual) != len(shape) or actual != expected:
                 raise ModelError(
-                    f"array {name!r} of the model folder has shape {found}, expected {expected}; "
+                    f"array {name!r} of the model folder has shape {actual}, expected {expected}; "
                     "fit it again"
                 )
 

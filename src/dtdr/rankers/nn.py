@@ -84,21 +84,21 @@ class Adam:
                     part = gradient.rows[start : start + rows]
                     change = gradient.values[start : start + rows]
                     # The mode spares numpy a copy; all rows exist.
-                    values, one, two = (
-                        whole.take(part, axis=0, out=self._part(number, change), mode="clip")
-                        for number, whole in enumerate((array, first, second), 1)
+                    values, moment, squares = (
+                        whole.take(part, axis=0, out=self._part(index, change), mode="clip")
+                        for index, whole in enumerate((array, first, second), 1)
                     )
-                    self._move(values, change, one, two, settings)
-                    array[part], first[part], second[part] = values, one, two
+                    self._move(values, change, moment, squares, settings)
+                    array[part], first[part], second[part] = values, moment, squares
                 continue
             gradient = gradient.reshape(array.shape)
             for start in range(0, len(array), rows):
                 span = slice(start, start + rows)
                 self._move(array[span], gradient[span], first[span], second[span], settings)
 
-    def _part(self, number: int, like: Matrix) -> Matrix:
+    def _part(self, index: int, like: Matrix) -> Matrix:
         """A spare array of the shape of another."""
-        part: Matrix = self._spare[number, : like.size].reshape(like.shape)
+        part: Matrix = self._spare[index, : like.size].reshape(like.shape)
         return part
 
     def _move(
@@ -167,9 +167,9 @@ def train(
     for epoch in range(epochs):
         advance()
         order = rng.permutation(examples)
-        for number in range(batches):
-            chosen = order[number * batch_size : (number + 1) * batch_size]
-            optimiser.step(gradients(chosen), rate(epoch + number / batches))
+        for batch in range(batches):
+            examples_of_batch = order[batch * batch_size : (batch + 1) * batch_size]
+            optimiser.step(gradients(examples_of_batch), rate(epoch + batch / batches))
             done += 1
             if done > first:
                 np.concatenate([array.ravel() for array in parameters.values()], out=latest)
@@ -245,25 +245,27 @@ def fit_softmax(
             part.data *= dropout(rng, part.data.shape, dropped)
         return part
 
-    def gradients(chosen: Indices) -> Gradients:
-        sizes = lengths[chosen]
-        of_plan = np.repeat(np.arange(len(chosen)), sizes)
-        rows = np.arange(len(of_plan)) + (starts[chosen] - np.cumsum(sizes) + sizes)[of_plan]
-        part, plans = draw(steps, rows), draw(common, chosen)
+    def gradients(examples: Indices) -> Gradients:
+        sizes = lengths[examples]
+        of_plan = np.repeat(np.arange(len(examples)), sizes)
+        rows = np.arange(len(of_plan)) + (starts[examples] - np.cumsum(sizes) + sizes)[of_plan]
+        part, plans = draw(steps, rows), draw(common, examples)
         logits = part @ own_weights
         logits += (plans @ common_weights).take(of_plan, axis=0)
         expected: Matrix = targets[rows].toarray()
         if absent is None:
             expected += np.float32(smoothing / outputs)
         else:
-            ruled_out = absent[chosen].take(of_plan, axis=0) & (expected == 0)
+            ruled_out = absent[examples].take(of_plan, axis=0) & (expected == 0)
             logits[ruled_out] = RULED_OUT
             expected += np.where(ruled_out, 0, np.float32(smoothing / outputs))
         _, error = softmax_cross_entropy(logits, expected)
-        found: dict[str, Matrix | RowGradient] = {"steps": linear_gradient(part, error)}
+        by_parameter: dict[str, Matrix | RowGradient] = {"steps": linear_gradient(part, error)}
         if shared is not None:
-            found["shared"] = linear_gradient(plans, _by_owner(error, of_plan, len(chosen)))
-        return found
+            by_parameter["shared"] = linear_gradient(
+                plans, _by_owner(error, of_plan, len(examples))
+            )
+        return by_parameter
 
     train(
         parameters,
@@ -285,12 +287,12 @@ def linear_gradient(values: Matrix | csr_array, error: Matrix) -> Matrix | RowGr
     if isinstance(values, np.ndarray):
         return np.asarray(values.T @ error, np.float32)
     # The columns that are not empty, and these alone, which are rows of the transpose.
-    place = np.zeros(values.shape[1], np.int32)
-    place[values.indices] = 1
-    columns = np.flatnonzero(place)
-    place[columns] = np.arange(len(columns), dtype=np.int32)
+    column_of = np.zeros(values.shape[1], np.int32)
+    column_of[values.indices] = 1
+    columns = np.flatnonzero(column_of)
+    column_of[columns] = np.arange(len(columns), dtype=np.int32)
     transpose = csc_array(
-        (values.data, place[values.indices], values.indptr), shape=(len(columns), len(error))
+        (values.data, column_of[values.indices], values.indptr), shape=(len(columns), len(error))
     )
     return RowGradient(columns, np.asarray(transpose @ error, np.float32))
 

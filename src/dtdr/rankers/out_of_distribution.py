@@ -79,12 +79,12 @@ class Mahalanobis:
         It is divided by the dimension, so that encoders that know more and fewer terms have
         comparable scores. A text without any known term lies outside of the plane as a whole.
         """
-        place = product(row, self.directions)
-        white = (place - self.mean) @ self.whitening
+        projected = product(row, self.directions)
+        white = (projected - self.mean) @ self.whitening
         dimension = len(self.directions)
         # A text without any known term has the length 0, as if it had no part outside of the plane.
-        rest = max(0.0, (squared_length(row) or 1.0) - float(place @ place))
-        variance = max(float(self.outside[0]), LEAST_SPREAD) / (dimension - len(place) or 1)
+        rest = max(0.0, (squared_length(row) or 1.0) - float(projected @ projected))
+        variance = max(float(self.outside[0]), LEAST_SPREAD) / (dimension - len(projected) or 1)
         return -(float(white @ white) + rest / variance) / dimension
 
 
@@ -143,8 +143,8 @@ class DistanceRanker(NameRanker):
         distinct = list({text: position for position, text in enumerate(queries)}.values())
         order = np.random.default_rng(self.seed).permutation(distinct)[:_JUDGED]
         fold, scores = np.arange(len(order)) % _FOLDS, []
-        for number in range(min(_FOLDS, len(order)) if len(order) > 1 else 0):
-            known, new = order[fold != number], order[fold == number]
+        for held_fold in range(min(_FOLDS, len(order)) if len(order) > 1 else 0):
+            known, new = order[fold != held_fold], order[fold == held_fold]
             learned, judged = vectors[known], vectors[new]
             if self.encoder.learned:
                 encoder = fit_encoder(self.encoder, [text for at in known for text in texts[at]])

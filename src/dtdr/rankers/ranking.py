@@ -232,11 +232,11 @@ class Ranking:
 
     def _part(self, positions: Positions) -> Ranking:
         """Some of the tools, renormalised, with the scores that they have among all."""
-        chosen = self._probabilities[positions]
-        total = chosen.sum()
+        shares = self._probabilities[positions]
+        total = shares.sum()
         part = Ranking(
             [self.vocabulary[index] for index in positions],
-            chosen / total if total > 0 else np.full(len(positions), 1 / len(positions)),
+            shares / total if total > 0 else np.full(len(positions), 1 / len(positions)),
             threshold=self.threshold,
             calibration=self.calibration.of(positions),
             familiarity=self.familiarity,

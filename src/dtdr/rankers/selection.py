@@ -119,8 +119,8 @@ class Selection:
     def bounds(self) -> dict[str, Any]:
         """The bounds that are set, by name."""
         names = ("top_k", "threshold", "coverage", "token_budget")
-        given = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in given.items() if value is not None}
+        bounds = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in bounds.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object of what differs from the defaults."""
@@ -184,8 +184,8 @@ class Selection:
             tokens = calibration.tokens if tokens is None else tokens
             if tokens is None:
                 raise InputError("this ranker does not know what tools cost; use top_k instead")
-            number = int((spent + np.cumsum(tokens[candidates]) <= self.token_budget).sum())
-            candidates = candidates[: max(1, number)]
+            affordable = int((spent + np.cumsum(tokens[candidates]) <= self.token_budget).sum())
+            candidates = candidates[: max(1, affordable)]
         return candidates if is_open and self.FALLBACK_LIFTS_TOP_K else candidates[:top_k]
 
 

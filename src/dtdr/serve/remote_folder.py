@@ -47,12 +47,12 @@ class RemoteFolder:
         """
         try:
             self._system.invalidate_cache()
-            found = [self._system.info(f"{self._path}/{name}") for name in _FILES]
+            infos = [self._system.info(f"{self._path}/{name}") for name in _FILES]
         except FileNotFoundError:
             return None
         except Exception as error:
             raise ModelError(str(explain_unreachable(self.url, error))) from error
-        return tuple(str(item.get(name, "")) for item in found for name in _CHANGES)
+        return tuple(str(item.get(name, "")) for item in infos for name in _CHANGES)
 
     def fetch(self, folder: Path) -> Stamp | None:
         """Replace a folder of this machine with a copy; returns the stamp of what was copied.

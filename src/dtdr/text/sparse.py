@@ -64,12 +64,12 @@ class SparseMatrix:
         return SparseMatrix((self.data, (self.indices, self.owner)), shape=self.shape[::-1])
 
     def __getitem__(self, rows: Any) -> SparseMatrix:
-        chosen = np.atleast_1d(np.arange(self.shape[0])[rows])
-        counts = np.diff(self.indptr)[chosen]
+        indices = np.atleast_1d(np.arange(self.shape[0])[rows])
+        counts = np.diff(self.indptr)[indices]
         starts = np.concatenate([[0], np.cumsum(counts)])
-        places = np.repeat(self.indptr[chosen] - starts[:-1], counts) + np.arange(starts[-1])
+        places = np.repeat(self.indptr[indices] - starts[:-1], counts) + np.arange(starts[-1])
         parts = (self.data[places], self.indices[places], starts)
-        return SparseMatrix(parts, shape=(len(chosen), self.shape[1]))
+        return SparseMatrix(parts, shape=(len(indices), self.shape[1]))
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, SparseMatrix):

@@ -145,7 +145,7 @@ class Names:
         if name != bare:  # a client that knows the server's own name
             owners = [item for item in owners if item[1] == name] or owners
         if len(owners) > 1:
-            order = {upstream: place for place, upstream in enumerate(self._upstreams)}
+            order = {upstream: index for index, upstream in enumerate(self._upstreams)}
             owners.sort(key=lambda item: (order.get(item[0], len(order)), item[1]))
             raise AmbiguousNameError(name, [self.name_of(*item) for item in owners])
         return owners[0]

@@ -177,8 +177,8 @@ def _expand(path: str | Path, value: Any) -> Any:
 def _command_name(program: str, arguments: Sequence[str]) -> str:
     """The server's name in a command: ``npx -y @scope/server-git@1.2`` is ``server-git``."""
     words = (Path(program).stem, *arguments)
-    chosen = next((word for word in words if not _LAUNCHERS.fullmatch(word)), words[0])
-    package = chosen.rstrip("/").rpartition("/")[2]
+    name = next((word for word in words if not _LAUNCHERS.fullmatch(word)), words[0])
+    package = name.rstrip("/").rpartition("/")[2]
     return _clean(re.sub(r"(?:@|==|:).*$|\.(?:py|js|ts|mjs)$", "", package))
 
 

@@ -53,9 +53,9 @@ class Prefetcher:
         if run is None:
             run = EarlyCalls(self._call, self.allows, self._min_probability, self.counts)
             self._runs[state] = run
-        made = len(state.calls)
+        count = len(state.calls)
         calls = await self._ranker.predict(state, CANDIDATES)
-        if self._runs.get(state) is not run or len(state.calls) != made or state.running:
+        if self._runs.get(state) is not run or len(state.calls) != count or state.running:
             return  # the client went on meanwhile
         listed = [
             replace(call, tool=names[0])

@@ -41,10 +41,10 @@ READ_SECONDS = 1.0
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over standard input and output, until it closes them."""
 
-    async def end(number: int) -> NoReturn:
+    async def end(received: int) -> NoReturn:
         await gateway.close()
         # At once: the thread that reads would wait for the client's next message.
-        os._exit(130 if number == signal.SIGINT else 0)
+        os._exit(130 if received == signal.SIGINT else 0)
 
     async with (
         gateway.run(),
@@ -99,8 +99,8 @@ async def serve_http(
     server = uvicorn.Server(config)
     received: list[int] = []
 
-    async def stop(number: int) -> None:
-        received.append(number)
+    async def stop(received_signal: int) -> None:
+        received.append(received_signal)
         server.should_exit = True
 
     # uvicorn would raise the signal again and end the process before the last runs are recorded.
@@ -120,8 +120,8 @@ async def _on_signals(act: Callable[[int], Awaitable[None]]) -> None:
     with suppress(NotImplementedError):  # on Windows, where they end it at once
         receiver = anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)
         with receiver as signals:
-            async for number in signals:
-                await act(number)
+            async for received in signals:
+                await act(received)
 
 
 def _check_access(app: ASGIApp, key: str) -> ASGIApp:
@@ -181,13 +181,13 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
             path.unlink(missing_ok=True)
 
 
-def _prepare(place: Path) -> None:
+def _prepare(folder: Path) -> None:
     """Make the folder, which must be the user's alone, and remove what killed gateways left."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = place.stat()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.stat()
     if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise OSError(f"{place} must be readable by its owner alone; set its mode to 700")
-    for file in place.iterdir():
+        raise OSError(f"{folder} must be readable by its owner alone; set its mode to 700")
+    for file in folder.iterdir():
         try:
             os.kill(int(file.stem.rpartition("-")[2]), 0)
         except (ProcessLookupError, ValueError, OverflowError):

@@ -55,8 +55,8 @@ def read_past_runs(client: str, servers: Iterable[str]) -> list[PastRun]:
         options = CutOptions(references=False)
         for item in open_demonstrations([folder], options=options, bad=BadRecords()):
             calls = [
-                _logged(call, place, name)
-                for place, call in enumerate(item.plan.calls)
+                _logged(call, position, name)
+                for position, call in enumerate(item.plan.calls)
                 if (name := _own_name(call.tool, prefixes))
             ]
             if calls:
@@ -72,13 +72,13 @@ def _own_name(tool: str, prefixes: tuple[str, ...]) -> str:
     return "" if prefix is None else tool.removeprefix(prefix)
 
 
-def _logged(call: ToolCall, place: int, name: str) -> LoggedCall:
+def _logged(call: ToolCall, position: int, name: str) -> LoggedCall:
     has_failed = call.status == "error"
     return LoggedCall(
         name,
         call.arguments,
-        place,
-        place + 0.5,
+        position,
+        position + 0.5,
         id=call.id,
         output=call.output,
         failed=has_failed,

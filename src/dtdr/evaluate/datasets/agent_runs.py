@@ -50,13 +50,13 @@ def _turns(path: Path, title: str, bad: BadRecords | None) -> Iterator[tuple[str
     from dtdr.logs.turns import CutOptions, Cutter
 
     cutter = Cutter(CutOptions(), None, title)
-    for number, record in iter_json_lines(path, bad=bad):
+    for line, record in iter_json_lines(path, bad=bad):
         try:
             turns = convert(record, cutter)
         except InputError as error:
-            leave_out(f"{path}:{number}: {error}", bad)
+            leave_out(f"{path}:{line}: {error}", bad)
             continue
-        yield from ((f":{number}", turn) for turn in turns)
+        yield from ((f":{line}", turn) for turn in turns)
 
 
 def _source(name: str, title: str, file: str, origin: str, licence: str, note: str) -> Source:

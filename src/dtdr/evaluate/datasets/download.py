@@ -36,7 +36,7 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
             f"dataset {source.name!r} is on no hub; get it from {source.origin} and put it at "
             f"{cache / source.files[0]}"
         )
-    targets = {file: cache / place for file, place in source.hub.files.items()}
+    targets = {file: cache / remote for file, remote in source.hub.files.items()}
     if all(target.exists() for target in targets.values()) and not force:
         there = next(iter(targets.values()))
         raise OutputError(f"{there} exists; pass --force to download it again")

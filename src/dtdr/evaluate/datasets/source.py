@@ -186,11 +186,11 @@ def object_records(path: Path) -> Iterator[tuple[str, tuple[str, Any]]]:
     seen: set[str] = set()
     try:
         with path.open("rb") as stream:
-            for number, (key, record) in enumerate(iter_members(path, stream)):
+            for index, (key, record) in enumerate(iter_members(path, stream)):
                 if key in seen:
                     raise InputError(f"{path}: the key {key!r} appears twice in one object")
                 seen.add(key)
-                yield f", record {number} (id {key!r})", (key, record)
+                yield f", record {index} (id {key!r})", (key, record)
     except OSError as error:
         raise cannot_read(path, error) from error
 

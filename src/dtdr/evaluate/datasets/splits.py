@@ -232,9 +232,9 @@ def group_folds(demonstrations: Sequence[Demonstration], folds: int, seed: int =
         min(tests, key=len).extend(group)
     return [
         _split(
-            f"fold-{number}-of-{folds}-{seed}", {*range(len(demonstrations))}.difference(test), test
+            f"fold-{fold}-of-{folds}-{seed}", {*range(len(demonstrations))}.difference(test), test
         )
-        for number, test in enumerate(tests, start=1)
+        for fold, test in enumerate(tests, start=1)
     ]
 
 

@@ -115,15 +115,15 @@ class _References:
 
     def __init__(
         self,
-        own: int,
+        position: int,
         names: Sequence[str],
         links: Sequence[tuple[int, int]],
         by_name: bool,
         counts: Counter[str],
     ) -> None:
-        self._own, self._count, self._by_name, self._counts = own, len(names), by_name, counts
+        self._own, self._count, self._by_name, self._counts = position, len(names), by_name, counts
         self._words = [_words(name) for name in names]
-        self._linked = [earlier for earlier, later in links if later == own]
+        self._linked = [earlier for earlier, later in links if later == position]
 
     def read(self, text: Any) -> Any:
         """A text with its references as dtdr writes them; anything else as it is."""
@@ -137,12 +137,12 @@ class _References:
         numbered = _NODE.fullmatch(match[0])
         if numbered is None:
             return self._named(match[0])
-        number = int(numbered[1])
-        if number >= self._count:
+        position = int(numbered[1])
+        if position >= self._count:
             self._counts[NO_OUTPUTS] += 1
             return None
-        if number != self._own:
-            return str(number)
+        if position != self._own:
+            return str(position)
         if not self._linked:
             return None
         self._counts[OWN_OUTPUTS] += 1
@@ -231,14 +231,14 @@ def read_tool_descriptions(path: Path) -> tuple[Tool, ...]:
 
 def _reader(source: str, links_are_dependencies: bool) -> Read:
     def read(path: Path, bad: BadRecords | None) -> Iterator[Demonstration]:
-        one = partial(
+        convert_record = partial(
             convert,
             links_are_dependencies=links_are_dependencies,
             source=source,
             repairs=None if bad is None else bad.repairs,
         )
-        records = ((f":{number}", record) for number, record in iter_json_lines(path, bad=bad))
-        return convert_records(path, records, one, bad)
+        records = ((f":{line}", record) for line, record in iter_json_lines(path, bad=bad))
+        return convert_records(path, records, convert_record, bad)
 
     return read
 

@@ -63,14 +63,14 @@ def convert(
     names = parameters or {}
     known: set[str] = set()
     calls = []
-    for number, tool, values in lines:
+    for identifier, tool, values in lines:
         if tool == JOIN:
             continue
         arguments = map_leaves(values, partial(_read_leaf, known=known))
         keys = names.get(tool, ())
-        keys = [*keys, *(f"arg{place}" for place in range(len(keys), len(values)))]
-        calls.append(ToolCall(number, tool, dict(zip(keys, arguments, strict=False))))
-        known.add(number)
+        keys = [*keys, *(f"arg{position}" for position in range(len(keys), len(values)))]
+        calls.append(ToolCall(identifier, tool, dict(zip(keys, arguments, strict=False))))
+        known.add(identifier)
     return Demonstration(str(key), query, Plan(tuple(calls)), source)
 
 
@@ -81,8 +81,8 @@ def read_parameters(path: Path) -> dict[str, tuple[str, ...]]:
 
 def _reader(source: str) -> Read:
     def read(path: Path, bad: Any) -> Any:
-        one = partial(convert, parameters=read_parameters(path), source=source)
-        return convert_records(path, object_records(path), lambda item: one(*item), bad)
+        convert_record = partial(convert, parameters=read_parameters(path), source=source)
+        return convert_records(path, object_records(path), lambda item: convert_record(*item), bad)
 
     return read
 
@@ -107,8 +107,10 @@ def _from_bank(record: Any) -> tuple[str, list[tuple[str, str, list[Any]]]]:
     calls = []
     for line in lines[first:]:
         if match := _LINE.match(line):
-            number, tool, _ = match.groups()
-            calls.append((number, tool, _arguments(line.strip()[len(number) + 1 :].strip())))
+            identifier, tool, _ = match.groups()
+            calls.append(
+                (identifier, tool, _arguments(line.strip()[len(identifier) + 1 :].strip()))
+            )
         elif line.strip() and not line.lstrip().startswith("Thought:"):
             raise InputError(f"{line.strip()!r} is not a line of a plan, such as '1. tool(\"x\")'")
     if not calls:

@@ -28,11 +28,11 @@ OUTPUTS = "outputs.jsonl"
 _STATUSES: dict[str, Status] = {"success": "ok", "failed": "error"}
 
 
-def convert(number: int, record: Any, outputs: Any = None) -> Demonstration:
+def convert(line: int, record: Any, outputs: Any = None) -> Demonstration:
     """A demonstration from one record; a sequential record is a chain.
 
     Args:
-        number: the record's line, its id, for the set has none.
+        line: the record's line, its id, for the set has none.
         record: one object of the file.
         outputs: for each call ``{"status": "success" | "failed", "output": text}``; None where
             they are not known.
@@ -55,7 +55,7 @@ def convert(number: int, record: Any, outputs: Any = None) -> Demonstration:
     links = tuple((str(index), str(index + 1)) for index in range(len(calls) - 1))
     domain = record.get("domain", "")
     return Demonstration(
-        str(number),
+        str(line),
         member(record, "query").strip(),
         Plan(tuple(calls), links),
         f"TRAJECT-Bench {domain}".rstrip(),
@@ -66,8 +66,7 @@ def convert(number: int, record: Any, outputs: Any = None) -> Demonstration:
 def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
     """Stream the set, one JSON object a line."""
     records = (
-        (f":{number}", (number, record, outputs))
-        for number, record, outputs in _with_outputs(path, bad)
+        (f":{line}", (line, record, outputs)) for line, record, outputs in _with_outputs(path, bad)
     )
     return convert_records(path, records, lambda item: convert(*item), bad)
 
@@ -75,11 +74,11 @@ def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
 def _with_outputs(path: Path, bad: BadRecords | None) -> Iterator[tuple[int, Any, Any]]:
     outputs_file = path.with_name(OUTPUTS)
     rest = iter_json_lines(outputs_file) if outputs_file.is_file() else None
-    place, outputs = 0, None
-    for number, record in iter_json_lines(path, bad=bad):
-        while rest is not None and place < number:
-            place, outputs = next(rest, (number, "missing"))
-        yield number, record, outputs if rest is not None and place == number else None
+    outputs_line, outputs = 0, None
+    for line, record in iter_json_lines(path, bad=bad):
+        while rest is not None and outputs_line < line:
+            outputs_line, outputs = next(rest, (line, "missing"))
+        yield line, record, outputs if rest is not None and outputs_line == line else None
 
 
 def _with_output(call: ToolCall, result: Any) -> ToolCall:

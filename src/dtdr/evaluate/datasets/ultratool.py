@@ -34,7 +34,7 @@ def convert(record: Any) -> Demonstration:
 
 def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
     """Stream ``data.json``, one JSON object a line."""
-    records = ((f":{number}", record) for number, record in iter_json_lines(path, bad=bad))
+    records = ((f":{line}", record) for line, record in iter_json_lines(path, bad=bad))
     return convert_records(path, records, convert, bad)
 
 

@@ -106,7 +106,7 @@ class Store:
             InputError: a manifest is damaged or of another version.
         """
         paths = sorted((self.folder / "labs" / lab).glob("*.json"))
-        manifests = {}
+        manifests: dict[str, Mapping[str, Any]] = {}
         for path in paths:
             manifest = _read_json(path, f"run it again: dtdr lab run {path.stem}")
             manifests[path.stem] = renamed_key(manifest, "runs", "experiments")

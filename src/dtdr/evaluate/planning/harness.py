@@ -74,20 +74,20 @@ def run_selections(
 def _select(planner: Planner, demonstration: Demonstration, step: int) -> dict[str, Any]:
     (ranking,) = rank_after_calls(planner.model, [(demonstration, step)])
     result = planner.select(demonstration.query, list(demonstration.plan.calls[:step]), ranking)
-    chosen = result.selected
+    selected = result.selected
     return {
         "plan": demonstration.id,
         "step": step,
         "acceptable": sorted(demonstration.plan.acceptable_next(range(step))),
-        "selected": chosen.tool,
-        "outcome": chosen.outcome,
-        "answer": chosen.answer,
+        "selected": selected.tool,
+        "outcome": selected.outcome,
+        "answer": selected.answer,
         "best": ranking.best,
         "confidence": round(ranking.confidence, 6),
         "shown": list(result.shown),
-        "candidates": list(chosen.candidates),
-        "probabilities": [round(ranking.probability(name), 6) for name in chosen.candidates],
-        "prompt_tokens": chosen.prompt_tokens,
+        "candidates": list(selected.candidates),
+        "probabilities": [round(ranking.probability(name), 6) for name in selected.candidates],
+        "prompt_tokens": selected.prompt_tokens,
         "llm_calls": result.llm_calls,
         "seconds": round(result.seconds["select"], 6),
     }

@@ -49,10 +49,10 @@ def is_success(log: PlanningLog, record: Mapping[str, Any], arguments: str) -> b
     """Whether one whole plan is isomorphic to the gold plan; see ``success_rate``."""
     if record["stopped"] != "end":
         return False
-    gold, made = (
+    gold, planned = (
         Demonstration.from_dict({"id": record["plan"], "query": "-", **parts}).plan
         for parts in (record["gold"], {"calls": record["calls"]})
     )
     if arguments == "names" and log.header.get("fill") == "none":
-        return sorted(made.tools) == sorted(gold.tools)
-    return made.is_isomorphic(gold, arguments=arguments == "strict")
+        return sorted(planned.tools) == sorted(gold.tools)
+    return planned.is_isomorphic(gold, arguments=arguments == "strict")

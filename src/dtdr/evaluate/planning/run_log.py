@@ -97,12 +97,12 @@ def read_planning_log(path: str | Path) -> PlanningLog:
         what = f"{path}:1: this planning run log"
         raise other_version(what, version, FORMAT_VERSION, "run it again")
     records: dict[tuple[str, int], Record] = {}
-    number = 1
-    for number, record in lines:
+    line = 1
+    for line, record in lines:
         if not isinstance(record, dict) or not _is_record(record):
-            raise InputError(f"{path}:{number}: this line of the run log is damaged; run it again")
+            raise InputError(f"{path}:{line}: this line of the run log is damaged; run it again")
         records[_key(record)] = record
-    if bad.count > 1 or (bad.count == 1 and f":{number + 1}:" not in bad.first[0]):
+    if bad.count > 1 or (bad.count == 1 and f":{line + 1}:" not in bad.first[0]):
         raise InputError(f"{bad.first[0]}; the run log is damaged, run it again")
     return PlanningLog(header, records)
 

@@ -85,8 +85,8 @@ class LLM(ABC):
             PromptTooLongError: the prompt exceeds the model's context.
             LLMError: there was no usable answer, after retries where they can help.
         """
-        chosen = None if choices is None else tuple(choices)
-        return self._complete(prompt, Decoding(max_tokens, chosen, tuple(stop), form))
+        allowed = None if choices is None else tuple(choices)
+        return self._complete(prompt, Decoding(max_tokens, allowed, tuple(stop), form))
 
     @abstractmethod
     def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:

@@ -128,8 +128,10 @@ class TransformersLLM(LLM):
             # The logits before each answer token give that token's probability.
             before = logits[:, -longest - 1 : -1].float().log_softmax(-1)
             wanted = torch.tensor([row[len(ids) :] for row in rows], device=self._device)
-            chosen = before.gather(2, wanted.unsqueeze(2)).squeeze(2).cpu().tolist()
-        return [float(sum(row[: len(answer)])) for row, answer in zip(chosen, answers, strict=True)]
+            of_answers = before.gather(2, wanted.unsqueeze(2)).squeeze(2).cpu().tolist()
+        return [
+            float(sum(row[: len(answer)])) for row, answer in zip(of_answers, answers, strict=True)
+        ]
 
     def _ids(self, prompt: Prompt) -> list[int]:
         ids = self._encode(self._apply_template(prompt)) or [self._end]

@@ -157,10 +157,10 @@ class Filler:
             asked = tuple(declared.get(name, Parameter(name)) for name in names)
             rest = replace(definition, parameters=asked)
             filled = fill(self._llm, self._prompts, query, calls, rest, sure, retry=self._retry)
-        given = {**sure, **filled.arguments}
+        filled_now = {**sure, **filled.arguments}
         # Less probable values replace those that the LLM did not give.
-        left = {name: item for name, item in prediction.arguments.items() if name not in given}
-        arguments = {**given, **left}
+        left = {name: item for name, item in prediction.arguments.items() if name not in filled_now}
+        arguments = {**filled_now, **left}
         taken = {*sure, *left}
         return replace(
             filled,
@@ -219,8 +219,8 @@ def fill(
         tokens = None if tokens is None or read is None else tokens + read
         again = read_arguments(answer.text, tool, calls)
         if form is not None:  # with a schema, an answer has every key
-            given = {name: item for name, item in again.arguments.items() if item is not None}
-            again = replace(again, arguments=given)
+            values = {name: item for name, item in again.arguments.items() if item is not None}
+            again = replace(again, arguments=values)
         if attempt == 0 or len(again.problems) <= len(best.problems):
             best = again
         if not best.problems:

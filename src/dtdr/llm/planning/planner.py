@@ -201,9 +201,9 @@ class Planner:
             filled = self.filler.fill(run.query, run.calls, tool, prediction)
             seconds["fill"] = time.perf_counter() - started
             call = ToolCall(run.free_id, tool, filled.arguments)
-        made = replace(step, call=call, filled=filled, seconds=seconds)
-        run.add(made, self.max_steps)
-        return made
+        filled_step = replace(step, call=call, filled=filled, seconds=seconds)
+        run.add(filled_step, self.max_steps)
+        return filled_step
 
     def _follow_plan(
         self, run: _PlanningRun, ranking: Ranking, seconds: dict[str, float]
@@ -226,15 +226,15 @@ class Planner:
         if run.calls and run.calls[-1].status in ("error", "empty"):
             return []
         calls = list(run.calls)
-        made: Planned = []
+        planned: Planned = []
         for plan in run.session.plans(1):
             for id, call in zip(plan.ids, plan.calls, strict=True):
                 prediction = call if self.filler.uses_learned else None
                 filled = self.filler.fill(run.query, calls, call.tool, prediction)
                 calls.append(ToolCall(id, call.tool, filled.arguments))
-                made.append((calls[-1], filled))
-            made.append((None, FilledParameters({})))
-        return made
+                planned.append((calls[-1], filled))
+            planned.append((None, FilledParameters({})))
+        return planned
 
 
 @dataclass

@@ -66,9 +66,9 @@ class FillingPrompts:
         shown: tuple[str, str] | None = None
         if example is not None and example.call is not None:
             outputs = output_names(example.before)
-            given = example.call.arguments
-            written = {name: given[name] for name in known if name in given}
-            asked = {name: value for name, value in given.items() if name not in known}
+            arguments = example.call.arguments
+            written = {name: arguments[name] for name in known if name in arguments}
+            asked = {name: value for name, value in arguments.items() if name not in known}
             shown = (
                 self._task(example.query, example.before, tool, written),
                 answer_line(asked, outputs),

@@ -111,8 +111,8 @@ class Counts:
         heaps: dict[str, list[int]] = {}
         failed = empty = 0
         for item in facts:
-            number = number_of(item.id, self.seed)
-            numbers.append(number)
+            id_number = number_of(item.id, self.seed)
+            numbers.append(id_number)
             if item.outcome == "failure":
                 failed += 1
                 if not self.failures:
@@ -123,9 +123,9 @@ class Counts:
             for name in names:
                 heap = heaps.setdefault(name, [])
                 if len(heap) < PER_TOOL:
-                    heapq.heappush(heap, -number)
-                elif number < -heap[0]:
-                    heapq.heapreplace(heap, -number)
+                    heapq.heappush(heap, -id_number)
+                elif id_number < -heap[0]:
+                    heapq.heapreplace(heap, -id_number)
             queries.append(item.query)
             if len(queries) == _AT_ONCE:
                 phrases, queries = _add_phrases(phrases, queries), []
@@ -137,7 +137,7 @@ class Counts:
             empty=empty,
             tools=dict(tools),
             lowest=np.sort(ids)[: self.size],
-            rare={tool: sorted(-number for number in heap) for tool, heap in heaps.items()},
+            rare={tool: sorted(-id_number for id_number in heap) for tool, heap in heaps.items()},
             phrases=_add_phrases(phrases, queries),
         )
         return counts, ids
@@ -167,7 +167,7 @@ class Counts:
 
         A sample of another size includes this one, or is included in it.
         """
-        extra = [number for lowest in self.rare.values() for number in lowest]
+        extra = [id_number for lowest in self.rare.values() for id_number in lowest]
         return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))
 
     @property
@@ -202,8 +202,8 @@ def _add_phrases(phrases: Phrases, queries: Iterable[str]) -> Phrases:
     pieces = (query[:MAX_CHARACTERS].split(" ") for query in queries)
     hashes = [list(itertools.chain.from_iterable(map(_hash_words, query))) for query in pieces]
     starts = np.cumsum([0, *map(len, hashes)])
-    every = np.fromiter(itertools.chain.from_iterable(hashes), np.uint32)
-    return sort_unique(np.concatenate([phrases, hash_ngrams(every, starts)]))
+    hashed = np.fromiter(itertools.chain.from_iterable(hashes), np.uint32)
+    return sort_unique(np.concatenate([phrases, hash_ngrams(hashed, starts)]))
 
 
 def merge_all(parts: Iterable[Counts]) -> Counts | None:

@@ -55,13 +55,13 @@ def connect(address: str) -> Engine:
         MissingExtraError: the engine is not installed.
         DtdrError: the cluster cannot be reached, or its workers have other versions.
     """
-    scheme, _, place = address.partition("://")
+    scheme, _, host = address.partition("://")
     engines: dict[str, Callable[[str], Engine]] = {"dask": DaskEngine, "ray": RayEngine}
-    if scheme not in engines or not place:
+    if scheme not in engines or not host:
         raise InputError(
             f"unknown engine {address!r}; write dask://HOST:8786, ray://HOST:10001 or ray://auto"
         )
-    engine = engines[scheme](place)
+    engine = engines[scheme](host)
     try:
         _check_workers(engine, address)
     except BaseException:
@@ -182,17 +182,17 @@ def _first_line(error: BaseException) -> str:
 class DaskEngine:
     """A cluster of Dask, which tries a task again if its worker is killed."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, host: str) -> None:
         try:
             from distributed import Client
         except ImportError as error:
             raise MissingExtraError("engine 'dask'", "dask", "distributed") from error
-        address = place if "://" in place else f"tcp://{place}"
+        address = host if "://" in host else f"tcp://{host}"
         try:
             self._client: Any = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise DtdrError(
-                f"the scheduler of Dask at {place} cannot be reached ({_first_line(error)}); "
+                f"the scheduler of Dask at {host} cannot be reached ({_first_line(error)}); "
                 "start it, or correct --engine"
             ) from error
         self._executor: Any = self._client.get_executor(pure=False)
@@ -216,21 +216,21 @@ class DaskEngine:
 class RayEngine:
     """A cluster of Ray, which tries a task again if its worker is killed."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, host: str) -> None:
         try:
             import ray
         except ImportError as error:
             raise MissingExtraError("engine 'ray'", "ray", "ray") from error
         self._ray: Any = ray
         self._functions: dict[Callable[..., Any], Any] = {}
-        address = "auto" if place == "auto" else f"ray://{place}"
+        address = "auto" if host == "auto" else f"ray://{host}"
         self._is_own = not ray.is_initialized()
         try:
             if self._is_own:
                 ray.init(address, log_to_driver=False, configure_logging=False)
         except (OSError, RuntimeError, ValueError, ConnectionError) as error:
             raise DtdrError(
-                f"the cluster of Ray at {place} cannot be reached ({_first_line(error)}); start "
+                f"the cluster of Ray at {host} cannot be reached ({_first_line(error)}); start "
                 "it, correct --engine, or set RAY_AUTH_TOKEN if it asks for a token"
             ) from error
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -108,10 +108,10 @@ def _facts_of(batch: Any) -> list[Facts | None]:
     if not types.is_list(calls.type) and not types.is_large_list(calls.type):
         return rows
     values = calls.flatten()
-    place = values.type.get_field_index("tool") if types.is_struct(values.type) else -1
-    if place < 0:
+    field_index = values.type.get_field_index("tool") if types.is_struct(values.type) else -1
+    if field_index < 0:
         return rows
-    names = iter(_values(values.flatten()[place]))
+    names = iter(_values(values.flatten()[field_index]))
     has_outcome = "outcome" in batch.schema.names
     outcomes = _values(batch.column("outcome")) if has_outcome else [None] * len(batch)
     sizes = compute.list_value_length(calls).to_pylist()
@@ -136,13 +136,13 @@ def _read_records(
 ) -> Iterator[Demonstration]:
     """The demonstrations of a part, or of the rows that are marked True."""
     records = iter_records(open_shard(part.path), bad, part.groups, part.first_row)
-    for position, (place, record) in enumerate(records):
+    for position, (origin, record) in enumerate(records):
         if rows is not None and (position >= len(rows) or not rows[position]):
             continue
         try:
             yield convert_record(record)
         except InputError as error:
-            leave_out(f"{place}: {error}", bad)
+            leave_out(f"{origin}: {error}", bad)
 
 
 class Collected(NamedTuple):
@@ -153,7 +153,7 @@ class Collected(NamedTuple):
     is_whole: bool = True
 
 
-def collect_part(part: FilePart, chosen: Numbers, seed: int, skip_bad: bool) -> Collected:
+def collect_part(part: FilePart, wanted: Numbers, seed: int, skip_bad: bool) -> Collected:
     """The second pass over one part: its demonstrations of the sample.
 
     Raises:
@@ -161,38 +161,38 @@ def collect_part(part: FilePart, chosen: Numbers, seed: int, skip_bad: bool) -> 
     """
     bad = BadRecords(is_strict=not skip_bad)
     try:
-        records = list(_find_records(part, chosen, seed))
+        records = list(_find_records(part, wanted, seed))
     except InputError as error:
         leave_out(str(error), bad)
         return Collected([], bad, is_whole=False)
     numbered: list[tuple[int, Demonstration]] = []
-    for place, number, record in records:
+    for origin, id_number, record in records:
         try:
-            numbered.append((number, convert_record(record)))
+            numbered.append((id_number, convert_record(record)))
         except InputError as error:
-            leave_out(f"{place}: {error}", bad)
+            leave_out(f"{origin}: {error}", bad)
     return Collected(numbered, bad)
 
 
 def _find_records(
-    part: FilePart, chosen: Numbers, seed: int
+    part: FilePart, sample: Numbers, seed: int
 ) -> Iterator[tuple[str, int, bytes | dict[str, Any]]]:
     """Place, number and record of each demonstration of the sample."""
     if part.groups is None:
-        wanted = set(chosen.tolist())
+        wanted = set(sample.tolist())
         lenient = BadRecords()  # the first pass counted or refused what is not a record
-        for place, record in iter_records(open_shard(part.path), lenient):
+        for origin, record in iter_records(open_shard(part.path), lenient):
             try:
-                number = number_of(record_id(record), seed)
+                id_number = number_of(record_id(record), seed)
             except InputError:
                 continue
-            if number in wanted:
-                yield place, number, record
+            if id_number in wanted:
+                yield origin, id_number, record
         return
     name, row = open_shard(part.path).name, part.first_row
     for batch in _iter_batches(part, parquet.COLUMNS):
         numbers = [number_of(str(identifier), seed) for identifier in _values(batch.column("id"))]
-        for at in np.flatnonzero(np.isin(np.array(numbers, np.uint64), chosen)).tolist():
+        for at in np.flatnonzero(np.isin(np.array(numbers, np.uint64), sample)).tolist():
             yield f"{name}, row {row + at}", numbers[at], batch.slice(at, 1).to_pylist()[0]
         row += len(batch)
 

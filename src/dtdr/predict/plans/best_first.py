@@ -111,12 +111,12 @@ class PlanSearch:
                 if longer not in orders or orders[longer].total < along:
                     orders[longer] = Candidate((*order.tools, tool), along)
                 heappush(queue, (-total - _BONUS * len(longer), longer))
-        found = {
+        plans = {
             plan: Candidate(orders[plan].tools, totals[plan] + end)
             for plan, end in ends.items()
             if end > _LEAST_END and (plan or self._may_be_empty)
         }
-        return dict(sorted(found.items(), key=lambda item: -item[1].total)[:KEPT])
+        return dict(sorted(plans.items(), key=lambda item: -item[1].total)[:KEPT])
 
     def _rank(self, tools: tuple[int, ...]) -> _Step:
         """The step after some calls."""

@@ -30,13 +30,13 @@ class HeldOutPlan(NamedTuple):
     """A held-out demonstration.
 
     Attributes:
-        found: the plans that a ranker finds for its query without having seen it.
+        candidates: the plans that a ranker finds for its query without having seen it.
         plan: the right one.
         half: 0 or 1, the same in a group; the ranker that learned from the other half judges it.
         is_under_way: whether some of its calls were made.
     """
 
-    found: PlanSet
+    candidates: PlanSet
     plan: Multiset
     half: int
     is_under_way: bool = False
@@ -44,7 +44,7 @@ class HeldOutPlan(NamedTuple):
     @property
     def right(self) -> int:
         """The position of the right plan, -1 if it was not found."""
-        return self.found.plans.index(self.plan) if self.plan in self.found.plans else -1
+        return self.candidates.plans.index(self.plan) if self.plan in self.candidates.plans else -1
 
     @property
     def targets(self) -> Floats:
@@ -56,7 +56,7 @@ class HeldOutPlan(NamedTuple):
         wanted = Counter(self.plan).items()
         away = [
             len(plan) - 2 * sum(min(plan.count(tool), calls) for tool, calls in wanted)
-            for plan in self.found.plans
+            for plan in self.candidates.plans
         ]
         nearest = np.array(away) == min(away)
         shares: Floats = nearest / nearest.sum()
@@ -84,14 +84,14 @@ def hold_out(
     """
     rng = np.random.default_rng(seed)
     held = rng.permutation([position for fold in folds for position in fold.positions]).tolist()
-    chosen, under_way = {*held[: min(_BASE + _PER_TOOL * len(index), _MOST)]}, {*held[:_UNDER_WAY]}
+    judged, under_way = {*held[: min(_BASE + _PER_TOOL * len(index), _MOST)]}, {*held[:_UNDER_WAY]}
     plans: list[HeldOutPlan] = []
     halves: dict[str, int] = {}
     for fold in folds:
         inside = set(fold.positions)
         rest = [example for at, example in enumerate(examples) if at not in inside]
         tagger = SpanTagger.fit(rest, index)
-        positions = [position for position in fold.positions if position in chosen]
+        positions = [position for position in fold.positions if position in judged]
         for position in track(positions, "plans", len(positions)):
             item, spans = examples[position]
             tools = [index[call.tool] for call in item.plan.calls]
@@ -99,25 +99,25 @@ def hold_out(
             scores = tagger.count_scores(spans, len(index))
             half = halves.setdefault(item.group or f"\0{position}", len(halves) % 2)
             state = fold.start(position)
-            found = find_plans(state, scores, (), longest, may_be_empty=may_be_empty)
-            if found is None:
+            plan_set = find_plans(state, scores, (), longest, may_be_empty=may_be_empty)
+            if plan_set is None:
                 continue
-            plans.append(HeldOutPlan(found, plan, half))
+            plans.append(HeldOutPlan(plan_set, plan, half))
             if position not in under_way or not tools:
                 continue
-            made = int(rng.integers(1, len(tools) + 1))
-            for tool, call in zip(tools[:made], item.plan.calls[:made], strict=True):
+            count = int(rng.integers(1, len(tools) + 1))
+            for tool, call in zip(tools[:count], item.plan.calls[:count], strict=True):
                 state.call(tool, call)
-            found = find_plans(state, scores, tools[:made], longest, may_be_empty=True)
-            if found is not None:
-                plans.append(HeldOutPlan(found, plan, half, is_under_way=True))
+            plan_set = find_plans(state, scores, tools[:count], longest, may_be_empty=True)
+            if plan_set is not None:
+                plans.append(HeldOutPlan(plan_set, plan, half, is_under_way=True))
     return plans
 
 
 def fit_ranker(held_out: Sequence[HeldOutPlan], tools: int) -> PlanRanker:
     """A ranker that learns from held-out plans."""
     return PlanRanker.fit(
-        [item.found for item in held_out], [item.targets for item in held_out], tools
+        [item.candidates for item in held_out], [item.targets for item in held_out], tools
     )
 
 
@@ -147,9 +147,11 @@ class Check(NamedTuple):
     @classmethod
     def of(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Self:
         """Compare both on held-out plans; see ``rank_held_out``."""
-        best = [int(rankers[item.half].probabilities(item.found).argmax()) for item in held_out]
+        best = [
+            int(rankers[item.half].probabilities(item.candidates).argmax()) for item in held_out
+        ]
         ranked = sum(entry == item.right for entry, item in zip(best, held_out, strict=True))
-        greedy = sum(item.found.greedy == item.right for item in held_out)
+        greedy = sum(item.candidates.greedy == item.right for item in held_out)
         return cls(len(held_out), ranked, greedy)
 
 
@@ -178,7 +180,7 @@ class PlanConfidence(NamedTuple):
             return cls()
         rows, is_right = [], []
         for item in held_out:
-            shares = rankers[item.half].probabilities(item.found)
+            shares = rankers[item.half].probabilities(item.candidates)
             for row in np.argsort(-shares, kind="stable")[:_CALIBRATED]:
                 rows.append((1.0, shares[row], item.is_under_way))
                 is_right.append(row == item.right)
@@ -190,8 +192,8 @@ class PlanConfidence(NamedTuple):
             return float((np.logaddexp(0, scores) - wanted * scores).sum())
 
         bounds = [(-9, 9), (0.05, 3), (-9, 9)]
-        found = minimize(loss, np.array(cls()), method="L-BFGS-B", bounds=bounds)
-        return cls(*found.x.tolist())
+        fitted = minimize(loss, np.array(cls()), method="L-BFGS-B", bounds=bounds)
+        return cls(*fitted.x.tolist())
 
     def of(self, shares: Floats, *, is_under_way: bool) -> Floats:
         """The calibrated probabilities, in the same order."""

@@ -113,27 +113,27 @@ class PlanModel:
         places = [known.get(name, -1) for name in names]
         by_tool = np.vstack([self.ranker.by_tool, np.zeros(BY_TOOL)])  # the last: not known
         ranker = replace(self.ranker, by_tool=by_tool[places])
-        made = [steps.index[name] for name in run.history if name in names]
+        called = [steps.index[name] for name in run.history if name in names]
         allowed = None
         if run.offered is not None:
             allowed = np.array([name in run.offered or name == END for name in steps.names])
 
         def rank(query: str, state: StepState) -> Ranked:
             scores = self.tagger.count_scores(read_spans(query), len(self.tools) + 1)
-            found = find_plans(
+            plan_set = find_plans(
                 state,
                 scores[:, places],
-                made,
+                called,
                 self.longest,
                 may_be_empty=steps.may_end_at_once or bool(run.calls),
                 allowed=allowed,
             )
-            if found is None:
+            if plan_set is None:
                 return []
-            shares = ranker.probabilities(found)
-            probabilities = self.confidence.of(shares, is_under_way=bool(made))
+            shares = ranker.probabilities(plan_set)
+            probabilities = self.confidence.of(shares, is_under_way=bool(called))
             order = np.argsort(-shares, kind="stable").tolist()
-            return [(found.left[row].tools, float(probabilities[row])) for row in order]
+            return [(plan_set.left[row].tools, float(probabilities[row])) for row in order]
 
         plans = rank(run.query, state)
         if not run.calls:

@@ -59,7 +59,7 @@ class PlanSet:
 def find_plans(
     state: StepState,
     span_scores: Floats,
-    made: Sequence[int],
+    called: Sequence[int],
     longest: int,
     *,
     may_be_empty: bool,
@@ -70,35 +70,35 @@ def find_plans(
     Args:
         state: of the run, with its calls; it is not changed.
         span_scores: of the query; see ``SpanTagger.count_scores``.
-        made: tools of the calls made so far.
+        called: tools of the calls made so far.
         longest: limit of calls in a whole plan.
         may_be_empty: whether nothing may be left to do.
         allowed: see ``PlanSearch``.
     """
-    left = max(longest - len(made), 2)
+    left = max(longest - len(called), 2)
     search = PlanSearch(state, left, may_be_empty=may_be_empty, allowed=allowed)
     best = search.follow_best()
-    found = search.run()
+    plans = search.run()
     greedy = 0
     if best is not None:
         key = tuple(sorted(best.tools))
-        if key not in found or found[key].total < best.total:
-            found[key] = best
-        greedy = list(found).index(key)
-    if not found:
+        if key not in plans or plans[key].total < best.total:
+            plans[key] = best
+        greedy = list(plans).index(key)
+    if not plans:
         return None
-    whole = {tuple(sorted([*made, *key])): plan for key, plan in found.items()}
+    whole = {tuple(sorted([*called, *key])): plan for key, plan in plans.items()}
     return describe_plans(whole, state, span_scores, greedy)
 
 
 def describe_plans(
-    found: Mapping[Multiset, Candidate], state: StepState, span_scores: Floats, greedy: int
+    plans: Mapping[Multiset, Candidate], state: StepState, span_scores: Floats, greedy: int
 ) -> PlanSet:
     """Describe the plans of a run; see ``PlanSet`` and ``find_plans``."""
-    called = np.fromiter(chain.from_iterable(found), np.intp)
+    called = np.fromiter(chain.from_iterable(plans), np.intp)
     tools, places = np.unique(called, return_inverse=True)
-    counts = np.zeros((len(found), len(tools)), np.intp)
-    np.add.at(counts, (np.repeat(np.arange(len(found)), list(map(len, found))), places), 1)
+    counts = np.zeros((len(plans), len(tools)), np.intp)
+    np.add.at(counts, (np.repeat(np.arange(len(plans)), list(map(len, plans))), places), 1)
     most = len(span_scores) - 1
     spans = np.take_along_axis(span_scores[:, tools], np.minimum(counts, most), axis=0) / 3
     present = counts > 0
@@ -114,7 +114,7 @@ def describe_plans(
     served = 1 - np.exp(np.log1p(-part[:, tools]) @ present.T.astype(float))
     wanted = part.max(axis=1, initial=0)[:, None]
     columns = (
-        np.array([plan.total for plan in found.values()]),
+        np.array([plan.total for plan in plans.values()]),
         present @ np.log(likely / (1 - likely)),
         -away.sum(axis=1),
         np.maximum(wanted - served, 0).sum(axis=0),
@@ -122,7 +122,7 @@ def describe_plans(
     )
     dense = np.stack(columns, axis=1).astype(np.float64)
     by_tool = np.stack([spans, expected**2 - away, calls], axis=2)
-    return PlanSet(list(found), list(found.values()), greedy, dense, tools, by_tool)
+    return PlanSet(list(plans), list(plans.values()), greedy, dense, tools, by_tool)
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,15 +87,18 @@ def read_spans(query: str) -> list[QuerySpan]:
     ]
 
 
-def _features(words: Sequence[str], place: int, length: int) -> list[int]:
+def _features(words: Sequence[str], position: int, length: int) -> list[int]:
     """The kind of a span, the words around it, and those of its sentence before it."""
-    before = words[max(0, place - _SENTENCE) : place][::-1]
+    before = words[max(0, position - _SENTENCE) : position][::-1]
     end = next((at for at, word in enumerate(before) if word in ".!?"), len(before))
     names = [
-        f"kind {words[place]}",
+        f"kind {words[position]}",
         f"length {length}",
         *(f"left {at} {word}" for at, word in enumerate(before[:_NEAR])),
-        *(f"right {at} {word}" for at, word in enumerate(words[place + 1 : place + 1 + _NEAR])),
+        *(
+            f"right {at} {word}"
+            for at, word in enumerate(words[position + 1 : position + 1 + _NEAR])
+        ),
         *(f"sentence {word}" for word in before[:end]),
     ]
     return sorted({crc32(name.encode("utf-8", "surrogatepass")) % BUCKETS for name in names})
@@ -135,13 +138,13 @@ class SpanTagger:
         from scipy.optimize import minimize
 
         features: list[list[int]] = []
-        given: list[list[int]] = []
+        wanted: list[list[int]] = []
         for item, spans in examples[:: -(-len(examples) // _MOST) or 1]:
             tools = tools_given(item)
             features += [span.features for span in spans]
-            given += [[index[tool] for tool in tools.get(span.form, ())] for span in spans]
-        targets = np.zeros((len(given), len(index)))
-        for row, each in zip(targets, given, strict=True):
+            wanted += [[index[tool] for tool in tools.get(span.form, ())] for span in spans]
+        targets = np.zeros((len(wanted), len(index)))
+        for row, each in zip(targets, wanted, strict=True):
             row[each] = 1
         known = np.flatnonzero(targets.sum(axis=0) >= _LEAST_SPANS)
         if not len(known):
@@ -153,7 +156,7 @@ class SpanTagger:
         used, columns = np.unique(
             np.fromiter(chain.from_iterable(features), np.intp), return_inverse=True
         )
-        rows = csr_array((np.ones(len(columns)), columns, starts), shape=(len(given), len(used)))
+        rows = csr_array((np.ones(len(columns)), columns, starts), shape=(len(wanted), len(used)))
         transposed = csr_array(rows.T)
 
         def loss(flat: Floats) -> tuple[float, Floats]:
@@ -165,9 +168,9 @@ class SpanTagger:
 
         start = np.zeros(len(used) * len(known))
         options = {"maxiter": _ITERATIONS}
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+        fitted = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
         weights = np.zeros((BUCKETS, len(known)))
-        weights[used] = found.x.reshape(len(used), -1)
+        weights[used] = fitted.x.reshape(len(used), -1)
         return cls(known, weights)
 
     def count_scores(self, spans: Sequence[QuerySpan], tools: int) -> Floats:

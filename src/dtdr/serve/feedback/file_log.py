@@ -84,9 +84,9 @@ class FileLog(FeedbackLog):
         """Add lines, and wait for the disk; see ``FeedbackLog``."""
         with self._lock:
             known = self.prepare() if self._ids is None else self._ids
-            for number, identifier in enumerate(ids):
+            for position, identifier in enumerate(ids):
                 if identifier in known:
-                    raise DuplicateError(number)
+                    raise DuplicateError(position)
             self._write("".join(f"{line}\n" for line in records).encode())
             known.update(ids)
 

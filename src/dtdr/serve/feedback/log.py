@@ -18,9 +18,9 @@ from dtdr.logs.scrubbing import Scrubber
 class DuplicateError(InputError):
     """A demonstration with this id was sent before."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, position: int) -> None:
         super().__init__(
-            f"demonstration {number}: its id was sent before; leave the id out, or give another"
+            f"demonstration {position}: its id was sent before; leave the id out, or give another"
         )
 
 
@@ -66,9 +66,9 @@ class FeedbackLog(ABC):
         if self._scrubber is not None:
             demonstrations = list(map(self._scrubber.demonstration, demonstrations))
         seen: set[str] = set()
-        for number, item in enumerate(demonstrations):
+        for position, item in enumerate(demonstrations):
             if item.id in seen:
-                raise DuplicateError(number)
+                raise DuplicateError(position)
             seen.add(item.id)
         marks = {"sender": sender} if sender else {}
         records = [item.to_dict() | marks for item in demonstrations]

@@ -54,9 +54,9 @@ class RedisLog(FeedbackLog):
         for pair in zip(ids, records, strict=True):
             arguments += pair
         with self._explain_errors():
-            number = self._script(keys=[self._name], args=arguments)
-        if number:
-            raise DuplicateError(number - 1)
+            position = self._script(keys=[self._name], args=arguments)
+        if position:
+            raise DuplicateError(position - 1)
 
     def read(self, position: str, limit: int) -> list[Entry]:
         """The next entries; see ``FeedbackLog``."""

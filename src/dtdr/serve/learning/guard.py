@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from statistics import fmean
 
-from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.harness import rank_steps
+from dtdr.predict.gains import ToolGains, reciprocal_rank
 from dtdr.predict.model import Model
 from dtdr.rankers.dtdr_f.factored import DTDRFactored
 
@@ -18,8 +17,6 @@ FEWEST_HELD_OUT = 20
 """With fewer, MRR moves by some hundredths with each demonstration."""
 _RECALLED = 200
 """Demonstrations of the served version whose first steps are ranked again."""
-_TOP = 3
-"""A tool gains only where it comes among this many."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +61,13 @@ def compare(before: Model, after: Model, held_out: Sequence[HeldOut], share: flo
     items = [item.demonstration for item in held_out]
     weight_of = {id(item): weight for item, weight in zip(items, weights, strict=True)}
     totals = [0.0, 0.0, 0.0]
-    gains = _Gains()
+    gains = ToolGains()
     steps = zip(rank_steps(before, items), rank_steps(after, items), strict=True)
     for (item, done, old), (_, _, new) in steps:
         acceptable = item.plan.acceptable_next(range(done))
         weight = weight_of[id(item)]
         for at, tools in enumerate((old.tools, new.tools)):
-            totals[at] += weight * _reciprocal(tools, acceptable)
+            totals[at] += weight * reciprocal_rank(tools, acceptable)
         totals[2] += weight
         gains.add(old.tools, new.tools, acceptable)
     recalled = zip(_recall(before), _recall(after), strict=False)
@@ -95,48 +92,6 @@ def weigh(senders: Sequence[str | None], share: float) -> list[float]:
     return [weights[sender] for sender in senders]
 
 
-class _Gains:
-    """Sums of the gains of tools in 1 / rank, where they are not acceptable."""
-
-    def __init__(self) -> None:
-        self._steps = 0
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._acceptable: Counter[str] = Counter()
-
-    def add(self, old: Sequence[str], new: Sequence[str], acceptable: Iterable[str]) -> None:
-        """One step: the tools of the versions, best first."""
-        right = frozenset(acceptable)
-        self._steps += 1
-        self._acceptable.update(right)
-        for rank, tool in enumerate(new[:_TOP], start=1):
-            if tool not in right and tool != END:
-                self._sums[tool] += 1 / rank - _reciprocal(old, (tool,))
-
-    def means(self) -> dict[str, float]:
-        """The mean of each tool that gained; no tool with few steps."""
-        means = {
-            tool: total / steps
-            for tool, total in self._sums.items()
-            if total > 0 and (steps := self._steps - self._acceptable[tool]) >= FEWEST_HELD_OUT
-        }
-        return dict(sorted(means.items(), key=lambda item: -item[1]))
-
-
-def _reciprocal(tools: Sequence[str], acceptable: Iterable[str]) -> float:
-    """1 / rank of the best of these; 0 if none is there."""
-    wanted = frozenset(acceptable)
-    return next((1 / rank for rank, tool in enumerate(tools, 1) if tool in wanted), 0.0)
-
-
 def _recall(model: Model) -> Iterator[tuple[Sequence[str], Iterable[str]]]:
     """The first steps of demonstrations that a model learned, as it ranks them."""
     return model.ranker.recall(_RECALLED) if isinstance(model.ranker, DTDRFactored) else iter(())
-
-
-def mean_reciprocal_rank(model: Model, test: Sequence[Demonstration]) -> float:
-    """MRR over the steps of held-out plans, ends included, teacher-forced."""
-    reciprocals = [
-        _reciprocal(ranking.tools, item.plan.acceptable_next(range(done)))
-        for item, done, ranking in rank_steps(model, test)
-    ]
-    return fmean(reciprocals) if reciprocals else 0.0

@@ -91,12 +91,12 @@ class Versions:
         except OSError as error:
             raise cannot_read(path, error) from error
         changes = []
-        for number, line in enumerate(lines[:-1], start=1):
+        for line_number, line in enumerate(lines[:-1], start=1):
             try:
                 changes.append(VersionChange(**json.loads(line)))
             except (ValueError, TypeError) as error:
                 raise InputError(
-                    f"{path}:{number} is not a line of a history; restore it, or delete "
+                    f"{path}:{line_number} is not a line of a history; restore it, or delete "
                     f"{self.folder} to begin again"
                 ) from error
         return changes

@@ -166,8 +166,8 @@ def rank_response(
     """
     offered = selection.offered
     ranking = ranking.restrict(None if offered is None else frozenset(offered))
-    chosen = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
-    positions = ranking.positions(chosen if chosen.bounds else Selection(top_k=_TOP_K))
+    bounds = Selection(**{item.name: getattr(selection, item.name) for item in fields(Selection)})
+    positions = ranking.positions(bounds if bounds.bounds else Selection(top_k=_TOP_K))
     confidence = ranking.confidence
     if not isfinite(confidence):
         raise ModelError(f"model {snapshot.name!r} gives probabilities that are not numbers")

@@ -45,9 +45,9 @@ def configure() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     for name in (NAME, "uvicorn", "dtdr.agents"):
-        chosen = logging.getLogger(name)
-        chosen.handlers = [handler]
-        chosen.propagate = False
-        chosen.setLevel(logging.INFO)
+        target = logging.getLogger(name)
+        target.handlers = [handler]
+        target.propagate = False
+        target.setLevel(logging.INFO)
     # uvicorn warns of single connections, which the server counts itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -54,6 +54,7 @@ def _describe(model: ServedModel) -> schemas.ModelResponse:
     current, queue = model.current, model.learning
     return schemas.ModelResponse(
         name=model.name,
+        ranker=current.model.name,
         retriever=current.model.name,
         generation=current.generation,
         tools=len(current.model.vocabulary),

@@ -284,7 +284,7 @@ def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
 
 
 def _load(folder: Path) -> Model:
-    name = read_config(folder)["retriever"]
+    name = read_config(folder)["ranker"]
     if name in rankers.NAMES and "llm" in rankers.ranker_class(name).not_saved:
         raise InputError(
             f"{folder} is a {name}, which asks an LLM for every query; serve a model that "

@@ -307,7 +307,8 @@ class ModelResponse(ResponseBody, kw_only=True):
     """A served model."""
 
     name: str
-    retriever: str
+    ranker: str
+    retriever: Annotated[str, says("Deprecated name of ``ranker``.")]
     generation: Generation
     tools: Annotated[int, says("Size of the vocabulary, end of plan included.")]
     demonstrations: int

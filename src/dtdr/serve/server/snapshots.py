@@ -89,10 +89,11 @@ def computes(model: Model) -> bool:
 
 
 def keep_prepared(model: Model) -> Callable[[str], RankHistory]:
-    """A function that prepares queries, and keeps recent ones of ordinary length.
+    """A function that prepares queries, with a cache of the latest ones of ordinary length.
 
-    dtdr-f, the largest, has 29 kB for a short query and 245 kB for one of 2,000 characters on
-    48 tools, and 0.16 and 1.0 MB on 2,048 tools; this counts 157 kB and 0.86 MB for each.
+    The size of an entry is an estimate from the number of tools. A query that dtdr-f prepared takes
+    29 kB if it is short and 245 kB if it has 2,000 characters (48 tools; estimate 157 kB), or
+    0.16 and 1.0 MB (2,048 tools; estimate 0.86 MB). Other rankers take less.
     """
     size = (_KEPT_LENGTH + 400) * (100 + len(model.vocabulary) // 4)
     keep = lru_cache(max(1, _KEPT_BYTES // size))(model.prepare)

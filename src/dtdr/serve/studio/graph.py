@@ -98,11 +98,11 @@ class ToolGraph:
             node.position = round(node.position / node.calls, 4)
 
     def _add(self, run: Demonstration, calls: Sequence[int]) -> None:
-        for place, (at, call) in enumerate(zip(calls, run.plan.calls, strict=True)):
+        for position, (at, call) in enumerate(zip(calls, run.plan.calls, strict=True)):
             node = self.nodes[at]
             node.calls += 1
             node.errors += call.status == "error"
-            node.position += place / max(len(calls) - 1, 1)
+            node.position += position / max(len(calls) - 1, 1)
         for at, times in Counter(calls).items():
             node = self.nodes[at]
             node.runs += 1
@@ -156,15 +156,15 @@ class ToolGraph:
         strongest = sorted(links, key=lambda at: (-links[at], at))
         return self._part([centre, *strongest[:limit]])
 
-    def _part(self, chosen: Sequence[int]) -> tuple[list[Node], list[Edge]]:
+    def _part(self, nodes: Sequence[int]) -> tuple[list[Node], list[Edge]]:
         """Some of the nodes, and the edges between them."""
-        place = {at: number for number, at in enumerate(chosen)}
+        position = {at: index for index, at in enumerate(nodes)}
         edges = [
-            replace(edge, source=place[edge.source], target=place[edge.target])
+            replace(edge, source=position[edge.source], target=position[edge.target])
             for edge in self.edges
-            if edge.source in place and edge.target in place
+            if edge.source in position and edge.target in position
         ]
-        return [self.nodes[at] for at in chosen], edges
+        return [self.nodes[at] for at in nodes], edges
 
     @cached_property
     def followers(self) -> dict[str, tuple[str | None, float]]:
@@ -187,4 +187,9 @@ def _transitions(run: Demonstration, calls: Sequence[int]) -> Iterable[tuple[int
         steps[-1].append(node)
         last = call.step
     steps.append([END_OF_RUN])
-    return [(one, two) for before, after in pairwise(steps) for one in before for two in after]
+    return [
+        (source, target)
+        for before, after in pairwise(steps)
+        for source in before
+        for target in after
+    ]

@@ -296,21 +296,21 @@ def select_shown(model: Model, run: Run, policy: ToolPolicy) -> schemas.ShownRes
     masked = ToolMask(model, policy).run(run.query, before=run.before)
     steps: list[schemas.ShownStep] = []
     selection = masked.select(names, costs=costs)
-    for made in (None, *run.calls):
+    for call in (None, *run.calls):
         former = selection.shown
-        if made is not None:
+        if call is not None:
             masked.call(
-                made.tool,
-                made.arguments,
-                output=made.output,
-                status=made.status,
-                step=made.step,
-                id=made.id,
+                call.tool,
+                call.arguments,
+                output=call.output,
+                status=call.status,
+                step=call.step,
+                id=call.id,
             )
             selection = masked.select(names, costs=costs)
         steps.append(
             schemas.ShownStep(
-                called="" if made is None else made.tool,
+                called="" if call is None else call.tool,
                 shown=len(selection.shown),
                 tokens=sum(costs[name] for name in selection.shown),
                 changed=set(selection.shown) != set(former),
@@ -352,7 +352,7 @@ def _read_kept_plans(model: Model) -> Runs:
     """The plans that a model kept, as runs without queries."""
     ranker = model.ranker
     plans = ranker.demonstrated_plans() if isinstance(ranker, IncrementalRanker) else ()
-    return Runs(Demonstration(str(number), "", plan) for number, plan in enumerate(plans, 1))
+    return Runs(Demonstration(str(position), "", plan) for position, plan in enumerate(plans, 1))
 
 
 def _no_run_calls(tool: str) -> HTTPException:

@@ -126,20 +126,20 @@ class Runs:
         """Where each run is, by its id."""
         return {run.id: at for at, run in enumerate(self.demonstrations)}
 
-    def find_matching(self, chosen: RunSelection) -> list[int]:
+    def find_matching(self, selection: RunSelection) -> list[int]:
         """Positions of the runs that match."""
-        if chosen == RunSelection():
+        if selection == RunSelection():
             return list(range(len(self.demonstrations)))
-        return [at for at, run in enumerate(self.demonstrations) if chosen.matches(run)]
+        return [at for at, run in enumerate(self.demonstrations) if selection.matches(run)]
 
-    def _count(self, chosen: RunSelection) -> ToolGraph:
-        return ToolGraph(self.demonstrations[at] for at in self.find_matching(chosen))
+    def _count(self, selection: RunSelection) -> ToolGraph:
+        return ToolGraph(self.demonstrations[at] for at in self.find_matching(selection))
 
     def neighbours(
-        self, tool: str, chosen: RunSelection
+        self, tool: str, selection: RunSelection
     ) -> tuple[list[Neighbour], list[Neighbour]]:
         """Tools right before and right after a tool, most frequent first."""
-        graph = self.graph(chosen)
+        graph = self.graph(selection)
         if tool not in graph.names[2:]:
             return [], []
         centre = graph.index[tool]
@@ -147,11 +147,11 @@ class Runs:
         after = {edge.target: edge.order for edge in graph.edges if edge.source == centre}
         return _neighbours(Counter(before), graph), _neighbours(Counter(after), graph)
 
-    def arguments(self, tool: str, chosen: RunSelection) -> list[ArgumentUse]:
+    def arguments(self, tool: str, selection: RunSelection) -> list[ArgumentUse]:
         """Where the arguments of a tool come from, in the matching runs."""
         sources: dict[str, Counter[str]] = {}
         tools: dict[str, Counter[str]] = {}
-        for at in self.find_matching(chosen):
+        for at in self.find_matching(selection):
             run = self.demonstrations[at]
             if tool not in run.plan.tools:
                 continue
@@ -163,7 +163,9 @@ class Runs:
                 if call.tool == tool:
                     for argument, value in call.arguments.items():
                         tools.setdefault(argument, Counter()).update(
-                            by_id[one.call] for one in find_references(value) if one.call in by_id
+                            by_id[reference.call]
+                            for reference in find_references(value)
+                            if reference.call in by_id
                         )
         return [
             ArgumentUse(

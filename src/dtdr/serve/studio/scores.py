@@ -130,8 +130,8 @@ class Scores:
     @cached_property
     def causes(self) -> dict[str, int]:
         """Steps at which the next call of the log was first, or missed, by cause."""
-        found = Counter(self._causes)
-        return {cause: found[cause] for cause in CAUSES if found[cause]}
+        counts = Counter(self._causes)
+        return {cause: counts[cause] for cause in CAUSES if counts[cause]}
 
     @cached_property
     def mistakes(self) -> list[Mistake]:

@@ -59,11 +59,11 @@ def as_encoder(encoder: str | Encoder) -> Encoder:
     return create(encoder) if isinstance(encoder, str) else encoder
 
 
-def _endpoint(name: str, place: str) -> dict[str, str]:
+def _endpoint(name: str, address: str) -> dict[str, str]:
     """Model and address of ``endpoint:MODEL@URL``."""
     if name != "endpoint":
-        raise InputError(f"encoder {name!r} takes nothing after its name; leave out {place!r}")
-    model, _, url = place.partition("@")
+        raise InputError(f"encoder {name!r} takes nothing after its name; leave out {address!r}")
+    model, _, url = address.partition("@")
     if not model or not url:
         raise InputError(
             "the encoder endpoint needs a model and an address: endpoint:MODEL@URL, such as "
@@ -90,9 +90,9 @@ def restore(
         ModelError: the folder lacks something that the encoder needs.
     """
     name = str(config.get("name"))
-    chosen: Any = encoder_class(name)
-    given = {"allow_endpoint": allow_endpoint} if name == "endpoint" else {}
-    return _with_cache(chosen.restore(config, arrays, **given))
+    encoder: Any = encoder_class(name)
+    options = {"allow_endpoint": allow_endpoint} if name == "endpoint" else {}
+    return _with_cache(encoder.restore(config, arrays, **options))
 
 
 def _with_cache(encoder: Encoder) -> Encoder:

@@ -208,10 +208,10 @@ def _check_allowed(url: object, allowed: str | Iterable[str]) -> None:
         raise InputError(
             f"the model's encoder has {url!r} for the address of a server; fit it again"
         )
-    given = [allowed] if isinstance(allowed, str) else [*allowed]
-    given += os.environ.get(ALLOW_VARIABLE, "").split(",")
+    hosts = [allowed] if isinstance(allowed, str) else [*allowed]
+    hosts += os.environ.get(ALLOW_VARIABLE, "").split(",")
     host = parts.hostname or ""
-    if not {host, parts.netloc.lower()} & {item.strip().lower() for item in given}:
+    if not {host, parts.netloc.lower()} & {item.strip().lower() for item in hosts}:
         raise InputError(
             f"this model sends its queries to the server {host}; if you trust that, allow it with "
             f"the environment variable {ALLOW_VARIABLE}={host} or with "

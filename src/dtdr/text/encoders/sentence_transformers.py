@@ -65,9 +65,9 @@ class SentenceTransformersEncoder(Encoder):
         with self._lock:
             if self._model is None:
                 options = {"revision": self.revision, "device": self.device}
-                given = {key: value for key, value in options.items() if value is not None}
+                known = {key: value for key, value in options.items() if value is not None}
                 try:
-                    loaded = self._library.SentenceTransformer(self.model, **given)
+                    loaded = self._library.SentenceTransformer(self.model, **known)
                 except (OSError, ValueError, RuntimeError) as error:
                     raise EncoderError(
                         f"cannot load the model {self.model!r} "

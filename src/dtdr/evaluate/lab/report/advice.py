@@ -49,7 +49,8 @@ def build_advice(results: Results) -> Section | None:
                 if experiment.is_plain
             ]
             places = group_experiments(experiments, lambda experiment: experiment.place)
-            if manifest["section"] == "runs":  # one page: new tasks if there are any
+            if manifest["section"] == "runs":
+                # One split is enough: by group (new tasks) if there is one, else by time.
                 places = dict([min(places.items())])
             for place, here in places.items():
                 section.blocks += _advise(results, place, here)
@@ -104,7 +105,7 @@ def choose_method(summaries: Summaries) -> tuple[str, str]:
     """The default ranker, unless another is better; and which others could be as good."""
     best, adjusted = against_best(summaries, "mrr")
     alike = [best, *(name for name, p in adjusted.items() if p >= LEVEL)]
-    named = [name for name, splits in summaries.items() if splits[0].header.retriever == DEFAULT]
+    named = [name for name, splits in summaries.items() if splits[0].header.ranker == DEFAULT]
     method = next((name for name in named if name in alike), best)
     said = {name: _describe(summaries[name]) for name in summaries}
     text = f"Use {method}: MRR {said[method]}."

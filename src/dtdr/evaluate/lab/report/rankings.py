@@ -150,9 +150,9 @@ def _find_published(place: Place, summaries: Summaries) -> Mapping[str, Mapping[
     rows: dict[str, tuple[tuple[bool, int], str]] = {}
     for method, splits in summaries.items():
         header = splits[0].header
-        if place[1] == "paper" and header.retriever in figures:
+        if place[1] == "paper" and header.ranker in figures:
             fit = (header.parameters.get("recipe") == "paper", -len(method))
-            rows[header.retriever] = max(rows.get(header.retriever, (fit, method)), (fit, method))
+            rows[header.ranker] = max(rows.get(header.ranker, (fit, method)), (fit, method))
     return {method: figures[retriever] for retriever, (_, method) in rows.items()}
 
 

@@ -146,9 +146,9 @@ class Condition(NamedTuple):
         names, samples = [""] * len(self.values), [None] * len(self.values)
         for calls, places in examples:
             # Two values may be of the same call.
-            for at, ((_, key), place) in enumerate(zip(self.values, places * 2, strict=False)):
-                if not names[at] and place >= 0:
-                    names[at], samples[at] = name_value(key, calls[place])
+            for at, ((_, key), index) in enumerate(zip(self.values, places * 2, strict=False)):
+                if not names[at] and index >= 0:
+                    names[at], samples[at] = name_value(key, calls[index])
             if all(names):
                 break
         full = [_full_name(*value, name) for value, name in zip(self.values, names, strict=True)]

@@ -232,14 +232,14 @@ def _gains(inside: Any, taken: Any, whole: Any, whole_taken: Any) -> Floats:
 
 def _group_gain(candidate: _Candidate, tool: int) -> float:
     """The gain where all cases of a group on one side of the condition count as one."""
-    inside, every = candidate.inside, candidate.cases.groups
+    inside, members = candidate.inside, candidate.cases.groups
     counts, agent = candidate.cases.outcomes[:2, :, tool]
-    if len(np.unique(every[inside & counts & agent])) < _LEAST_GROUPS:
+    if len(np.unique(members[inside & counts & agent])) < _LEAST_GROUPS:
         return 0.0
     sides = np.zeros((2, 2))
     for at, side in enumerate((inside & counts, ~inside & counts)):
-        sizes = np.bincount(every[side])
-        shares = np.bincount(every[side], agent[side]) / np.maximum(sizes, 1)
+        sizes = np.bincount(members[side])
+        shares = np.bincount(members[side], agent[side]) / np.maximum(sizes, 1)
         sides[at] = np.count_nonzero(sizes), shares.sum()
     return float(_likelihood(*sides.T).sum() - _likelihood(*sides.sum(axis=0)))
 

@@ -1,10 +1,12 @@
 """What the MCP gateway adds to a tool call: the same call made directly and through it, in turns.
 
     python benchmarks/gateway.py [--smoke] [--servers 20] [--tools 100] [--calls 1000] [--json]
+    python benchmarks/gateway.py --start 9
 
 Real servers (a process each), a gateway in a process of its own, the SDK's client; over pipes and
 over HTTP, in the protocols of 2025-11-25 and 2026-07-28. The model (dtdr-l) is fitted on chains of
-the tools and ranks after every call.
+the tools and ranks after every call. ``--start`` measures how long a client waits for the first
+list of tools: of one server, and of a gateway before it that has no model.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import contextlib
 import json
 import os
 import random
+import resource
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +182,54 @@ async def measure(
     }
 
 
+_OPENING = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "start", "version": "1"},
+}
+_OPENED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def wait_for_list(command: Sequence[str], folder: Path) -> tuple[float, float]:
+    """Seconds from a command to its first list of tools, and the processor seconds of that time."""
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "XDG_DATA_HOME": str(folder)}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number, (method, parameters) in enumerate(
+            (("initialize", _OPENING), ("tools/list", {}))
+        ):
+            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            while json.loads(process.stdout.readline()).get("id") != number:
+                pass
+            process.stdin.write("" if number else json.dumps(_OPENED) + "\n")
+        seconds = time.perf_counter() - started
+        process.stdin.close()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, used
+
+
+def measure_start(times: int, tools: int) -> None:
+    """Print a line each for a server alone and for a gateway before it."""
+    server = [sys.executable, __file__, "--serve", str(tools), "s0", "0"]
+    gateway = [sys.executable, "-m", "dtdr", "mcp", "--name", "start", "--", *server]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [
+            (wait_for_list(server, Path(folder)), wait_for_list(gateway, Path(folder)))
+            for _ in range(times)
+        ]
+    for name, measured in zip(
+        ("server", "gateway and server"), zip(*rows, strict=True), strict=True
+    ):
+        seconds, used = (statistics.median(values) for values in zip(*measured, strict=True))
+        print(f"{name:18} {seconds:.2f} s, {used:.2f} s of processors (medians of {times})")
+
+
 def main() -> None:
     """Measure every transport and protocol."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -189,11 +240,15 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between calls")
     parser.add_argument("--transport", nargs="+", default=["pipes", "http"])
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--start", type=int, metavar="TIMES", help="wait for the first list")
     parser.add_argument("--serve", nargs=3, metavar=("TOOLS", "PREFIX", "PORT"))
     given = parser.parse_args()
     if given.serve:
         tools, prefix, port = given.serve
         anyio.run(serve, int(tools), prefix, int(port))
+        return
+    if given.start:
+        measure_start(given.start, given.tools)
         return
     if given.smoke:
         given.servers, given.tools, given.calls = 2, 20, 50

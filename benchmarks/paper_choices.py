@@ -4,7 +4,9 @@
     python benchmarks/paper_choices.py --encoder lexical
     python benchmarks/paper_choices.py --smoke
 
-Every row is of one ranker with the paper's recipe, in which one thing is read in another way.
+Every row is of one ranker with the paper's recipe, in which one thing is read in another way. With
+--thresholds, dtdr-l after batches of 1 and 32 at the paper's three values of the threshold: how
+many tools are above it, at how many steps none is, and how often a right one is among them.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
 
 from dtdr.evaluate import mean_score, run
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split
+from dtdr.evaluate.harness import rank_after_calls
+from dtdr.evaluate.lab.kinds.llm import ALPHAS
+from dtdr.evaluate.planning.harness import choose_steps
 from dtdr.evaluate.tables import Column, share
 from dtdr.predict.model import Model
 from dtdr.rankers import linear, nn, ranker_class, similarity
@@ -28,6 +36,8 @@ from dtdr.rankers.out_of_distribution import Placed
 from dtdr.text.sparse import csr_array
 from printing import print_rows
 from sets import load_sets, make_parser
+
+BATCHES = (1, 32)
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
@@ -128,16 +138,69 @@ CHOICES = (
 )
 
 
+def above_thresholds(dataset: Dataset, split: Split, encoder: str) -> Iterator[dict[str, Any]]:
+    """The rows of ``--thresholds``."""
+    steps = choose_steps(split.testing(dataset.demonstrations))
+    for size in BATCHES:
+        model = Model(linear.DTDRLinear(recipe="paper", encoder=encoder, batch_size=size))
+        model.fit(
+            split.training(dataset.demonstrations),
+            dataset.tools or None,
+            arguments=False,
+            plans=False,
+        )
+        rankings = rank_after_calls(model, steps)
+        for threshold in ALPHAS:
+            above = [
+                {ranking.vocabulary[place] for place in np.flatnonzero(ranking.scores > threshold)}
+                for ranking in rankings
+            ]
+            right = [
+                bool(names.intersection(item.plan.acceptable_next(range(at))))
+                for names, (item, at) in zip(above, steps, strict=True)
+            ]
+            yield {
+                "dataset": dataset.name,
+                "batch": size,
+                "threshold": threshold,
+                "tools": fmean(map(len, above)),
+                "none": fmean(not names for names in above),
+                "right": fmean(right),
+            }
+
+
 def main() -> None:
     """Measure every row on every set."""
     parser = make_parser(__doc__, ["tinyagent", "t_eval"])
     parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--retriever", nargs="+", metavar="NAME", help="only rows of these")
+    parser.add_argument("--thresholds", action="store_true", help="the sweep of the threshold")
     given = parser.parse_args()
     encoder = "lexical" if given.smoke else given.encoder
+    caption = f"Encoder: {encoder}."
+    if given.thresholds or given.smoke:
+        swept = (
+            row
+            for dataset, split in load_sets(given, smoke=60)
+            for row in above_thresholds(dataset, split, encoder)
+        )
+        columns = [
+            Column("Set", "dataset"),
+            Column("Batch", "batch", numeric=True),
+            Column("Threshold", "threshold", numeric=True),
+            Column("Tools above", "tools", share, numeric=True),
+            Column("Steps with none", "none", share, numeric=True),
+            Column("Steps with a right tool", "right", share, numeric=True),
+        ]
+        print_rows(swept, columns, as_json=given.json, caption=caption)
+    if given.thresholds:
+        return
 
     def measured() -> Iterator[dict[str, Any]]:
         for dataset, split in load_sets(given, smoke=60):
             for choice in CHOICES:
+                if given.retriever and choice.ranker not in given.retriever:
+                    continue
                 kind = choice.other or ranker_class(choice.ranker)
                 with choice.patched():
                     ranker = kind(recipe="paper", encoder=encoder, **choice.settings)
@@ -155,7 +218,7 @@ def main() -> None:
         Column("Reading", "reading"),
         Column("MRR", "mrr", share, numeric=True),
     ]
-    print_rows(measured(), columns, as_json=given.json, caption=f"Encoder: {encoder}.")
+    print_rows(measured(), columns, as_json=given.json, caption=caption)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ _SHARED, _OWN = 1e-3, 1e-2
 _PLAN_SHARES = (0.8, 0.1)
 """Of a first query and of a later turn: of eight pairs, the best mean MRR of all sets."""
 _QUANTILES, _POINTS, _STEPS, _FAMILIAR = 19, 6, 150, 0.02
-_HELD = 40
+_HELD = 60
 """Held-out runs of a curve."""
 _NOTHING = np.array([0.0, 1.0])
 _NO_WEIGHTS = Weights(
@@ -344,8 +344,10 @@ def curve(name: str, dataset: Dataset, weights: Weights, sizes: Sequence[int]) -
                 values.append("    -")
                 continue
             with patch("dtdr.rankers.zero_shot.model.shipped_weights", lambda: weights):
-                model = create(ranker).fit(known[:size], dataset.tools)
-            values.append(f"{score(ranks_of(model, held))[0]:.3f}")
+                model = create(ranker).fit(
+                    known[:size], dataset.tools, arguments=False, plans=False
+                )
+            values.append(f"{score(ranks_of(model, held))[0]:5.3f}")
         yield f"{name:14} {ranker:10} {' '.join(values)}"
 
 

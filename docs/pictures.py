@@ -178,6 +178,6 @@ def _page(inner: str, width: int, height: int, label: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
-        f"<style>{charts.css()}</style>"
+        f"<style>{charts.read_asset('charts.css')}</style>"
         f'<rect class="page" width="{width}" height="{height}"/>{inner}</svg>\n'
     )

@@ -122,7 +122,7 @@ def test_the_verdict_names_what_is_cheapest_with_and_without_a_cache():
     ]
     assert verdict(costs) == (
         "For 50 tools: with a prompt cache, show all tools (900 tokens a run); without one, filter "
-        "them (each step) (3,000 instead of 9,000 tokens a run, 97.0% of the next tools shown)."
+        "them at each step (3,000 instead of 9,000 tokens a run, 97.0% of the next tools shown)."
     )
     costs[3] = cost("deferred, searched", 1000.0, 100.0, 0.0)
     assert "let dtdr answer the agent's searches (100 instead of 900" in verdict(costs)

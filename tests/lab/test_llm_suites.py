@@ -38,7 +38,7 @@ def test_llm_suites_run_and_are_kept_and_their_tables_have_intervals(lab):
     assert (found.failed, found.computed, again.computed) == ([], found.experiments, 0)
     text = to_markdown(build_report(store, "llm")[0])
     assert "Wilson's 95 %" in text
-    assert "| openai:m | dtdr-c |" in text
+    assert "| openai:m | dtdr-c, " in text
     assert "## Paper: in-context methods by model" in text
     assert "none above 0.3" in text
 

@@ -22,6 +22,7 @@ from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.zero_shot.model import ZeroShotModel
 from dtdr.text.encoders.lexical import LexicalEncoder
 from tests.helpers import RANKER_ONLY, inner, mean_reciprocal_rank
 
@@ -113,8 +114,9 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
     rows = PositionRows(np.zeros((15, 2), np.float32))
     state = _PositionState(rows.table, likely, np.arange(2), moves, first)
+    by_texts = ZeroShotModel(TOOLS).start(ZeroShotModel(TOOLS).prepare("")).state
     for tool in (1, 0):
-        state = state.call(CallEvent(tool, 1), rows)
+        state = state.call(CallEvent(tool, 1, by_texts), rows)
     ways = np.zeros(PARTS + 1)
     for one, two in itertools.product(range(PARTS + 1), repeat=2):
         chance = first[one] * likely[one, 1] * moves[one, two] * likely[two, 0]

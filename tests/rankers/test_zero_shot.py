@@ -1,6 +1,8 @@
 """Tools are ranked by their descriptions as long as there is no demonstration."""
 
 import json
+import subprocess
+import sys
 from importlib import resources
 
 import numpy as np
@@ -14,6 +16,7 @@ from dtdr.predict.model import Model
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.hand_over import HandOver
 from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.rankers.zero_shot.model import ZeroShotModel
 from dtdr.rankers.zero_shot.words import clauses_of, hash_words
 from tests import small_data
 from tests.command_line import shown_by
@@ -221,3 +224,59 @@ def test_few_demonstrations_are_believed_with_caution():
     ranking = fitted.rank(small_data.demonstration(0).query)
     assert ranking.calibration.has_coverage
     assert ranking.confidence < 0.9
+
+
+def test_a_tool_without_demonstrations_is_raised_where_texts_and_counts_expect_it():
+    """By P^.75 L^.25 of a step, and not at all where no demonstrations are believed yet."""
+    model = ZeroShotModel((*small_data.TOOLS, Tool("end")))
+    state = model.start(model.prepare("Tell the weather of a city")).state
+    texts, last = state.tools(), len(small_data.TOOLS) - 1
+    assert texts.argmax() == last
+    learned = np.array([0.3, 0.3, 0.2, 0.1, 0.05, 0.05, 0.0])
+    new = np.array([last])
+    raised = texts[last] ** 0.75 * 0.05**0.25
+    mixed = HandOver(0.0, new).mix(learned, state)
+    assert mixed[last] == pytest.approx((1 - raised) * 0.05 + raised)
+    assert mixed.sum() == pytest.approx(1)
+    assert HandOver(0.0, new[:0]).mix(learned, state) == pytest.approx(learned)
+    assert HandOver(1.0, new).mix(learned, state)[:-1] == pytest.approx(texts)
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "drive drives driving",
+        "image images",
+        "query queries",
+        "city cities",
+        "movie movies",
+        "create creates created creating",
+        "note notes",
+        "address addresses",
+        "box boxes",
+        "play plays played",
+    ],
+)
+def test_forms_of_a_word_have_one_stem(forms):
+    assert len(hash_words(forms)) == 1
+
+
+def test_a_note_is_no_negation():
+    assert len(hash_words("note not")) == 2
+
+
+def test_no_tool_is_newer_than_the_others_before_the_first_run():
+    model = Model.of(small_data.TOOLS)
+    assert model.rank("Tell the weather").new_tool(["weather"]) is None
+
+
+def test_tools_are_ranked_without_demonstrations_before_scipy_is_imported():
+    """Its import takes as long as that of all of dtdr, and a client waits for the first list."""
+    program = (
+        "import sys, dtdr; model = dtdr.Model.of([dtdr.Tool('weather', 'Tell the weather')]);"
+        "print(model.rank('weather in Rome').best, 'scipy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["weather", "False"]

@@ -323,6 +323,9 @@ ten."""
 
 _ACTIONS = {
     "all tools": "show all tools",
+    "filtered, each step": "filter them at each step",
+    "filtered, growing": "filter them with sticky='grow'",
+    "filtered, confident": "filter them with sticky='confidence'",
     "allowed_tools OpenAI": "show all tools",
     "defer_loading Anthropic": "defer the tools and load those that dtdr predicts",
     "deferred, searched": "defer the tools and let dtdr answer the agent's searches",
@@ -345,7 +348,7 @@ def verdict(costs: Sequence[Cost]) -> str:
     plain = min(good, key=lambda cost: cost.tokens_per_run)
 
     def part(cost: Cost, paid: float, all_paid: float) -> str:
-        action = _ACTIONS.get(cost.way, f"filter them ({cost.way.partition(', ')[2]})")
+        action = _ACTIONS[cost.way]
         if action == "show all tools":
             return f"{action} ({paid:,.0f} tokens a run)"
         shares = f"{cost.next_shown:.1%} of the next tools shown"

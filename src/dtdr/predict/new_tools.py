@@ -36,8 +36,11 @@ class NewTools:
 
     @classmethod
     def of(cls, search: ToolSearch, calls: Mapping[str, int] | None) -> NewTools:
-        """Those of a model, by the calls of each tool; None: unknown, so that no tool is new."""
-        if calls is None:
+        """Those of a model, by the calls of each tool; None: unknown, so that no tool is new.
+
+        Without any call, no tool is newer than the others, and all are ranked by their words.
+        """
+        if not calls or not any(calls.values()):
             return cls(search)
         counts = {name: calls.get(name, 0) for name in search.names}
         few = frozenset(name for name, count in counts.items() if count < FEW_CALLS)

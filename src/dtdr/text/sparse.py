@@ -5,12 +5,15 @@ A device that only ranks needs neither SciPy nor scikit-learn (``docs/scale.md``
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["coo_array", "csc_array", "csr_array", "hstack", "vstack"]
+__all__ = ["SparseMatrix", "coo_array", "csc_array", "csr_array", "hstack", "vstack"]
 
 
 class SparseMatrix:
@@ -117,15 +120,27 @@ class SparseMatrix:
         return dense
 
 
-def _needs_scipy(*_: Any, **__: Any) -> Any:
-    raise ImportError("fitting needs SciPy; install it with: pip install scipy")
-
-
 if TYPE_CHECKING:
     from scipy.sparse import coo_array, csc_array, csr_array, hstack, vstack
 else:
-    try:
-        from scipy.sparse import coo_array, csc_array, csr_array, hstack, vstack
-    except ImportError:
-        csr_array = SparseMatrix
-        coo_array = csc_array = hstack = vstack = _needs_scipy
+
+    def _imported_later(name: str, otherwise: type | None = None) -> Callable[..., Any]:
+        """A class or function of SciPy, whose import takes as long as all of ``dtdr``'s."""
+
+        @cache
+        def read() -> Callable[..., Any]:
+            try:
+                return getattr(import_module("scipy.sparse"), name)
+            except ImportError:
+                if otherwise is None:
+                    raise ImportError(
+                        "fitting needs SciPy; install it with: pip install scipy"
+                    ) from None
+                return otherwise
+
+        return lambda *parts, **keywords: read()(*parts, **keywords)
+
+    csr_array = _imported_later("csr_array", SparseMatrix)
+    coo_array, csc_array, hstack, vstack = map(
+        _imported_later, ("coo_array", "csc_array", "hstack", "vstack")
+    )

@@ -252,7 +252,7 @@ class _HeldOut:
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
             held = [self._zero_shot[at]() for at in np.concatenate(unseen).tolist()]
-            calibration = calibrate(chances, unseen_right, held, model.hand_over.share)
+            calibration = calibrate(chances, unseen_right, held, model.hand_over, new_tool_share)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks

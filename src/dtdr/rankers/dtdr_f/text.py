@@ -27,7 +27,9 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _STOPS = frozenset(".!?;。！？；")
 _JOINTS = frozenset((",", "，", "、", ";", "and", "then", "also"))
 _BREAKS = _STOPS | _JOINTS
-_ENDINGS = ("ings", "ing", "ies", "es", "s", "ed")
+_ENDING = re.compile(
+    r"(?<=...)(?:ings?|ed|ie[sd]?|(?<=x)es|(?<=....)es?|(?<=[^s])s|(?<=[bcdfghjklmnpqrstvwxz])y)$"
+)
 _ONE_HOT = 6
 """Counts 0 to 4, and 5 or more."""
 _ONE_HOTS = [[0.5 * (number == count) for number in range(_ONE_HOT)] for count in range(_ONE_HOT)]
@@ -122,10 +124,8 @@ def hash_word(word: str) -> int:
 
 def hash_stem(word: str) -> int:
     """CRC-32 of a word without its ending, where at least three letters stay."""
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return hash_word(word[: -len(ending)])
-    return hash_word(word)
+    ending = _ENDING.search(word)
+    return hash_word(word[: ending.start()] if ending else word)
 
 
 def stems_of(texts: Iterable[str]) -> Ragged:

@@ -18,7 +18,7 @@ from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.zero_shot.words import READING, STOP_STEMS, SYNONYMS, WRITING, hash_words
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.encoders.lexical import words as words_of
-from dtdr.text.sparse import csr_array
+from dtdr.text.sparse import SparseMatrix
 
 _SATURATION, _LENGTH = 1.2, 0.75
 """BM25's k1 and b."""
@@ -72,7 +72,7 @@ class ToolIndex:
         relative = 1 - _LENGTH + _LENGTH * lengths / (lengths.mean() if self.size else 1)
         weights = counts * (_SATURATION + 1) / (counts + _SATURATION * relative[owner])
         exact = self._matrix(owner, columns, weights * rarity[columns])
-        self._exact = _by_row(csr_array(exact.T))
+        self._exact = _by_row(exact.T)
         self._texts = self._by_word(owner, columns, weights, rarity)
         self._unit_texts = _unit(exact)
         owner, columns, _ = self._count(names)
@@ -122,7 +122,7 @@ class ToolIndex:
     def _alike(self, tool: int) -> Matrix:
         """Cosines of a tool's name, and of its text, with those of all; shape (2, n)."""
         alike = [
-            (vectors @ csr_array(vectors[[tool]]).T).toarray()[:, 0]
+            (vectors @ vectors[[tool]].T).toarray()[:, 0]
             for vectors in (self._unit_names, self._unit_texts)
         ]
         return np.stack(alike)
@@ -144,9 +144,9 @@ class ToolIndex:
 
     def _matrix(
         self, owner: Indices, columns: Indices, values: npt.NDArray[np.float64]
-    ) -> csr_array:
+    ) -> SparseMatrix:
         shape = (self.size, len(self._words))
-        return csr_array((values.astype(np.float32), (owner, columns)), shape=shape)
+        return SparseMatrix((values.astype(np.float32), (owner, columns)), shape=shape)
 
     def _by_word(
         self,
@@ -154,7 +154,7 @@ class ToolIndex:
         columns: Indices,
         weights: npt.NDArray[np.float64],
         rarity: npt.NDArray[np.float64],
-    ) -> Matrix | csr_array:
+    ) -> Matrix | SparseMatrix:
         """Shape (words, tools): weights times rarity, also of words of like meaning."""
         width = max(len(self._words), 1)
         stems = self._words[columns]
@@ -168,7 +168,7 @@ class ToolIndex:
         best = np.zeros(len(distinct))
         np.maximum.at(best, place, values)
         owner, columns = distinct // width, distinct % width
-        return _by_row(csr_array(self._matrix(owner, columns, best * rarity[columns]).T))
+        return _by_row(self._matrix(owner, columns, best * rarity[columns]).T)
 
 
 def _text_of(tool: Tool) -> str:
@@ -191,19 +191,19 @@ def _content(texts: Iterable[str]) -> Ragged:
     return Ragged(stems.values[kept], np.bincount(stems.owner[kept], minlength=len(stems)))
 
 
-def _by_row(matrix: csr_array) -> Matrix | csr_array:
+def _by_row(matrix: SparseMatrix) -> Matrix | SparseMatrix:
     """The matrix, dense where it is small: its rows are read faster then."""
     is_small = matrix.shape[0] * matrix.shape[1] <= _DENSE_VALUES
     return matrix.toarray() if is_small else matrix
 
 
-def _unit(matrix: csr_array) -> csr_array:
+def _unit(matrix: SparseMatrix) -> SparseMatrix:
     """Rows scaled to length 1; those of zeros stay."""
     owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     squares = matrix.data.astype(np.float64) ** 2
     lengths = np.sqrt(np.bincount(owner, squares, matrix.shape[0]))
     values = (matrix.data / np.maximum(lengths, 1e-9)[owner]).astype(np.float32)
-    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return SparseMatrix((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:

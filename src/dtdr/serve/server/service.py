@@ -24,7 +24,6 @@ from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.settings import Settings
 
-_ID_LENGTH = 64
 _PAUSE = 2.0
 """Seconds between two looks at keys."""
 _HOUR = 3_600.0

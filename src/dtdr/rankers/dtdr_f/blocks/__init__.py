@@ -18,6 +18,7 @@ from dtdr.rankers.dtdr_f.blocks.position import Position
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.blocks.state import State
 from dtdr.rankers.dtdr_f.blocks.step_text import StepText
+from dtdr.rankers.dtdr_f.blocks.zero_shot import ZeroShotBlock
 from dtdr.rankers.nn import Indices
 
 BLOCKS: tuple[type[Block], ...] = (
@@ -31,6 +32,7 @@ BLOCKS: tuple[type[Block], ...] = (
     LastOutput,
     State,
     StepText,
+    ZeroShotBlock,
     Closeness,
 )
 """The ranker sees their features in this order."""

@@ -94,11 +94,13 @@ class CallEvent:
         tool: its index, -1 for one that is not known.
         count: how often the tool was called by now; 0 for one that is not known.
         outcome: what became of it.
+        zero_shot: what ranks without demonstrations, after this call.
         is_parallel: whether it is of the same step as the call before it.
     """
 
     tool: int
     count: int
+    zero_shot: ZeroShotState
     outcome: Outcome = NO_OUTCOME
     is_parallel: bool = False
 
@@ -250,9 +252,9 @@ class StepFeatures:
         self.zero_shot = self.zero_shot.call(tool)
         if 0 <= tool < self.table.shape[1] - 1:
             count = self._called[tool] = self._called.get(tool, 0) + 1
-            event = CallEvent(tool, count, outcome, is_parallel)
+            event = CallEvent(tool, count, self.zero_shot, outcome, is_parallel)
         else:
-            event = CallEvent(-1, 0, outcome, is_parallel)
+            event = CallEvent(-1, 0, self.zero_shot, outcome, is_parallel)
         both = zip(self._states, self._rows, strict=True)
         self._states = [state.call(event, rows) for state, rows in both]
 

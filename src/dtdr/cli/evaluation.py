@@ -126,9 +126,7 @@ class Evaluation:
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
         for log, branches in zip(self.logs, self.branches, strict=False):
-            yield branches_table(
-                branches, f"Branches of the agent, ranked by {log.header.ranker}"
-            )
+            yield branches_table(branches, f"Branches of the agent, ranked by {log.header.ranker}")
         if self.mistakes:
             yield _mistakes_table(self.mistakes)
 

@@ -150,3 +150,52 @@ def test_kept_runs_are_bounded_and_answers_in_threads_are_right(cache, monkeypat
     monkeypatch.setattr(runs, "_BYTES", 100)
     ranked(cache, [call(77)])
     assert cache._bytes <= 120_000
+
+
+def texts_run(number):
+    """A run whose texts name the next tool, as far as its order does not say it."""
+    tools = ["find", "mail"] if number % 2 else ["mail", "find"]
+    calls = [
+        dtdr.ToolCall(str(at), tool, step=at, text=f"Now I use {tool} for it.")
+        for at, tool in enumerate(tools, 1)
+    ]
+    return dtdr.Demonstration(str(number), "Go on", dtdr.Plan(tuple(calls)))
+
+
+def test_the_text_before_a_call_ranks_as_it_does_in_python(tmp_path):
+    model = dtdr.fit(map(texts_run, range(24)), arguments=False, plans=False)
+    model.save(tmp_path / "model")
+    text = "Now I use mail for it."
+    first = dtdr.ToolCall("1", "find", step=1, text="Now I use find for it.")
+    after = {"tool": "find", "id": "1", "step": 1, "text": first.text}
+
+    def as_sent(session):
+        ranking = session.rank()
+        pairs = ((tool, round(float(ranking.probability(tool)), 6)) for tool in ranking.tools)
+        return [{"tool": tool, "probability": share} for tool, share in pairs]
+
+    bare = as_sent(model.session("Go on"))
+    said = as_sent(model.session("Go on").say(text))
+    later = as_sent(model.session("Go on").call(first).say(text))
+    assert bare != said
+    with serving.serve(serving.settings(tmp_path / "model")) as served:
+
+        def ask(**more):
+            return served.post("/v1/rank", {"query": "Go on", **more}).json()["tools"]
+
+        # A session that is kept for the next request has forgotten the text.
+        assert [ask(), ask(text=text), ask(), ask(text="")] == [bare, said, bare, bare]
+        assert ask(history=[after], text=text) == later
+        steps = [{"query": "Go on"}, {"query": "Go on", "text": text}]
+        batch = served.post("/v1/rank/batch", {"steps": steps}).json()["rankings"]
+        assert [item["tools"] for item in batch] == [bare, said]
+        assert "text" in refused(served.post("/v1/rank", {"query": "Go on", "text": 3}), 422)
+        with dtdr.Client(served.url) as client:
+            ranking = client.rank("Go on", text=text)
+            assert [item["tool"] for item in said] == list(ranking.tools)
+            session = client.session("Go on").say(text)
+            assert session.rank().best == ranking.best
+            session.call("mail")
+            assert (session.run.calls[0].text, session.run.text) == (text, None)
+            with pytest.raises(InputError, match="text"):
+                session.say(3)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar, Unpack
 from urllib.parse import quote
 
-from dtdr.data.calls import ToolCall
+from dtdr.data.calls import ToolCall, read_text
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import ToolLike, as_tools
@@ -95,11 +95,22 @@ class _SessionEndpoints:
         return self
 
     @endpoint
+    async def say(self, text: str | None) -> Self:
+        """Add what the agent wrote before its next call, which takes it; asks no server.
+
+        Raises:
+            InputError: it is not text.
+        """
+        self.run.text = read_text(text, "the text before a call")
+        return self
+
+    @endpoint
     async def close(self) -> None:
         """Nothing to close: the server keeps no session."""
 
     async def _ask(self, path: str, fields: Mapping[str, Any], kind: type[Answer]) -> Answer:
-        step = _step(self.query, self.run.calls, self.run.before) | {"model": self._model}
+        step = _step(self.query, self.run.calls, self.run.before, self.run.text)
+        step["model"] = self._model
         return await self._connection.ask(path, {**step, **fields}, kind)
 
 
@@ -158,6 +169,7 @@ class _ClientEndpoints(Generic[Session]):
         *,
         before: Sequence[BeforeLike] = (),
         offered: Collection[str] | None = None,
+        text: str | None = None,
         **bounds: Unpack[Bounds],
     ) -> RemoteRanking:
         """Rank the tools for the next step.
@@ -167,6 +179,7 @@ class _ClientEndpoints(Generic[Session]):
             history: the calls so far, oldest first: names of tools, ``ToolCall``, or JSON objects.
             before: messages and calls of the conversation before the query, oldest first.
             offered: names of the tools that can be called; None: all.
+            text: what the agent wrote before its next call, where that is known before the call.
             bounds: which tools to send, as ``dtdr.rankers.selection.Selection`` has them:
                 ``top_k``, ``threshold``, ``coverage``, ``token_budget``; without any, ten.
 
@@ -174,7 +187,7 @@ class _ClientEndpoints(Generic[Session]):
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = _step(query, history, before) | _selected(bounds, offered)
+        fields = _step(query, history, before, text) | _selected(bounds, offered)
         return await self._ask("rank", fields, RemoteRanking)
 
     @endpoint
@@ -389,12 +402,16 @@ class AsyncClient(_ClientEndpoints[AsyncRemoteSession], Awaited):
 
 
 def _step(
-    query: str | None, history: Sequence[CallLike], before: Sequence[BeforeLike]
+    query: str | None,
+    history: Sequence[CallLike],
+    before: Sequence[BeforeLike],
+    text: str | None = None,
 ) -> dict[str, Any]:
     if isinstance(history, str):
         raise InputError(f"a history must be a list of calls, not {history!r}")
     calls, earlier = list(map(_call_record, history)), list(map(before_record, before))
-    return {"query": query, "history": calls, "before": earlier}
+    step = {"query": query, "history": calls, "before": earlier}
+    return step if text is None else step | {"text": text}
 
 
 def _selected(bounds: Bounds, offered: Collection[str] | None) -> dict[str, Any]:

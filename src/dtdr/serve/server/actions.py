@@ -57,7 +57,7 @@ async def rank_batch(context: RequestContext, body: schemas.BatchRequest) -> sch
     snapshot = model.current
 
     def answer() -> list[schemas.RankResponse]:
-        runs = [read_run(step.query, step.history, step.before) for step in body.steps]
+        runs = [read_run(step.query, step.history, step.before, step.text) for step in body.steps]
         rankings = snapshot.model.rank_batch(runs)
         return [
             rank_response(snapshot, names_of(step.history), ranking, body)

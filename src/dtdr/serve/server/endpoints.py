@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
 from dtdr.serve.server.models import AskedStep
-from dtdr.serve.server.schemas import with_step
+from dtdr.serve.server.schemas import SearchBounds, with_step
 from dtdr.serve.server.service import RequestContext
 
 REFUSALS = {
@@ -151,7 +151,9 @@ def _read_step(context: RequestContext, body: Any) -> AskedStep:
     else:
         service.check_step(query, body.history, body.before)
     context.log(model.name, query or body.text, calls=len(body.history))
-    return AskedStep(model, query, body.history, body.before, context.owner)
+    # The text of a search is not what the agent wrote before a call.
+    text = None if isinstance(body, SearchBounds) else body.text
+    return AskedStep(model, query, body.history, body.before, context.owner, text)
 
 
 def encode(body: Any) -> bytes:

@@ -231,6 +231,7 @@ class AskedStep:
         calls: for the query, oldest first.
         before: the conversation before the query.
         owner: id of the key that asks.
+        text: what the agent wrote before its next call; None if unknown.
     """
 
     model: ServedModel
@@ -238,6 +239,7 @@ class AskedStep:
     calls: Sequence[CallMade | str] = field(repr=False)
     before: Sequence[Object] = field(repr=False)
     owner: str
+    text: str | None = field(default=None, repr=False)
 
     @cached_property
     def history(self) -> list[str]:
@@ -247,7 +249,7 @@ class AskedStep:
     @cached_property
     def has_details(self) -> bool:
         """Whether the run has more than the query and these names."""
-        return bool(self.before) or not are_names(self.calls)
+        return bool(self.before) or self.text is not None or not are_names(self.calls)
 
     def open(self, snapshot: Snapshot) -> AbstractContextManager[Session]:
         """The session of the run, of a recent request if there is one.
@@ -255,7 +257,7 @@ class AskedStep:
         Raises:
             InputError: something is not a call or a message, or two calls share an id.
         """
-        return snapshot.runs.session(self.owner, self.query, self.calls, self.before)
+        return snapshot.runs.session(self.owner, self.query, self.calls, self.before, self.text)
 
     def rank(self, snapshot: Snapshot) -> Ranking:
         """The ranking of the next step."""

@@ -11,6 +11,7 @@ from threading import Lock
 from msgspec.json import Encoder
 from msgspec.structs import asdict
 
+from dtdr.data.calls import read_text
 from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
@@ -50,6 +51,7 @@ class RunCache:
         query: str,
         calls: Sequence[CallMade | str],
         before: Sequence[Object],
+        text: str | None = None,
     ) -> Iterator[Session]:
         """The session of a run, which is kept after the block unless that fails.
 
@@ -58,6 +60,7 @@ class RunCache:
             query: what the user asked for.
             calls: so far, oldest first.
             before: the conversation before the query.
+            text: what the agent wrote before its next call.
 
         Raises:
             InputError: something is not a call or a message, or two calls share an id.
@@ -76,7 +79,11 @@ class RunCache:
                 session = None
         if session is None:
             session = self._model.session(read_run(query, calls, before))
-        yield session
+        if text is None:
+            yield session
+        else:
+            yield session.say(text)
+            session.say(None)
         if digests and len(session.run.calls) == len(calls):
             self._keep(digests[-1], session, _PER_BYTE * size + self._state_bytes)
 
@@ -134,13 +141,20 @@ def record_of(call: CallMade) -> Object:
     return {name: value for name, value in asdict(call).items() if value is not None}
 
 
-def read_run(query: str, calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> Run:
+def read_run(
+    query: str,
+    calls: Sequence[CallMade | str],
+    before: Sequence[Object] = (),
+    text: str | None = None,
+) -> Run:
     """The run of a request; long outputs are cut.
 
     Raises:
         InputError: something is not a call or a message, or two calls share an id.
     """
-    return _add_calls(as_run(query, (), before), calls)
+    run = _add_calls(as_run(query, (), before), calls)
+    run.text = read_text(text, "the text before a call")
+    return run
 
 
 def _add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:

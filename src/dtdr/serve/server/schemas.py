@@ -73,12 +73,19 @@ Before = Annotated[
 UnknownTools = Annotated[list[str], says("Names in the history that the model never saw.")]
 
 
+StepText = Annotated[
+    str | None,
+    says("What the agent wrote before its next call, if that is known; 500 characters are read."),
+]
+
+
 class StepBody(RequestBody, kw_only=True):
     """The query, what came before it, and the calls so far."""
 
     query: Query
     history: History = []
     before: Before = []
+    text: StepText = None
 
 
 def with_step(name: str, bounds: type[RequestBody], *, needs_query: bool) -> type[Struct]:
@@ -89,6 +96,8 @@ def with_step(name: str, bounds: type[RequestBody], *, needs_query: bool) -> typ
             ("query", Query) if needs_query else ("query", Query | None, None),
             ("history", History, []),
             ("before", Before, []),
+            # A search has a text already.
+            *([] if "text" in bounds.__struct_fields__ else [("text", StepText, None)]),
             ("model", ModelName, None),
         ],
         bases=(bounds,),

@@ -1,4 +1,5 @@
-// Where the model is wrong: causes, confused tools, and the most confident wrong steps.
+// Where the model is wrong: causes, confused tools, rules of the agent, and the most confident
+// wrong steps.
 import { usePolled } from "./api";
 import type { Schemas } from "./api";
 import { address, count, model, percent, runChanges } from "./state";
@@ -62,6 +63,35 @@ function Confused({ of }: { of: Schemas["Confusion"][] }) {
   );
 }
 
+function Branches({ of }: { of: Schemas["Branch"][] }) {
+  return (
+    <section class="panel" aria-label="Branches">
+      <h2>Where the agent branches</h2>
+      {of.length ? (
+        <>
+          <p class="muted">
+            Conditions on outputs that decide the next tool, those that the model misses most first.
+          </p>
+          <div class="scroll" tabIndex={0} role="group" aria-label="Branches"><table>
+            <thead><tr><th>If</th><th>The agent calls</th><th class="num">Agent</th>
+              <th class="num">Ranked first</th><th class="num">Otherwise</th></tr></thead>
+            <tbody>
+              {of.map((item) => (
+                <tr key={item.tool}>
+                  <td><bdi>{item.condition}</bdi></td><td><Name of={item.tool} /></td>
+                  <td class="num">{count(item.agent)} of {count(item.cases)}</td>
+                  <td class="num">{count(item.model)} of {count(item.agent)}</td>
+                  <td class="num">{count(item.agent_otherwise)} of {count(item.other_cases)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table></div>
+        </>
+      ) : <p class="empty">No value of an output says which tool comes next in enough of these runs.</p>}
+    </section>
+  );
+}
+
 export function MissesView() {
   const answer = usePolled("/v1/studio/misses", { model: model.value });
   const of = answer.data;
@@ -90,6 +120,7 @@ export function MissesView() {
             <Causes of={of.causes} steps={of.steps} />
             <Confused of={of.confusions} />
           </div>
+          <Branches of={of.branches} />
           <section class="panel" aria-label="The most confident mistakes">
             <h2>The most confident mistakes</h2>
             {of.mistakes.length ? (

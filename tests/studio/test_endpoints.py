@@ -251,6 +251,7 @@ def test_the_misses_are_those_of_evaluate(ask, folder, runs, capsys):
         for name in ("id", "query", "history", "predicted", "called"):
             assert item[name] == other[name]
     assert [runs[at].id for at in found["positions"]] == [item["id"] for item in found["mistakes"]]
+    assert found["branches"] == []  # these runs have no outputs
     wrong = round(found["steps"] * (1 - found["metrics"]["top1"]))
     assert sum(item["count"] for item in found["confusions"]) == wrong
 

@@ -20,6 +20,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, MissingExtraError, OutputError
 from dtdr.evaluate import metrics
+from dtdr.evaluate.branches import find_branches
 from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, group_folds
@@ -76,8 +77,9 @@ def evaluate(  # noqa: PLR0912
             whose inputs are ready. log_top1, log_mrr, tool_top1 and tool_recall@k accept only the
             tool that the log called next; tool_ leaves out the ends of runs. Default: all but
             hit@k and tool_, with k = 5.
-        show (TABLE): Also show a table; repeatable. calibration: whether probabilities match how
-            often tools are right. calls, plans: how many calls or whole plans are right.
+        show (TABLE): Also show a table; repeatable. branches: which values of outputs decide the
+            next tool, and how often that is ranked first. calibration: whether probabilities match
+            how often tools are right. calls, plans: how many calls or whole plans are right.
         runs (FOLDER): Write a log of each ranker's results here, for dtdr compare.
         markdown: Print the tables as Markdown.
     """
@@ -88,11 +90,12 @@ def evaluate(  # noqa: PLR0912
         raise InputError("--folds makes its own splits; leave out --split")
     shown = frozenset(show or ())
     fitting = {"--retriever": retriever, "--set": settings, "--folds": folds, "--runs": runs}
-    read = partial(load_dataset, data, dataset, bad=BadRecords() if skip_bad else None)
+    read = partial(_read, data, dataset, shown, bad=BadRecords() if skip_bad else None)
     if model is not None:
         if others := [name for name, value in fitting.items() if value]:
             raise InputError(f"--model tests a fitted model; leave out {' and '.join(others)}")
-        results = _test_model(load(model), read(), split, shown)
+        fitted, data_set = load(model), read()
+        results = _test_model(fitted, data_set, split, shown)
     else:
         values = options.parse_settings(settings)
         is_all = ALL in (retriever or [ALL])
@@ -111,6 +114,10 @@ def evaluate(  # noqa: PLR0912
         # Only these splits keep the runs of one task on one side.
         if folds is not None or split == "group":
             results["together"] = data_set.demonstrations
+    if Show.BRANCHES in shown:
+        results["branches"] = [
+            find_branches(log, data_set.demonstrations) for log in results["logs"]
+        ]
     evaluation = Evaluation(metrics=metric_names, show=shown, **results)
     if as_json:
         print_json(evaluation.to_dict())
@@ -122,6 +129,24 @@ def evaluate(  # noqa: PLR0912
             console().print(table.to_rich(cut=True))
     if evaluation.verdict:
         say(evaluation.verdict)
+
+
+def _read(
+    data: list[Path] | None, dataset: str | None, shown: Collection[Show], bad: BadRecords | None
+) -> Dataset:
+    """The runs.
+
+    Raises:
+        InputError: branches are asked for, and no output is known.
+    """
+    data_set = load_dataset(data, dataset, bad=bad)
+    calls = (call for item in data_set.demonstrations for call in item.plan.calls)
+    if Show.BRANCHES in shown and all(call.output is None for call in calls):
+        raise InputError(
+            f"the calls of {data_set.name} have no outputs, on which branches depend; import a log "
+            "with the results of tools, or leave out --show branches"
+        )
+    return data_set
 
 
 def _test_model(

@@ -11,6 +11,7 @@ from typing import Any
 from dtdr.cli.output import printable, shorten
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import plan_accuracy, result_tables
+from dtdr.evaluate.branches import Branch
 from dtdr.evaluate.call_accuracy import CallScores
 from dtdr.evaluate.metrics import summary
 from dtdr.evaluate.next_calls import (
@@ -30,6 +31,7 @@ from dtdr.evaluate.tables import Column, Table, numeric
 class Show(StrEnum):
     """Results that are shown in addition to the metrics of the ranking."""
 
+    BRANCHES = "branches"
     CALIBRATION = "calibration"
     CALLS = "calls"
     PLANS = "plans"
@@ -50,6 +52,7 @@ class Evaluation:
         calls: how calls are filled; None if that was not asked.
         plans: whether whole plans are right, by ranker; empty if that was not asked.
         mistakes: of a fitted model, most confident first; None if rankers were fitted.
+        branches: of the agent, for each of the logs; empty if that was not asked.
         verdict: how to show the tools, in one sentence.
     """
 
@@ -63,6 +66,7 @@ class Evaluation:
     calls: CallScores | None = None
     plans: Mapping[str, PlanScores] = field(default_factory=dict)
     mistakes: Sequence[Mistake] | None = None
+    branches: Sequence[Sequence[Branch]] = ()
     verdict: str = ""
 
     @cached_property
@@ -90,6 +94,8 @@ class Evaluation:
                 item["another_run"] = other.to_dict()
         for item, planned in zip(results, self.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
+        for item, branches in zip(results, self.branches, strict=False):
+            item["branches"] = [branch.to_dict() for branch in branches]
         for item in results:
             if self.calls is not None:
                 item["calls"] = self.calls.to_dict()
@@ -119,6 +125,8 @@ class Evaluation:
             yield result_tables.calls_table(self.calls, title="Calls, the right tool given")
         if self.plans:
             yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
+        for log, branches in zip(self.logs, self.branches, strict=False):
+            yield branches_table(branches, f"Branches of the agent, ranked by {log.header.ranker}")
         if self.mistakes:
             yield _mistakes_table(self.mistakes)
 
@@ -148,3 +156,29 @@ def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
     ]
     caption = "P: probability of the predicted tool; Conf.: confidence; --json has the whole texts."
     return Table(columns, rows, "The most confident mistakes", caption)
+
+
+def branches_table(branches: Sequence[Branch], title: str, most: int = 12) -> Table:
+    """The first branches, at most ``most`` of them."""
+    rows = [
+        (
+            item.condition,
+            item.tool,
+            f"{item.agent} of {item.cases}",
+            f"{item.model} of {item.agent}",
+            f"{item.agent_otherwise} of {item.other_cases}",
+        )
+        for item in branches[:most]
+    ]
+    heads = ("Agent", "Ranked first", "Otherwise")
+    columns = [Column("If"), Column("The agent calls", is_whole=True)]
+    columns += [Column(head, numeric=True, is_whole=True) for head in heads]
+    caption = (
+        "Agent: in how many cases it called the tool; Ranked first: in how many of these the tool "
+        "was ranked first when the agent called it; Otherwise: calls where the condition is false."
+    )
+    if len(branches) > most:
+        caption += f"\n{len(branches) - most} more branches, ranked better, are in --json."
+    if not branches:
+        caption = "No value of an output says which tool comes next in enough of these runs."
+    return Table(columns, rows, title, caption)

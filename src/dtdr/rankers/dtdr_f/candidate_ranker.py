@@ -34,7 +34,7 @@ _AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
 """The weights are the mean over the second half of the training, at a rate that stays high: with
 more decay, .0026 on T-Eval, .0005 on TinyAgent, .006 on TRAJECT by sequence."""
 _MAX_PASSES = 300_000
-"""Steps times epochs: 7,500 steps get all epochs, more get fewer."""
+"""Steps times epochs: 10,000 steps get all epochs, more get fewer."""
 _LINEAR_DECAY, _ROUNDS = 100.0, 60
 """How strongly weights of the linear ranker are drawn to those of the probabilities alone: 10 costs
 .004 of log MRR on tau_airline and .002 on tau_retail."""

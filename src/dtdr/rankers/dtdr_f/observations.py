@@ -70,6 +70,7 @@ _LONGEST_FLAG = 24
 _THRESHOLDS = (-1e9, 0.1, 0.25, 0.5, 0.75, 0.9, *range(1, 6), 7, 10, 20, 50, 100, 1_000, 10_000)
 """A number becomes the thresholds that it reaches. So a rule such as "at least two approvals" needs
 one weight."""
+_LIMITS = [(limit, f" {limit}".encode()) for limit in _THRESHOLDS]
 
 
 class Outcome:
@@ -271,8 +272,10 @@ def _read_facts(output: Any) -> Hashes:
             pending += [(f"{key}/*", part) for part in value[:_MOST_ITEMS]]
             pending.append((f"{key}/#", len(value)))
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            reached = [limit for limit in _THRESHOLDS if value >= limit]
-            facts.update(_hash(f"{key} {limit}", _FACTS) for limit in (*reached, "number"))
+            # A hash of the key goes on with what follows it.
+            start = crc32(key.encode("utf-8", "replace"), _FACTS)
+            facts.update(crc32(text, start) & _BITS for limit, text in _LIMITS if value >= limit)
+            facts.add(crc32(b" number", start) & _BITS)
         elif not isinstance(value, str) or len(value) <= _LONGEST_FLAG:
             facts.add(_hash(f"{key}={value}", _FACTS))
     return np.array(sorted(facts), np.int32)

@@ -47,7 +47,7 @@ _LINE = re.compile(
 )
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,6}) ([a-z]{3,20})")
 _AFFIXES = "$€£% "
-_OUTPUT, _ARGUMENTS, _QUERY, _ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
+OUTPUT, ARGUMENTS, _QUERY, ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
 
 
 class Values(NamedTuple):
@@ -94,8 +94,8 @@ class ValueReader:
             self._latest = {}
         values: dict[int, float] = {}
         if isinstance(output, str):
-            output = _parse_lines(output)
-        for path, whole in ((_OUTPUT, output), (_ARGUMENTS, arguments)):
+            output = parse_lines(output)
+        for path, whole in ((OUTPUT, output), (ARGUMENTS, arguments)):
             if whole is not None:
                 self._walk(path, whole, values)
         return _pack(values)
@@ -122,7 +122,7 @@ class ValueReader:
                     for name, part in reversed(members)
                 ]
             elif isinstance(value, (list, tuple)):
-                item = path ^ _ITEM
+                item = path ^ ITEM
                 pending += [(item, part, True) for part in reversed(value[:_MOST_ITEMS])]
                 if not is_listed:
                     values[LENGTH | path & _BITS] = float(len(value))
@@ -208,7 +208,7 @@ def _numbers_in(text: str) -> Iterable[float]:
             yield float(f"{number:.4g}") if "-" not in match else number
 
 
-def _parse_lines(text: str) -> Any:
+def parse_lines(text: str) -> Any:
     """Lines such as ``key: value`` of a text, and what it counts: ``3 results``."""
     lines: dict[str, Any] = {}
     for name, value in islice(_LINE.findall(text), _MOST_ITEMS):

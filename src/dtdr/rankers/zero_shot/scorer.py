@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 
 from dtdr.rankers.calibration import Calibration, Floats
-from dtdr.rankers.nn import Matrix
 from dtdr.rankers.vectors import softmax
 from dtdr.rankers.zero_shot.features import FEATURES, QueryMatch, RunProgress
 
@@ -73,24 +72,19 @@ class ZeroShotState:
     Args:
         match: gives the query.
         weights: of the features.
-        before: the state before the last call; None before any.
-        tool: of the last call.
     """
 
-    def __init__(
-        self,
-        match: Callable[[], QueryMatch],
-        weights: Weights,
-        before: ZeroShotState | None = None,
-        tool: int = -1,
-    ) -> None:
+    def __init__(self, match: Callable[[], QueryMatch], weights: Weights) -> None:
         self._match, self._weights = match, weights
-        self._before, self._tool = before, tool
+        self._before: ZeroShotState | None = None
+        self._tool = -1
         self._run: tuple[RunProgress, float] | None = None
 
     def call(self, tool: int) -> ZeroShotState:
         """After one more call."""
-        return ZeroShotState(self._match, self._weights, self, tool)
+        after = ZeroShotState(self._match, self._weights)
+        after._before, after._tool = self, tool
+        return after
 
     @property
     def progress(self) -> RunProgress:
@@ -128,9 +122,11 @@ class ZeroShotState:
     @cached_property
     def _by_kind(self) -> Floats:
         """Probabilities of the tools, given that one is called; shape (2, n)."""
-        return self._probabilities_of(self.progress.features())
+        return self._read_kinds(())
 
-    def _probabilities_of(self, rows: Matrix) -> Floats:
+    def _read_kinds(self, without: Sequence[str]) -> Floats:
+        rows = self.progress.features()
+        rows[[FEATURES.index(name) for name in without]] = 0
         return softmax(self._weights.tools @ rows) if rows.size else np.zeros((2, 0))
 
     @property
@@ -145,11 +141,7 @@ class ZeroShotState:
         Args:
             without: features that are set to 0.
         """
-        by_kind = self._by_kind
-        if without:
-            rows = self.progress.features()
-            rows[[FEATURES.index(name) for name in without]] = 0
-            by_kind = self._probabilities_of(rows)
+        by_kind = self._read_kinds(without) if without else self._by_kind
         mixed: Floats = self._shares @ by_kind
         return mixed
 

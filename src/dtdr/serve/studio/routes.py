@@ -219,7 +219,7 @@ class Studio:
         """Where the model is wrong on the runs of the file."""
         scores, scoring, working = self._scores(model)
         figures: dict[str, Any] = {"runs": 0, "steps": 0, "metrics": {}, "causes": {}}
-        figures |= {"mistakes": [], "positions": [], "confusions": []}
+        figures |= {"mistakes": [], "positions": [], "confusions": [], "branches": []}
         if scores is not None and self._runs is not None:
             figures = {
                 "runs": len(scores.by_id),
@@ -229,6 +229,7 @@ class Studio:
                 "mistakes": scores.mistakes,
                 "positions": [self._runs.positions[item.id] for item in scores.mistakes],
                 "confusions": scores.confusions,
+                "branches": scores.branches,
             }
         return schemas.MissesResponse(scoring=scoring, working=working, **figures)
 

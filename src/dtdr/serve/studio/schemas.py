@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from dtdr.data.demonstrations import Outcome
+from dtdr.evaluate.branches import Branch
 from dtdr.evaluate.next_calls import Mistake
 from dtdr.serve.server.masks import MaskPolicy
 from dtdr.serve.server.schemas import ModelName, Object, RequestBody, ResponseBody, ToolName, says
@@ -198,6 +199,7 @@ class MissesResponse(ScoredResponse, kw_only=True):
     mistakes: Annotated[list[Mistake], says("Most confident first; 50.")]
     positions: Annotated[list[int], says("Of the mistakes' runs.")]
     confusions: Annotated[list[Confusion], says("Most frequent first; 20.")]
+    branches: Annotated[list[Branch], says("Conditions on outputs, ranked worst first; 50.")]
 
 
 class ToolsResponse(ResponseBody, kw_only=True):

@@ -12,6 +12,7 @@ import numpy as np
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError
+from dtdr.evaluate.branches import Branch, find_branches
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.harness import score_model
 from dtdr.evaluate.metrics import mean_score
@@ -19,7 +20,7 @@ from dtdr.evaluate.next_calls import CAUSES, Mistake, find_causes, find_mistakes
 from dtdr.evaluate.run_log import RunLog
 from dtdr.predict.model import Model
 
-MISTAKES = 50
+MISTAKES, BRANCHES = 50, 50
 _KEPT = 4
 """Models with scores."""
 CONFUSIONS = 20
@@ -137,6 +138,11 @@ class Scores:
     def mistakes(self) -> list[Mistake]:
         """The most confident steps whose best tool was not right."""
         return find_mistakes(self.log, self._demonstrations, MISTAKES)
+
+    @cached_property
+    def branches(self) -> list[Branch]:
+        """Conditions on outputs that decide the next tool, those ranked worst first."""
+        return find_branches(self.log, self._demonstrations)[:BRANCHES]
 
     @cached_property
     def confusions(self) -> list[Confusion]:

@@ -69,7 +69,7 @@ def _join(single: Mapping[int, float], *many: tuple[int, npt.NDArray[Any], Any])
     values = [np.fromiter(single.values(), np.float64, len(single))]
     for key, what, counts in many:
         keys.append(what.astype(np.int64) + key)
-        values.append(np.broadcast_to(np.asarray(counts, np.float64), what.shape))
+        values.append(np.full(len(what), counts, np.float64))
     return np.concatenate(keys), np.concatenate(values)
 
 

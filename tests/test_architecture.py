@@ -15,18 +15,18 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3650),
+    "data": (1, 3700),
     "net": (1, 1100),
-    "text": (2, 1600),
+    "text": (2, 1650),
     "conversation": (2, 1550),
-    "logs": (3, 6600),
-    "rankers": (3, 11500),
-    "predict": (4, 6900),
+    "logs": (3, 6800),
+    "rankers": (3, 12100),
+    "predict": (4, 7200),
     "llm": (5, 3150),
-    "agents": (5, 7500),
-    "evaluate": (6, 8650),
-    "serve": (7, 6450),
-    "cli": (8, 4100),
+    "agents": (5, 7800),
+    "evaluate": (6, 9100),
+    "serve": (7, 6500),
+    "cli": (8, 4200),
 }
 TOP_FILES = {"__init__", "__main__", "_version", "api", "deprecated", "errors"}
 """The front door, above ``predict``; the version, errors and old names are below everything."""

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, ToolCall
-from dtdr.agents.known_values import round_threshold
 from dtdr.cli import run as run_command
 from dtdr.cli.evaluation import branches_table
 from dtdr.evaluate.branches import find_branches
+from dtdr.evaluate.known_values import round_threshold
 from dtdr.serve.studio.scores import Scores
 from tests.runs import make_log, make_step
 

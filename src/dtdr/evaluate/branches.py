@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.agents.known_values import (
+from dtdr.data.calls import END
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.known_values import (
     Condition,
     Conversation,
     Floats,
@@ -19,8 +21,6 @@ from dtdr.agents.known_values import (
     read_conversations,
     round_threshold,
 )
-from dtdr.data.calls import END
-from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Record, proportion
 from dtdr.rankers.dtdr_f.values import FLAG, LENGTH

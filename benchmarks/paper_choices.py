@@ -152,7 +152,10 @@ def above_thresholds(dataset: Dataset, split: Split, encoder: str) -> Iterator[d
         rankings = rank_after_calls(model, steps)
         for threshold in ALPHAS:
             above = [
-                {ranking.vocabulary[place] for place in np.flatnonzero(ranking.scores > threshold)}
+                {
+                    ranking.vocabulary[place]
+                    for place in np.flatnonzero(ranking.scores > threshold).tolist()
+                }
                 for ranking in rankings
             ]
             right = [

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 
 
@@ -26,9 +28,7 @@ class RedisServer:
             pytest.skip("there is no redis-server or valkey-server on this machine")
         self._folder = folder
         self._options = {"appendonly": "yes", "appendfsync": "always", "save": ""} | options
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
 

@@ -138,7 +138,8 @@ def gateway(tmp_path_factory):
     pytest.importorskip("mcp", reason="the gateway needs the extra dtdr[mcp]")
     import httpx2
 
-    from tests.gateway.helpers import command, free_port, wait_for_port
+    from tests.gateway.helpers import command, wait_for_port
+    from tests.ports import free_port
 
     folder = tmp_path_factory.mktemp("gateway")
     dataset = small_data.dataset(12)

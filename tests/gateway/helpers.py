@@ -124,13 +124,6 @@ async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
             await anyio.sleep(0.02)
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def http_server(port: int, **options: Any):
     """A test server over HTTP, killed at the end of the block."""

@@ -25,7 +25,6 @@ from tests.command_line import PROGRAM, invoke, is_one_sentence, start
 from tests.gateway.helpers import (
     NAMES,
     command,
-    free_port,
     http_server,
     journal_of,
     names,
@@ -33,6 +32,7 @@ from tests.gateway.helpers import (
     until,
     wait_for_port,
 )
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 

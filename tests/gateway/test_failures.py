@@ -19,7 +19,6 @@ from starlette.routing import Route
 from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import (
     command,
-    free_port,
     gateway_client,
     http_server,
     journal_of,
@@ -29,6 +28,7 @@ from tests.gateway.helpers import (
     text,
     until,
 )
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,8 @@ from dtdr.agents.gateway import Gateway, serve_http
 from dtdr.agents.gateway.serve import LIMITS
 from dtdr.net.bodies import BodyLimits, problem_of
 from dtdr.net.servers import Limits
-from tests.gateway.helpers import few, free_port, text, wait_for_port
+from tests.gateway.helpers import few, text, wait_for_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 

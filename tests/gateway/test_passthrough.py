@@ -7,7 +7,6 @@ from mcp.shared.exceptions import MCPError
 
 from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import (
-    free_port,
     gateway_client,
     http_server,
     journal_of,
@@ -15,6 +14,7 @@ from tests.gateway.helpers import (
     text,
     until,
 )
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.anyio,

@@ -78,7 +78,7 @@ class Piped:
     def close(self):
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(30) == 0, "".join(self.log)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from dtdr.serve.server import Limits, Settings, create_app
 from dtdr.serve.server.launch import server
 from tests import small_data
 from tests.conftest import PROJECT
+from tests.ports import free_port
 
 QUERY = "Mail Ann the summary of q3.pdf"
 
@@ -126,13 +127,6 @@ def process(
         started.wait(30)
         reader.join(10)
         stderr.close()
-
-
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextlib.contextmanager

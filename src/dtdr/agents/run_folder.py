@@ -25,6 +25,7 @@ from dtdr.data.files import explain_os_errors, lock_file, replace_file
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.tools import Tool, ToolLike, as_tools
 from dtdr.errors import DtdrError
+from dtdr.net.threads import start_daemon
 from dtdr.predict.model import Model
 
 logger = logging.getLogger("dtdr.agents")
@@ -198,8 +199,7 @@ class RunFolder(Recorder):
         with self._turn:
             if self._is_due() and not self._is_learning:
                 self._is_learning = True
-                self._thread = threading.Thread(target=self._learn_safely, daemon=True)
-                self._thread.start()
+                self._thread = start_daemon(self._learn_safely)
 
     def _is_due(self) -> bool:
         history = self.history()

@@ -20,6 +20,7 @@ from dtdr._version import VERSION
 from dtdr.cli.output import WIDTH, PrintableFormatter, note
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
+from dtdr.net.threads import is_daemon_working
 
 _COMMANDS = {
     "demo": ("demo", "demo"),
@@ -128,7 +129,18 @@ def main() -> None:
     """The ``dtdr`` program: user errors are one sentence on standard error, never a traceback."""
     # As after Ctrl-C, stop worker processes and remove unfinished files.
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(run(sys.argv[1:]))
+    _end(run(sys.argv[1:]))
+
+
+def _end(code: int) -> NoReturn:
+    """End the process, without Python's finalization where a thread still learns or answers."""
+    if is_daemon_working():
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 class _Terminated(KeyboardInterrupt):

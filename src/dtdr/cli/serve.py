@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,6 +13,7 @@ from dtdr.cli.output import note, print_json, print_table
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import InputError
 from dtdr.net.servers import Limits
+from dtdr.net.threads import start_daemon
 from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, named_models
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _begin(name: str, tools: Path | None, *, redact: bool) -> RunFolder:
             time.sleep(_PAUSE_SECONDS)
             runs.learn_if_due()
 
-    threading.Thread(target=learn, daemon=True).start()
+    start_daemon(learn)
     note(f"feedback is kept in {runs.folder}")
     return runs
 

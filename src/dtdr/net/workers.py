@@ -6,13 +6,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import math
-import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from dtdr.net.http_requests import bound_requests
+from dtdr.net.threads import start_daemon
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -81,7 +81,7 @@ class Workers:
         done.add_done_callback(release)  # before the result is known, or the loop might end first
         future = asyncio.wrap_future(done)
         try:
-            threading.Thread(target=run, daemon=True).start()
+            start_daemon(run)
         except (RuntimeError, MemoryError) as error:
             done.set_exception(error)
         return future

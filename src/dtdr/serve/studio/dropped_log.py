@@ -14,6 +14,7 @@ from dtdr.data.partials import TemporaryFolder
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.datasets.splits import group_split
 from dtdr.logs import open_demonstrations
+from dtdr.net.threads import start_daemon
 from dtdr.serve.server.logs import logger
 
 MOST_BYTES = 2_000_000_000
@@ -71,7 +72,7 @@ class DroppedLog:
             self.stage = f"Received {(offset + len(content)) / 1e6:,.1f} MB of {name}."
             if is_last:
                 self.is_working = True
-                threading.Thread(target=self._learn, args=(name,), daemon=True).start()
+                start_daemon(self._learn, name)
 
     def _learn(self, name: str) -> None:
         try:

@@ -18,6 +18,7 @@ from dtdr.evaluate.harness import score_model
 from dtdr.evaluate.metrics import mean_score
 from dtdr.evaluate.next_calls import CAUSES, Mistake, find_causes, find_mistakes
 from dtdr.evaluate.run_log import RunLog
+from dtdr.net.threads import start_daemon
 from dtdr.predict.model import Model
 
 MISTAKES, BRANCHES = 50, 50
@@ -176,7 +177,7 @@ class Scorer:
                 while len(self._scores) >= _KEPT:
                     del self._scores[next(iter(self._scores))]
                 self._scores[id(model)] = model, 0.0
-                threading.Thread(target=self._score, args=(model,), daemon=True).start()
+                start_daemon(self._score, model)
             return self._scores[id(model)][1]
 
     def _score(self, model: Model) -> None:

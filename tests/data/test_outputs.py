@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtdr.data import json_codec
 from dtdr.data.outputs import (
     bound_output,
     is_empty,
+    is_short,
     iter_leaves,
     resolve_pointer,
     to_pointer,
@@ -100,6 +102,12 @@ def test_an_output_is_cut_at_a_whole_value(value, length):
 @given(values)
 def test_what_fits_stays_as_it_is(value):
     assert bound_output(value, 10**6) == (value, None)
+
+
+@given(values, st.integers(0, 200))
+def test_what_is_short_by_its_json_is_not_cut(value, length):
+    if not isinstance(value, str) and is_short(json_codec.dumps(value), length):
+        assert bound_output(value, length) == (value, None)
 
 
 def test_of_lists_the_first_stay_and_of_objects_what_fits():

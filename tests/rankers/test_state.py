@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dtdr
 from dtdr.data.calls import ToolCall
@@ -127,6 +129,37 @@ def test_any_output_is_read_within_bounds(output):
     assert np.isfinite(values.values).all()
     call = ToolCall("1", "get", {"x": 1}, output if output != {"$ref": "1"} else None)
     RunReader([], "q").read(call)
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(0, 40)
+    | st.floats(1, 1e8)
+    | st.sampled_from(["Open", "open", "12", "2024-05-01", "Ann", "id-7", "", "x" * 30])
+)
+OUTPUTS = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=9)
+        | st.dictionaries(st.sampled_from("abcd"), inner)
+        | st.lists(st.fixed_dictionaries({"a": LEAVES, "b": LEAVES}), max_size=70)
+    ),
+    max_leaves=30,
+)
+
+
+@given(st.lists(st.tuples(OUTPUTS, OUTPUTS, st.booleans()), min_size=1, max_size=4))
+def test_values_read_path_by_path_are_those_read_part_by_part(calls):
+    fast = ValueReader("Ann asks about 12 open cases")
+    slow = fast.copy()
+    slow._read_columns = lambda whole: None
+    for output, argument, is_parallel in calls:
+        one, other = (
+            reader.read({"x": argument}, output, is_parallel=is_parallel) for reader in (fast, slow)
+        )
+        assert one.keys.tolist() == other.keys.tolist()
+        assert one.values.tolist() == other.values.tolist()
 
 
 def test_a_path_may_be_a_number_in_one_run_and_a_text_in_another():

@@ -101,6 +101,17 @@ def as_json(value: Any) -> Any:
     return json.loads(json.dumps(value), parse_constant=str)
 
 
+def copy_json(value: Any) -> tuple[Any, bytes] | None:
+    """A copy of a value that is JSON, and its JSON; None of a value that ``as_json`` may change."""
+    try:
+        encoded = _encode(value)
+        copy = _decode(encoded)
+        # msgspec also writes what is not JSON, such as tuples, sets and dates.
+        return (copy, encoded) if copy == value else None
+    except (RecursionError, TypeError, ValueError):
+        return None
+
+
 def explain(error: Exception) -> str:
     """Why a text is not JSON, in a few words."""
     if isinstance(error, RecursionError):

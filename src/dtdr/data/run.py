@@ -11,7 +11,14 @@ import msgspec
 from dtdr.data import json_codec
 from dtdr.data.calls import END, Status, ToolCall, check_text, kind_of, number_calls, read_text
 from dtdr.data.demonstrations import Message, before_record, parse_before, read_offered
-from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, parse_output, status_of
+from dtdr.data.outputs import (
+    OUTPUT_LENGTH,
+    bound_output,
+    is_empty,
+    is_short,
+    parse_output,
+    status_of,
+)
 from dtdr.errors import InputError
 
 CallLike = str | ToolCall | Mapping[str, Any]
@@ -291,13 +298,17 @@ def _read_call(item: ToolCall) -> ToolCall:
     status, whole = item.status, parse_output(item.output)
     if status in ("unknown", "ok"):
         status = status_of(whole, failed=None if status == "unknown" else False)
-    output, length = bound_output(whole)
-    try:
-        output = json_codec.as_json(output)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"the output of {item.tool!r} cannot be written as JSON; give text or a JSON value"
-        ) from error
+    copied, length = json_codec.copy_json(whole), None
+    if copied is not None and is_short(copied[1]):
+        output = copied[0]
+    else:
+        output, length = bound_output(whole)
+        try:
+            output = json_codec.as_json(output)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"the output of {item.tool!r} cannot be written as JSON; give text or a JSON value"
+            ) from error
     length = length if item.output_length is None else item.output_length
     return ToolCall(
         item.id, item.tool, item.arguments, output, status, item.step, length, item.text

@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.json import Encoder
 
 from dtdr.data import json_codec
 from dtdr.data.calls import Status, ToolCall, is_reference
@@ -38,6 +39,7 @@ STATUSES: tuple[Status, ...] = ("unknown", "ok", "empty", "error")
 """The status of a call, by number."""
 EMPTY, ERROR = 2, 3
 
+_encode = Encoder().encode
 _BITS = 0xFFFFF
 _MOST_WORDS = 256
 """Distinct words and keys of an output that count, the first ones."""
@@ -161,7 +163,7 @@ class RunReader:
 
     def __init__(self, before: Sequence[Message | ToolCall] = (), query: str = "") -> None:
         self._outputs: dict[str, Any] = {}
-        self._lists: dict[str, dict[str, None]] = {}
+        self._lists: list[_Lists] = []
         self._used: dict[str, set[str]] = {}
         self._values_reader = ValueReader(query)
         self._last: ToolCall | None = None
@@ -174,7 +176,7 @@ class RunReader:
         self.names = [(call.tool, call.status == "error") for call in calls[-_MOST_CALLS:]]
         asked = dict.fromkeys(_IDENTIFIER.findall(query[:READ_LENGTH]))
         if len(asked) > 1:
-            self._lists.update(dict.fromkeys(asked, asked))
+            self._lists.append(_Lists.of(asked))
 
     def read(self, call: ToolCall | None) -> Outcome:
         """The outcome of the next call, read from the first 2,000 characters of its output."""
@@ -207,12 +209,21 @@ class RunReader:
         used = self._used.setdefault(call.tool, set())
         values = set(self._values(call))
         used |= values
-        lists = [self._lists[value] for value in values if value in self._lists]
+        lists = filter(None, map(self._find_list, values))
         left = [1 + sum(value not in used for value in each) for each in lists]
         if call.output is not None:
             self._outputs[call.id] = call.output
-            self._read_lists(call.id, call.output)
+            self._lists.append(_Lists(call.output))
         return min(max(left, default=0), MOST_LEFT)
+
+    def _find_list(self, value: str) -> dict[str, None] | None:
+        """The last list that contains a value."""
+        try:
+            encoded = _encode(value)[1:-1]
+        except ValueError:  # half a surrogate pair
+            encoded = b""
+        found = (lists.find(value, encoded) for lists in reversed(self._lists))
+        return next((each for each in found if each is not None), None)
 
     def _values(self, call: ToolCall) -> Iterator[str]:
         """Numbers, names and identifiers that a call was given, as texts; references resolved."""
@@ -223,25 +234,67 @@ class RunReader:
             if (text := _to_text(value)) is not None:
                 yield text
 
-    def _read_lists(self, name: str, output: Any) -> None:
-        """Values of one key in the objects of a list, or of a list itself, belong together."""
-        lists: dict[str, dict[str, None]] = {}
-        pending: list[tuple[str, Any, bool]] = [(name, output, False)]
-        characters = 0
-        while pending and characters < OUTPUT_LENGTH:
-            place, value, is_listed = pending.pop()
-            if isinstance(value, dict):
-                pending += [(f"{place}/{key}", value[key], is_listed) for key in reversed(value)]
-                characters += len(value)
-            elif isinstance(value, list):
-                pending += [(f"{place}/*", item, True) for item in reversed(value)]
-                characters += len(value)
-            elif (text := _to_text(value)) is not None:
-                characters += len(text)
-                if is_listed:
-                    lists.setdefault(place, {})[text] = None
-        for each in lists.values():
-            self._lists.update(dict.fromkeys(each, each))
+
+class _Lists:
+    """Lists of one output by the values in them, read when a value may be in one of them.
+
+    Args:
+        output: of a call.
+    """
+
+    __slots__ = ("_encoded", "_lists", "_output")
+
+    def __init__(self, output: Any) -> None:
+        self._output, self._encoded = output, b""
+        self._lists: dict[str, dict[str, None]] | None = None
+        if not isinstance(output, (dict, list)):
+            self._lists = {}
+        else:
+            with suppress(RecursionError, TypeError, ValueError):
+                self._encoded = _encode(output)
+
+    @classmethod
+    def of(cls, values: dict[str, None]) -> _Lists:
+        """One list."""
+        lists = cls(None)
+        lists._lists = dict.fromkeys(values, values)
+        return lists
+
+    def find(self, value: str, encoded: bytes) -> dict[str, None] | None:
+        """The last list that contains a value.
+
+        Args:
+            value: a text or a number.
+            encoded: its JSON without quotes.
+        """
+        if self._lists is None:
+            if self._encoded and encoded not in self._encoded:
+                return None
+            self._lists = _read_lists(self._output)
+        return self._lists.get(value)
+
+
+def _read_lists(output: Any) -> dict[str, dict[str, None]]:
+    """Values of one key in the objects of a list, or of a list itself, belong together."""
+    lists: dict[str, dict[str, None]] = {}
+    pending: list[tuple[str, Any, bool]] = [("", output, False)]
+    characters = 0
+    while pending and characters < OUTPUT_LENGTH:
+        place, value, is_listed = pending.pop()
+        if isinstance(value, dict):
+            pending += [(f"{place}/{key}", value[key], is_listed) for key in reversed(value)]
+            characters += len(value)
+        elif isinstance(value, list):
+            pending += [(f"{place}/*", item, True) for item in reversed(value)]
+            characters += len(value)
+        elif (text := _to_text(value)) is not None:
+            characters += len(text)
+            if is_listed:
+                lists.setdefault(place, {})[text] = None
+    by_value: dict[str, dict[str, None]] = {}
+    for each in lists.values():
+        by_value.update(dict.fromkeys(each, each))
+    return by_value
 
 
 def _read_words(output: Any) -> Hashes:

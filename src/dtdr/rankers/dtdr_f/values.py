@@ -6,10 +6,13 @@ No text is kept: a value is a hash of its path, and of a flag's text, with a num
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date
 from itertools import islice
+from operator import itemgetter
+from types import NoneType
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -20,6 +23,8 @@ from dtdr.data.calls import is_reference
 from dtdr.data.outputs import READ_LENGTH
 
 Keys = npt.NDArray[np.int32]
+_Column = tuple[int, list[Any], bool]
+"""A path, the values there of one type, and whether they are in a list."""
 
 # The kind of a value, above the 20 bits of its hash.
 NUMBER, GREATEST, LENGTH, IN_QUERY, FLAG, EQUAL = (kind << 20 for kind in range(6))
@@ -47,6 +52,7 @@ _LINE = re.compile(
 )
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,6}) ([a-z]{3,20})")
 _AFFIXES = "$€£% "
+_NUMBER_ENDS = frozenset("%€Z")
 OUTPUT, ARGUMENTS, _QUERY, ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
 
 
@@ -92,12 +98,15 @@ class ValueReader:
         if not is_parallel:
             self._known.update(self._latest)
             self._latest = {}
-        values: dict[int, float] = {}
         if isinstance(output, str):
             output = parse_lines(output)
-        for path, whole in ((OUTPUT, output), (ARGUMENTS, arguments)):
-            if whole is not None:
-                self._walk(path, whole, values)
+        whole = [(OUTPUT, output), (ARGUMENTS, arguments)]
+        values = self._read_columns(whole)
+        if values is None:
+            values = {}
+            for path, value in whole:
+                if value is not None:
+                    self._walk(path, value, values)
         return _pack(values)
 
     def copy(self) -> ValueReader:
@@ -106,6 +115,56 @@ class ValueReader:
         other._query, other._numbers = self._query, self._numbers
         other._known, other._latest = self._known.copy(), self._latest.copy()
         return other
+
+    def _read_columns(self, whole: Sequence[tuple[int, Any]]) -> dict[int, float] | None:
+        """The values as ``_walk`` reads them; None if they are so many that their order decides.
+
+        All values of one path are read at once, which is four times as fast.
+        """
+        values: dict[int, float] = {}
+        columns: list[_Column] = []
+        for path, value in whole:
+            if value is not None and not _split(path, value, values, columns):
+                return None
+        latest: dict[Any, int] = {}
+        # The least path of a value is kept: it comes last.
+        columns.sort(key=itemgetter(0), reverse=True)
+        for path, column, is_listed in columns:
+            compared, is_asked = self._read_column(path, column, is_listed, values)
+            if compared:
+                key = IN_QUERY | path & _BITS
+                values[key] = max(float(is_asked), values.get(key, 0.0))
+                if not self._known.keys().isdisjoint(compared):
+                    for value in compared:
+                        self._find_equal(path, value, values)
+                latest.update(dict.fromkeys(compared, path))
+            if len(values) >= _MOST_VALUES:
+                return None
+        for value, path in self._latest.items():  # of parallel calls
+            latest[value] = min(path, latest.get(value, path))
+        self._latest = latest
+        return values
+
+    def _read_column(
+        self, path: int, column: list[Any], is_listed: bool, values: dict[int, float]
+    ) -> tuple[list[Any], bool]:
+        """Values of one path and type: those that are compared, and whether one is in the query."""
+        if isinstance(column[0], str):
+            _read_texts(values, path, column, is_listed)
+            texts = [
+                text.casefold() for text in column if _SHORTEST_EQUAL <= len(text) <= _LONGEST_EQUAL
+            ]
+            return texts, any(text in self._query for text in texts)
+        if column[0] is None or isinstance(column[0], bool):
+            for flag in set(column):
+                _count_flag(values, path, str(flag), column.count(flag))
+            return [], False
+        numbers = [value for value in column if -_LARGEST < value < _LARGEST]
+        if numbers:
+            _add_number(values, path, min(numbers), is_listed)
+            _add_number(values, path, max(numbers), is_listed)
+        numbers = [value for value in numbers if value >= _LEAST_EQUAL]
+        return numbers, not self._numbers.isdisjoint(numbers)
 
     def _walk(self, path: int, whole: Any, values: dict[int, float]) -> None:
         pending: list[tuple[int, Any, bool]] = [(path, whole, False)]
@@ -127,44 +186,28 @@ class ValueReader:
                 if not is_listed:
                     values[LENGTH | path & _BITS] = float(len(value))
             elif isinstance(value, str):
-                self._read_text(path, value, is_listed, values)
+                _read_texts(values, path, [value], is_listed)
+                if _SHORTEST_EQUAL <= len(value) <= _LONGEST_EQUAL:
+                    value = value.casefold()
+                    self._compare(path, value, value in self._query, values)
             elif value is None or isinstance(value, bool):
                 _count_flag(values, path, str(value))
             elif isinstance(value, (int, float)):
-                self._read_number(path, value, is_listed, values)
+                if -_LARGEST < value < _LARGEST:  # not a number is neither
+                    _add_number(values, path, value, is_listed)
                 if _LEAST_EQUAL <= value < _LARGEST:
                     self._compare(path, value, value in self._numbers, values)
-
-    def _read_text(self, path: int, text: str, is_listed: bool, values: dict[int, float]) -> None:
-        length = len(text)
-        if length <= _LONGEST_FLAG:
-            number = to_number(text)
-            if number is not None:
-                self._read_number(path, number, is_listed, values)
-            else:
-                _count_flag(values, path, text)
-        if _SHORTEST_EQUAL <= length <= _LONGEST_EQUAL:
-            text = text.casefold()
-            self._compare(path, text, text in self._query, values)
-
-    def _read_number(
-        self, path: int, value: float, is_listed: bool, values: dict[int, float]
-    ) -> None:
-        if not -_LARGEST < value < _LARGEST:  # not a number is neither
-            return
-        value = float(f"{value:.4g}") if abs(value) < _EPOCH else float(value)
-        key = path & _BITS
-        values[NUMBER | key] = min(value, values.get(NUMBER | key, value))
-        if is_listed:
-            values[GREATEST | key] = max(value, values.get(GREATEST | key, value))
 
     def _compare(self, path: int, value: Any, is_asked: bool, values: dict[int, float]) -> None:
         key = IN_QUERY | path & _BITS
         values[key] = max(float(is_asked), values.get(key, 0.0))
+        self._find_equal(path, value, values)
+        self._latest[value] = min(path, self._latest.get(value, path))
+
+    def _find_equal(self, path: int, value: Any, values: dict[int, float]) -> None:
         other = self._known.get(value)
         if other is not None and other != path:
             values[EQUAL | (other * 31 + path) & _BITS] = 1.0
-        self._latest[value] = min(path, self._latest.get(value, path))
 
 
 def read_query(query: str) -> Values:
@@ -180,7 +223,7 @@ def read_query(query: str) -> Values:
 
 def to_number(text: str) -> float | None:
     """A number, a date as days since 2000, or a time of day in hours; None for all else."""
-    if not text[-1:].isdigit() and text[-1:] not in ("%", "€", "Z"):
+    if not text[-1:].isdigit() and text[-1:] not in _NUMBER_ENDS:
         return None
     if text[4:5] == "-" and text[7:8] == "-":
         with suppress(ValueError):
@@ -227,12 +270,83 @@ def parse_lines(text: str) -> Any:
     return lines
 
 
-def _count_flag(values: dict[int, float], path: int, text: str) -> None:
+def _split(path: int, whole: Any, values: dict[int, float], columns: list[_Column]) -> bool:
+    """Split an output into columns, and count its lists; False if it has too many parts."""
+    pending: list[_Column] = [(path, [whole], False)]
+    parts = 0
+    while pending:
+        path, mixed, is_listed = pending.pop()
+        parts += len(mixed)
+        if parts > _MOST_PARTS:
+            return False
+        for kind, column in _by_type(mixed).items():
+            if issubclass(kind, dict):
+                pending += [
+                    (crc32(str(name).encode("utf-8", "replace"), path), members, is_listed)
+                    for name, members in reversed(_members(column).items())
+                ]
+            elif issubclass(kind, (list, tuple)):
+                if not is_listed:
+                    values[LENGTH | path & _BITS] = float(len(column[0]))
+                items = [part for value in column for part in value[:_MOST_ITEMS]]
+                if items:
+                    pending.append((path ^ ITEM, items, True))
+            elif issubclass(kind, (str, int, float, NoneType)):
+                columns.append((path, column, is_listed))
+    return True
+
+
+def _by_type(values: list[Any]) -> dict[type, list[Any]]:
+    if len(set(map(type, values))) == 1:
+        return {type(values[0]): values}
+    by_type: defaultdict[type, list[Any]] = defaultdict(list)
+    for value in values:
+        by_type[type(value)].append(value)
+    return by_type
+
+
+def _members(objects: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
+    """The members of objects that are not references, by their names."""
+    names = objects[0].keys()
+    # The objects of a list mostly have the same members.
+    if (
+        len(names) <= _MOST_ITEMS
+        and "$ref" not in names
+        and all(names == value.keys() for value in objects)
+    ):
+        return {name: [value[name] for value in objects] for name in names}
+    members: defaultdict[Any, list[Any]] = defaultdict(list)
+    for value in objects:
+        if not is_reference(value):
+            for name, part in islice(value.items(), _MOST_ITEMS):
+                members[name].append(part)
+    return members
+
+
+def _read_texts(values: dict[int, float], path: int, texts: Iterable[str], is_listed: bool) -> None:
+    for text in texts:
+        if len(text) <= _LONGEST_FLAG:
+            last = text[-1:]
+            number = to_number(text) if last.isdigit() or last in _NUMBER_ENDS else None
+            if number is None:
+                _count_flag(values, path, text)
+            elif -_LARGEST < number < _LARGEST:
+                _add_number(values, path, number, is_listed)
+
+
+def _add_number(values: dict[int, float], path: int, value: float, is_listed: bool) -> None:
+    value = float(f"{value:.4g}") if abs(value) < _EPOCH else float(value)
+    key = path & _BITS
+    values[NUMBER | key] = min(value, values.get(NUMBER | key, value))
+    if is_listed:
+        values[GREATEST | key] = max(value, values.get(GREATEST | key, value))
+
+
+def _count_flag(values: dict[int, float], path: int, text: str, count: int = 1) -> None:
     key = FLAG | crc32(text.encode("utf-8", "replace"), path) & _BITS
-    values[key] = values.get(key, 0.0) + 1
+    values[key] = values.get(key, 0.0) + count
 
 
 def _pack(values: dict[int, float]) -> Values:
-    keys = np.fromiter(values, np.int32, len(values))
-    order = keys.argsort()
-    return Values(keys[order], np.fromiter(values.values(), np.float32, len(values))[order])
+    keys = sorted(values)
+    return Values(np.array(keys, np.int32), np.array([values[key] for key in keys], np.float32))

@@ -38,6 +38,9 @@ _FOLDS = 3
 """Parts of the demonstrations that are held out in turn."""
 _NEW_TOOL_STEPS = 2_000
 """Steps whose tools the scorer of new tools learns from: it weighs only a dozen features."""
+_CALIBRATED = 2_000
+"""Held-out steps that probabilities are calibrated on, drawn where there are more: each is also
+ranked without demonstrations."""
 _MOST_NEW = 1_024
 """New tools up to which the features of each of these steps are kept; with more, of fewer steps."""
 _REWORDED_EVERY = 8
@@ -251,8 +254,12 @@ class _HeldOut:
             chances += np.float32(share) * np.where(
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
-            held = [self._zero_shot[at]() for at in np.concatenate(unseen).tolist()]
-            calibration = calibrate(chances, unseen_right, held, model.hand_over, new_tool_share)
+            drawn = np.arange(len(chances))
+            if len(drawn) > _CALIBRATED:
+                drawn = np.sort(self._rng.choice(drawn, _CALIBRATED, replace=False))
+            held = [self._zero_shot[at]() for at in np.concatenate(unseen)[drawn].tolist()]
+            some = chances[drawn], unseen_right[drawn]
+            calibration = calibrate(*some, held, model.hand_over, new_tool_share)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks

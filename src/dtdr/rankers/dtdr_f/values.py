@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import copy
 from datetime import date
 from itertools import islice
 from typing import Any, NamedTuple
@@ -102,8 +103,7 @@ class ValueReader:
 
     def copy(self) -> ValueReader:
         """The same reader, to go on from in another way."""
-        other = ValueReader()
-        other._query, other._numbers = self._query, self._numbers
+        other = copy(self)
         other._known, other._latest = self._known.copy(), self._latest.copy()
         return other
 

@@ -230,17 +230,17 @@ class RunReader:
         pending: list[tuple[str, Any, bool]] = [(name, output, False)]
         characters = 0
         while pending and characters < OUTPUT_LENGTH:
-            place, value, is_listed = pending.pop()
+            path, value, is_listed = pending.pop()
             if isinstance(value, dict):
-                pending += [(f"{place}/{key}", value[key], is_listed) for key in reversed(value)]
+                pending += [(f"{path}/{key}", value[key], is_listed) for key in reversed(value)]
                 characters += len(value)
             elif isinstance(value, list):
-                pending += [(f"{place}/*", item, True) for item in reversed(value)]
+                pending += [(f"{path}/*", item, True) for item in reversed(value)]
                 characters += len(value)
             elif (text := _to_text(value)) is not None:
                 characters += len(text)
                 if is_listed:
-                    lists.setdefault(place, {})[text] = None
+                    lists.setdefault(path, {})[text] = None
         for each in lists.values():
             self._lists.update(dict.fromkeys(each, each))
 
@@ -335,7 +335,7 @@ def read_context(
     for kind, terms, weight in (
         (_USER, _words(recent, _MOST_SAID), _USER_WEIGHT),
         (_AGENT, words, _AGENT_WEIGHT),
-        (_AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT),
+        (_AGENT, [f"{first} {second}" for first, second in pairwise(words)], _AGENT_WEIGHT),
     ):  # the terms of each have this length together, as a vector
         weights |= {_hash(term, kind): weight / len(terms) ** 0.5 for term in terms}
     if not calls and not weights:

@@ -159,9 +159,9 @@ def _hidden_steps(
     if not hidden:
         return []
     sequence, steps = CallSequence(data.columns["stems"][plan]), []
-    every = [*((tool, 0) for tool in before), *zip(calls, statuses, strict=True)]
-    following = [tool for tool, _ in every[1:]] + [REMOVED]
-    for at, ((tool, status), wanted) in enumerate(zip(every, following, strict=True), start=1):
+    all_calls = [*((tool, 0) for tool in before), *zip(calls, statuses, strict=True)]
+    following = [tool for tool, _ in all_calls[1:]] + [REMOVED]
+    for at, ((tool, status), wanted) in enumerate(zip(all_calls, following, strict=True), start=1):
         sequence.add(
             tool,
             "" if tool == REMOVED else names[tool],

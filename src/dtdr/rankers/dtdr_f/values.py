@@ -118,7 +118,7 @@ class ValueReader:
                     continue
                 members = list(islice(value.items(), _MOST_ITEMS))
                 pending += [
-                    (crc32(str(name).encode("utf-8", "replace"), path), part, is_listed)
+                    (hash_member(path, str(name)), part, is_listed)
                     for name, part in reversed(members)
                 ]
             elif isinstance(value, (list, tuple)):
@@ -138,9 +138,9 @@ class ValueReader:
     def _read_text(self, path: int, text: str, is_listed: bool, values: dict[int, float]) -> None:
         length = len(text)
         if length <= _LONGEST_FLAG:
-            number = to_number(text)
-            if number is not None:
-                self._read_number(path, number, is_listed, values)
+            value = to_number(text)
+            if value is not None:
+                self._read_number(path, value, is_listed, values)
             else:
                 _count_flag(values, path, text)
         if _SHORTEST_EQUAL <= length <= _LONGEST_EQUAL:
@@ -165,6 +165,11 @@ class ValueReader:
         if other is not None and other != path:
             values[EQUAL | (other * 31 + path) & _BITS] = 1.0
         self._latest[value] = min(path, self._latest.get(value, path))
+
+
+def hash_member(path: int, name: str) -> int:
+    """The path of a member of an object, or the key of a text, from the path of what it is in."""
+    return crc32(name.encode("utf-8", "replace"), path)
 
 
 def read_query(query: str) -> Values:
@@ -203,9 +208,9 @@ def to_number(text: str) -> float | None:
 
 def _numbers_in(text: str) -> Iterable[float]:
     for match in _NUMBER_IN_TEXT.findall(text):
-        number = to_number(match)
-        if number is not None:
-            yield float(f"{number:.4g}") if "-" not in match else number
+        value = to_number(match)
+        if value is not None:
+            yield float(f"{value:.4g}") if "-" not in match else value
 
 
 def parse_lines(text: str) -> Any:
@@ -220,15 +225,15 @@ def parse_lines(text: str) -> Any:
             before.append(value)
         else:
             lines[name] = [before, value]
-    for number, word in islice(_COUNTED.findall(text), 16):
-        lines.setdefault(f"{word}#", int(number))
+    for count, word in islice(_COUNTED.findall(text), 16):
+        lines.setdefault(f"{word}#", int(count))
     if not lines and text:
         return text
     return lines
 
 
 def _count_flag(values: dict[int, float], path: int, text: str) -> None:
-    key = FLAG | crc32(text.encode("utf-8", "replace"), path) & _BITS
+    key = FLAG | hash_member(path, text) & _BITS
     values[key] = values.get(key, 0.0) + 1
 
 

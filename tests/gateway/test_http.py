@@ -100,7 +100,7 @@ async def test_a_client_is_not_told_by_an_address_that_it_claims(model, served):
     gateway = Gateway(model, [served["known"]], few())
     async with http_gateway(model, [], gateway=gateway) as port:
         for address in ("192.0.2.1", "192.0.2.2"):
-            async with httpx2.AsyncClient(headers={"X-Forwarded-For": address}) as http:
+            async with httpx2.AsyncClient(headers={"X-Forwarded-For": address}, timeout=60) as http:
                 transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
                 async with Client(transport, mode="auto", cache=None) as client:
                     await client.call_tool("open_file", {"id": address})

@@ -43,7 +43,9 @@ def shown_by(capsys: pytest.CaptureFixture[str], *arguments: object) -> Shown:
     return Shown(run([*map(str, arguments)]), *capsys.readouterr())
 
 
-def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]:
+def start(
+    arguments: Sequence[str | Path], program: Sequence[str] = PROGRAM, **options
+) -> subprocess.Popen[bytes]:
     """``dtdr`` in another process, with pipes.
 
     Ctrl-C reaches it even where these tests run in the background of a shell, which ignores it.
@@ -53,7 +55,7 @@ def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     handled = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=environment, **options)
+        return subprocess.Popen([*program, *map(str, arguments)], env=environment, **options)
     finally:
         signal.signal(signal.SIGINT, handled)
 

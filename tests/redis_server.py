@@ -45,7 +45,7 @@ class RedisServer:
         assert self._process.stdin is not None
         with self._process.stdin as stream:
             stream.write(configuration)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not self._answers():
             assert self._process.poll() is None, "redis-server did not start"
             assert time.monotonic() < end, "redis-server does not answer"

@@ -92,7 +92,7 @@ def test_the_dashboard_shows_metrics_that_there_are():
         patch.setattr("dtdr.cli.learn.note", said.append)
         _serve_metrics("0")
     address = said[0].split("metrics on ")[1]
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         text = Metrics().text().decode() + answer.read().decode()
     known = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
     dashboard = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
@@ -121,7 +121,9 @@ def test_nginx_ends_slow_heads_and_passes_on_whole_requests(tmp_path):
     with serving.serve(serving.settings(model)) as served, contextlib.ExitStack() as stack:
         # Nothing listens on the port of the second server.
         address = stack.enter_context(serving.nginx(tmp_path, [served.url, None], quick))
-        client = stack.enter_context(httpx2.Client(base_url="http://{}:{}".format(*address)))
+        client = stack.enter_context(
+            httpx2.Client(base_url="http://{}:{}".format(*address), timeout=60)
+        )
         assert client.post("/v1/rank", json={"query": "Mail Ann"}).status_code == 200
         assert client.post("/v1/rank", content=b"x" * 2_000_000).status_code == 413
         slow = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(8)]
@@ -129,6 +131,6 @@ def test_nginx_ends_slow_heads_and_passes_on_whole_requests(tmp_path):
             connection.sendall(b"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
         assert client.post("/v1/rank", json={"query": "Mail Ann"}).status_code == 200
         for connection in slow:
-            connection.settimeout(20)
+            connection.settimeout(60)
             while connection.recv(65_536):
                 pass  # until it is closed, with or without an answer

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-import dtdr
 from dtdr.agents import ToolPolicy
 from dtdr.agents.advice import WAYS, Cost, Segment, Sizes, advise, send, unused_tools, verdict
 from dtdr.cli import run
@@ -13,11 +12,8 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from tests import small_data
-from tests.helpers import RANKER_ONLY
+from tests.integrations.tools import shared_model
 
-MODEL = dtdr.fit(
-    small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c", **RANKER_ONLY
-)
 RUNS = [small_data.demonstration(number) for number in range(24, 36)]
 
 
@@ -56,7 +52,7 @@ def by_name(costs):
 def test_all_tools_cost_what_a_calculation_by_hand_gives():
     demonstration = Demonstration("d", "a" * 40, Plan((ToolCall("1", "weather", {}),)))
     sizes = Sizes(1000, 50, 30)
-    cost = advise(MODEL, [demonstration], sizes=sizes)[0]
+    cost = advise(shared_model(), [demonstration], sizes=sizes)[0]
 
     call = len('{"name": "weather", "input": {}}') // 4 + 50
     first = 6 * 30 + 1000 + 10
@@ -70,18 +66,20 @@ def test_warm_is_cold_and_the_start_that_runs_share():
         Demonstration(name, name * 40, Plan((ToolCall("1", "weather", {}),))) for name in "ab"
     )
     sizes = Sizes(1000, 50, 30)
-    cost = advise(MODEL, [first, second], sizes=sizes)[0]
+    cost = advise(shared_model(), [first, second], sizes=sizes)[0]
     saved = cost.cold_paid_tokens_per_run - cost.warm_paid_tokens_per_run
     assert saved == pytest.approx(0.9 * (6 * 30 + 1000) / 2)
 
 
 def test_the_share_that_filtering_shows_is_that_of_the_calls_of_the_next_message():
-    costs = by_name(advise(MODEL, RUNS, policy=ToolPolicy(top_k=2)))
+    costs = by_name(advise(shared_model(), RUNS, policy=ToolPolicy(top_k=2)))
     wanted = hits = 0
     for item in RUNS:
         for position, call in enumerate(item.plan.calls):
             history = item.plan.tools[:position]
-            best = [name for name in MODEL.rank(item.query, history).tools if name != END][:2]
+            best = [name for name in shared_model().rank(item.query, history).tools if name != END][
+                :2
+            ]
             wanted += 1
             hits += call.tool in {*best, *history}
     assert costs["filtered, each step"].next_shown == pytest.approx(hits / wanted)
@@ -101,7 +99,9 @@ def test_parallel_calls_are_one_request_whose_every_tool_must_be_shown():
     names = ("weather", "find_contact", "send_mail")
     calls = [ToolCall(name, name, {}, step=min(at, 1)) for at, name in enumerate(names)]
     parallel = Demonstration("d", RUNS[1].query, Plan(tuple(calls)))
-    (everything, filtered, *_) = advise(MODEL, [parallel], policy=ToolPolicy(top_k=1), sizes=sizes)
+    (everything, filtered, *_) = advise(
+        shared_model(), [parallel], policy=ToolPolicy(top_k=1), sizes=sizes
+    )
     head = 6 * 30 + 1000 - (-len(RUNS[1].query) // 4)
     made = [len(json.dumps({"name": name, "input": {}})) for name in names]
     tokens = [-(-size // 4) + 50 for size in made]
@@ -130,7 +130,7 @@ def test_the_verdict_names_what_is_cheapest_with_and_without_a_cache():
 
 
 def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
-    costs = by_name(advise(MODEL, RUNS, policy=ToolPolicy(top_k=1)))
+    costs = by_name(advise(shared_model(), RUNS, policy=ToolPolicy(top_k=1)))
     deferred = costs["deferred, searched"]
     assert deferred.searches_per_run == sum(len(set(item.plan.tools)) for item in RUNS) / len(RUNS)
     assert costs["filtered, growing"].searches_per_run < deferred.searches_per_run
@@ -138,20 +138,20 @@ def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
 
 
 def test_tools_that_the_model_does_not_know_are_always_shown():
-    costs = advise(MODEL, RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
+    costs = advise(shared_model(), RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
     assert by_name(costs)["all tools"].tools_shown == 7
     unseen = Demonstration("d", "Do it", Plan((ToolCall("1", "never seen", {}),)))
-    for cost in advise(MODEL, [unseen], policy=ToolPolicy(top_k=1))[:-1]:
+    for cost in advise(shared_model(), [unseen], policy=ToolPolicy(top_k=1))[:-1]:
         assert cost.next_shown == 1.0
 
 
 def test_no_runs_and_negative_sizes_are_refused():
     with pytest.raises(InputError, match="no runs to count"):
-        advise(MODEL, [])
+        advise(shared_model(), [])
     with pytest.raises(InputError, match="result_tokens is -1"):
         Sizes(result_tokens=-1)
     with pytest.raises(InputError, match="no calibrated coverage"):
-        advise(MODEL, RUNS, policy=ToolPolicy(coverage=0.9))
+        advise(shared_model(), RUNS, policy=ToolPolicy(coverage=0.9))
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_no_runs_and_negative_sizes_are_refused():
 
 @pytest.fixture
 def model(tmp_path):
-    MODEL.save(tmp_path / "model")
+    shared_model().save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -191,12 +191,12 @@ def test_json_holds_what_the_table_shows(model, runs, capsys):
 def test_tools_that_no_run_calls_are_named_with_what_they_cost(model, tmp_path, capsys):
     idle = (Tool("idle_small", "Does it"), Tool("idle_large", "Does a great deal " * 20))
     runs = [replace(RUNS[0], before=(ToolCall("x", "weather"),)), *RUNS[3:6:3]]
-    unused = unused_tools(MODEL, runs, idle)
+    unused = unused_tools(shared_model(), runs, idle)
     assert next(iter(unused)) == "idle_large"
     assert "idle_small" in unused
     assert "weather" not in unused  # it was called in an earlier turn
     assert "send_mail" not in unused
-    assert set(unused_tools(MODEL, runs, idle, Sizes(tool_tokens=7)).values()) == {7}
+    assert set(unused_tools(shared_model(), runs, idle, Sizes(tool_tokens=7)).values()) == {7}
     lines = [json.dumps(item.to_dict()) for item in RUNS]
     (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     listed = json.dumps([tool.to_dict() for tool in (*small_data.TOOLS, *idle)])

@@ -1,11 +1,12 @@
 """Masks without a model: by descriptions at first, and better with each run."""
 
-import time
+import threading
+from unittest.mock import Mock
 
 import pytest
 
 import dtdr
-from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
+from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, observer, openai
 from dtdr.agents.run_folder import RunFolder
 from dtdr.errors import InputError
 
@@ -141,14 +142,17 @@ def test_requests_of_anthropic_need_no_model_either(runs, form):
 
 
 def test_a_run_that_is_idle_has_ended(runs, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.observer.IDLE_SECONDS", 0.05)
+    timers = []
+    monkeypatch.setattr(threading, "Timer", lambda *begun: timers.append(begun) or Mock())
     mask = ToolMask(policy=FEW, learn=runs)
     run_agent(mask, 1)
-    for _ in range(200):
-        runs.wait()
-        if runs.count_runs():
-            break
-        time.sleep(0.05)
+    runs.wait()
+    assert runs.count_runs() == 0
+    ((seconds, act),) = timers
+    assert seconds == observer.IDLE_SECONDS
+    monkeypatch.setattr(observer, "IDLE_SECONDS", 0.0)  # as if they had passed
+    act()
+    runs.wait()
     assert runs.count_runs() == 1
 
 

@@ -17,8 +17,8 @@ from dtdr.errors import InputError
 from dtdr.predict.model import Model
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
-from tests.integrations.tools import MODEL, QUERY
 from tests.integrations.tools import NAMES as SMALL
+from tests.integrations.tools import QUERY, shared_model
 from tests.mask_strategies import (
     FOREIGN,
     KNOWN,
@@ -173,7 +173,7 @@ def test_a_step_depends_on_others_only_if_the_policy_is_sticky(walk, policy, pri
 @given(st.integers(1, 3), st.sampled_from(["none", "grow", "confidence"]), st.data())
 def test_going_through_a_transcript_gives_what_the_steps_gave(k, sticky, data):
     history = data.draw(st.lists(st.sampled_from(SMALL), max_size=5))
-    mask = ToolMask(MODEL, ToolPolicy(top_k=k, sticky=sticky))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=k, sticky=sticky))
     run = mask.run(QUERY)
     for position in range(len(history) + 1):
         found = run.select(SMALL)
@@ -184,7 +184,7 @@ def test_going_through_a_transcript_gives_what_the_steps_gave(k, sticky, data):
 
 
 def test_one_mask_serves_many_threads_at_once():
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1, sticky="grow"))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=1, sticky="grow"))
     conversations = [Transcript.of(QUERY, SMALL[:size]) for size in range(6)] * 20
     alone = [mask.select(SMALL, transcript) for transcript in conversations]
     with ThreadPoolExecutor(8) as pool:
@@ -201,7 +201,7 @@ def test_a_ranker_that_fails_shows_every_tool(policy, names, transcript):
         def rank_batch(self, runs):
             raise RuntimeError("out of memory")
 
-    mask = ToolMask(Broken(MODEL.ranker), policy)
+    mask = ToolMask(Broken(shared_model().ranker), policy)
 
     found = mask.select(names, transcript)
     assert found.shown == tuple(names)
@@ -213,22 +213,24 @@ def test_whatever_cannot_be_read_encoded_or_counted_shows_every_tool(caplog):
     def unreadable():
         raise ValueError("no such message")
 
-    assert ToolMask(MODEL).select(SMALL, unreadable).shown == SMALL
-    assert ToolMask(MODEL).select(SMALL, Transcript()).shown == SMALL
+    assert ToolMask(shared_model()).select(SMALL, unreadable).shown == SMALL
+    assert ToolMask(shared_model()).select(SMALL, Transcript()).shown == SMALL
     assert "showing all 6 tools: the transcript has no message of a user" in caplog.text
-    run = ToolMask(MODEL).run("   ")
+    run = ToolMask(shared_model()).run("   ")
     assert run.call("weather").select(SMALL).shown == SMALL
     assert run.history == ("weather",)
-    found = ToolMask(MODEL, ToolPolicy(token_budget=10)).select(SMALL, Transcript.of(QUERY))
+    found = ToolMask(shared_model(), ToolPolicy(token_budget=10)).select(
+        SMALL, Transcript.of(QUERY)
+    )
     assert found.shown == SMALL
     assert "needs the costs" in found.failure
 
 
 def test_names_that_stand_twice_are_an_error_even_where_ranking_would_fail():
     with pytest.raises(InputError, match="two tools are named 'weather'"):
-        ToolMask(MODEL).select(["weather", "weather"], Transcript())
+        ToolMask(shared_model()).select(["weather", "weather"], Transcript())
     with pytest.raises(InputError, match="two tools are named 'weather'"):
-        ToolMask(MODEL).run("").select(["weather", "weather"])
+        ToolMask(shared_model()).run("").select(["weather", "weather"])
 
 
 # -- misuse --------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def test_a_policy_out_of_range_is_refused(given_, message):
 
 
 def test_the_guard_refuses_what_is_hidden_and_nothing_else():
-    found = ToolMask(MODEL, ToolPolicy(top_k=1)).select(SMALL, Transcript.of(QUERY))
+    found = ToolMask(shared_model(), ToolPolicy(top_k=1)).select(SMALL, Transcript.of(QUERY))
     for name in SMALL:
         assert (found.refusal(name) is None) == (name in found.shown)
     assert found.refusal("a tool that nobody asked about") is None
@@ -318,7 +320,7 @@ def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named():
     conversation = Transcript((Turn(QUERY, (ToolCall("1", "t", {"a": deep, "b": 1}),)),))
     assert conversation.run().calls[0].arguments["b"] == 1
     assert conversation.by_name().run().calls == [ToolCall("1", "t")]
-    assert not ToolMask(MODEL).select(SMALL, conversation).failure
+    assert not ToolMask(shared_model()).select(SMALL, conversation).failure
 
 
 def test_messages_without_an_answer_are_one_turn_and_the_agents_first_words_come_before_it():

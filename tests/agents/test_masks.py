@@ -12,8 +12,8 @@ from dtdr.agents.requests import transcript_of
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.errors import InputError
-from tests.integrations.tools import MODEL, NEW, QUERY, NotingRanker, told
 from tests.integrations.tools import NAMES as SMALL
+from tests.integrations.tools import NEW, QUERY, NotingRanker, shared_model, told
 from tests.mask_strategies import conversation_of, outline, steps_of
 
 BUILT_IN: dict[str, list[Any]] = {
@@ -120,7 +120,7 @@ conversations = st.lists(
 ).map(lambda turns: conversation_of(*turns))
 masks = st.builds(
     lambda k, sticky, always: ToolMask(
-        MODEL, ToolPolicy(top_k=k, sticky=sticky, always_include=always)
+        shared_model(), ToolPolicy(top_k=k, sticky=sticky, always_include=always)
     ),
     st.integers(1, 3),
     st.sampled_from(["none", "grow", "confidence"]),
@@ -215,7 +215,7 @@ def test_a_ranker_of_names_is_asked_with_names_alone():
                 for call in run.calls
             )
             self.runs += [run.history for run in runs]
-            return MODEL.rank_batch(runs)
+            return shared_model().rank_batch(runs)
 
     mask: Any = ToolMask(NamesOnly(), ToolPolicy(top_k=1, sticky="grow"))
     tools = list(map(chat_tool, SMALL))
@@ -225,7 +225,7 @@ def test_a_ranker_of_names_is_asked_with_names_alone():
 
 
 def test_a_loop_of_its_own_tells_what_it_knows(caplog):
-    mask = ToolMask(MODEL, ToolPolicy(top_k=2))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=2))
     run = mask.run(QUERY, before=[{"role": "user", "content": "Hello"}])
     run.call("weather", {"city": "Rome"}, output={"days": []}, step=1)
     run.call("read_file", output=object(), status="done")  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ def test_no_form_changes_the_request_it_is_given_or_takes_two_tools_of_one_name(
 
 @pytest.mark.parametrize("api", sorted(MAKE))
 def test_unknown_forms_and_requests_without_tools(api):
-    mask, body = ToolMask(MODEL), body_of(api, Transcript.of(QUERY))
+    mask, body = ToolMask(shared_model()), body_of(api, Transcript.of(QUERY))
     with pytest.raises(InputError, match="unknown form 'folded'"):
         MODULE[api].mask_request(body, mask, "folded")
     if api == "anthropic":
@@ -308,7 +308,7 @@ def test_unknown_forms_and_requests_without_tools(api):
     ],
 )
 def test_a_tool_that_the_request_forces_is_not_taken_away(api, choice):
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=1))
     body = body_of(api, Transcript.of(QUERY), tool_choice=choice)
     assert "weather" not in MODULE[api].select(body, mask).shown
 
@@ -321,7 +321,7 @@ def test_a_tool_that_the_request_forces_is_not_taken_away(api, choice):
 def test_a_request_with_unreadable_messages_keeps_all_its_tools(api, caplog):
     body = body_of(api, Transcript.of(QUERY))
     body[KEYS[api]] = [3]
-    found = MODULE[api].mask_request(body, ToolMask(MODEL), "filtered")
+    found = MODULE[api].mask_request(body, ToolMask(shared_model()), "filtered")
     assert found["tools"] == body["tools"]
     assert "showing all 7 tools" in caplog.text
 
@@ -331,7 +331,7 @@ def test_a_token_budget_counts_definitions_and_a_refused_call_is_no_part_of_the_
     body = body_of(api, Transcript.of(QUERY))
 
     def select(budget):
-        return MODULE[api].select(body, ToolMask(MODEL, ToolPolicy(token_budget=budget)))
+        return MODULE[api].select(body, ToolMask(shared_model(), ToolPolicy(token_budget=budget)))
 
     assert set(select(10_000).shown) == {*SMALL, NEW}
     first = select(1)
@@ -366,7 +366,7 @@ def test_allowed_tools_leave_the_array_alone_and_name_what_is_shown(api, transcr
 
 
 def test_allowed_tools_name_the_providers_own_tools_as_its_package_does():
-    mask = ToolMask(MODEL, ToolPolicy(top_k=2))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=2))
     responses = openai.mask_request(body_of("responses", Transcript.of(QUERY)), mask)
     assert responses["tool_choice"]["tools"] == [
         {"type": "function", "name": "read_file"},
@@ -392,7 +392,7 @@ SHAPES = {
 @pytest.mark.parametrize(("api", "form"), SHAPES)
 def test_what_a_form_writes_has_the_shape_of_the_providers_package(api, form):
     transcript = conversation_of((QUERY, [("read_file",), ("summarize",)]))
-    mask = ToolMask(MODEL, ToolPolicy(top_k=2))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=2))
     request = MODULE[api].mask_request(body_of(api, transcript), mask, form)
     package = "anthropic" if api == "anthropic" else "openai"
     for key, shape in SHAPES[api, form].items():
@@ -402,7 +402,7 @@ def test_what_a_form_writes_has_the_shape_of_the_providers_package(api, form):
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_required_becomes_the_mode_and_none_stays(api):
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=1))
     found = openai.mask_request(body_of(api, Transcript.of(QUERY), tool_choice="required"), mask)
     choice = found["tool_choice"]
     assert (choice["allowed_tools"] if api == "chat" else choice)["mode"] == "required"
@@ -411,7 +411,7 @@ def test_required_becomes_the_mode_and_none_stays(api):
 
 
 def test_a_list_of_allowed_tools_of_the_requests_own_stays():
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=1))
     body = body_of("chat", Transcript.of(QUERY))
     other = next(iter(openai.select(body, mask).hidden))
     choice = {
@@ -440,7 +440,7 @@ def test_requests_that_load_tools_begin_with_each_other(transcript, mask):
 
 
 def test_a_forced_tool_is_loaded_and_a_question_in_plain_text_takes_a_hint():
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=1))
     body = body_of("responses", Transcript.of(QUERY))
     hinted = openai.mask_request({**body, "input": QUERY}, mask, "hint")["input"]
     assert hinted[0] == {"role": "user", "content": QUERY}
@@ -489,13 +489,13 @@ def test_what_was_called_is_loaded_once_by_the_next_answer_and_roles_alternate(t
 def test_a_tool_named_like_the_loader_is_an_error():
     body = body_of("anthropic", Transcript.of(QUERY), (*SMALL, "load_tools"))
     with pytest.raises(InputError, match="'load_tools'"):
-        anthropic.mask_request(body, ToolMask(MODEL))
+        anthropic.mask_request(body, ToolMask(shared_model()))
 
 
 def test_a_cache_breakpoint_survives_the_tool_it_stood_on():
     mark = {"type": "ephemeral"}
     tools = [anthropic_tool("read_file"), {**anthropic_tool("weather"), "cache_control": mark}]
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1, fallback=False))
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=1, fallback=False))
     asked = Transcript.of("Read the notes to me")
     body = {"tools": tools, "messages": write_messages("anthropic", asked)}
     assert anthropic.mask_request(body, mask, "filtered")["tools"] == [
@@ -527,4 +527,4 @@ def test_a_hint_changes_the_end_of_the_conversation_alone(api, transcript, mask)
 def test_nothing_is_hinted_at_where_ranking_failed(api):
     key = KEYS[api]
     body = {**body_of(api, Transcript.of(QUERY)), key: []}
-    assert MODULE[api].mask_request(body, ToolMask(MODEL), "hint")[key] == []
+    assert MODULE[api].mask_request(body, ToolMask(shared_model()), "hint")[key] == []

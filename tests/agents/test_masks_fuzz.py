@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,9 @@ from hypothesis import strategies as st
 from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.errors import InputError
 from tests.agents.test_masks import KEYS, MODULE, body_of, conversations
-from tests.integrations.tools import MODEL
 from tests.integrations.tools import NAMES as SMALL
+from tests.integrations.tools import shared_model
 
-MASK = ToolMask(MODEL, ToolPolicy(top_k=2))
 FORMS = {
     "chat": ("filtered", "allowed-tools", "hint"),
     "responses": ("filtered", "allowed-tools", "hint"),
@@ -35,10 +35,15 @@ anything = st.recursive(
 )
 
 
+@cache
+def two_tools():
+    return ToolMask(shared_model(), ToolPolicy(top_k=2))
+
+
 def mask(api, body, form):
     """Either a request that is JSON, or an error in words."""
     with contextlib.suppress(InputError):
-        found = MODULE[api].mask_request(body, MASK, form)
+        found = MODULE[api].mask_request(body, two_tools(), form)
         assert isinstance(found, dict)
         json.dumps(found)
 
@@ -86,4 +91,4 @@ def test_a_good_request_with_bad_parts_is_masked_or_refused_in_words(
 def test_what_is_wrong_with_a_request_is_said(module, body, message):
     for form in ("filtered", "hint"):
         with pytest.raises(InputError, match=message):
-            module.mask_request(body, MASK, form)
+            module.mask_request(body, two_tools(), form)

@@ -241,7 +241,7 @@ def test_an_agent_finds_its_reads_done_and_other_calls_run_in_the_caller_s_threa
         for number, (tool, arguments) in enumerate(GOLD):
             fetch.start()
             if number < 2:  # the LLM answers once the early call is made
-                assert early_call.wait(20)
+                assert early_call.wait(60)
                 early_call.clear()
             assert call(fetch, tool, arguments) == f"contact {arguments.get('name')}"
     assert [(tool, arguments) for tool, arguments, _ in made] == GOLD
@@ -277,7 +277,7 @@ def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(model)
 
     def execute(tool, arguments):
         waiting.release()
-        gate.wait(60)
+        gate.wait(300)
 
     runs = [
         Prefetch(model.session(QUERY), execute, ["get_contact"], min_probability=0.5)
@@ -286,8 +286,8 @@ def test_reads_that_hang_leave_the_event_loop_s_threads_free_for_requests(model)
     try:
         for run in runs:
             run.start()
-        assert all(waiting.acquire(timeout=20) for _ in runs)
-        assert wait_for(asyncio.wait_for(asyncio.to_thread(lambda: True), 20))
+        assert all(waiting.acquire(timeout=60) for _ in runs)
+        assert wait_for(asyncio.wait_for(asyncio.to_thread(lambda: True), 60))
     finally:
         gate.set()
         for run in runs:

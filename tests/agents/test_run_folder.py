@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import dtdr
-from dtdr.agents.run_folder import RunFolder
+from dtdr.agents.run_folder import RunFolder, default_folder
 from dtdr.agents.trial import Trial, compare
+from dtdr.cli import run
 from dtdr.conversation.events import LoggedCall
 from dtdr.data.tools import Tool
 from dtdr.errors import OutputError
@@ -86,6 +87,28 @@ def test_a_tool_that_comes_first_everywhere_waits_for_a_person(runs):
     verdict = compare(served, items, items, learn)
     assert list(verdict.gains) == ["evil"]
     assert "evil" in verdict.reason
+
+
+def test_a_person_accepts_a_model_that_was_held_back(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    runs = RunFolder(default_folder("agent"), TOOLS)
+    rising = Trial(judged=3, before=0.5, after=0.6, gains={"kappa": 0.4})
+    monkeypatch.setattr("dtdr.agents.run_folder.compare", lambda *_: rising)
+    add(runs, 3)
+    assert [item.outcome for item in runs.history()] == ["held"]
+    assert "kappa much higher" in runs.status()
+    assert "dtdr mcp --accept --name agent" in runs.status()
+    assert runs.load() is None
+    assert run(["mcp", "--accept", "--name", "agent"]) == 0
+    assert "agent: learned from 3 runs, MRR 0.600, 0.500 before" in capsys.readouterr().out
+    assert runs.load_newer() is not None
+    assert "kappa" not in runs.status()
+    worse = Trial(judged=3, before=0.5, after=0.4)
+    monkeypatch.setattr("dtdr.agents.run_folder.compare", lambda *_: worse)
+    assert run(["mcp", "--accept"]) == 0
+    assert "agent: a new model was worse" in capsys.readouterr().out
+    assert run(["mcp", "--accept", "--name", "other"]) == 2
+    assert "there are no runs in" in capsys.readouterr().err
 
 
 def test_two_processes_share_a_folder_and_one_of_them_learns(runs):

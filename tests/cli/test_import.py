@@ -119,3 +119,23 @@ def test_standard_input_is_read(log, tmp_path, form, named):
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["kept"] == 1
+
+
+def test_commands_that_take_demonstrations_take_a_log_too(log, tmp_path, cli):
+    ranker = "tests.updating_ranker:WordCounts"
+    assert cli("fit", log, "-o", tmp_path / "model", "--retriever", ranker).code == 0
+    feedback = tmp_path / "feedback.jsonl"
+    feedback.write_text("")
+    model, written = tmp_path / "model", tmp_path / "d.jsonl"
+    for arguments in (
+        ("advise", model, log),
+        ("data", "stats", log),
+        ("data", "convert", log, "-o", written),
+        ("evaluate", log, "--model", model),
+        ("learn", model, feedback, "--once", "--held-out", log),
+        ("plan", model, "Mail ann the report", "--examples", log),
+    ):
+        shown = cli(*arguments)
+        assert shown.code == 0, shown.err
+        assert "is read as openai-chat" in shown.err, arguments
+    assert json.loads(written.read_text(encoding="utf-8"))["calls"][0]["tool"] == "find_report"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -31,7 +32,11 @@ LOCK = Tool("lock_door", "Locks a door", (Parameter("door", "string", "Which doo
 TEXTS = {"name": "lock_door", "description": "Locks a door"}
 RUNS = [demonstration(number) for number in range(30)]
 RECORDS = [run.to_dict() for run in RUNS]
-MODEL = dtdr.fit(RUNS, TOOLS, ranker="dr", arguments=False, plans=False)
+
+
+@cache
+def model():
+    return dtdr.fit(RUNS, TOOLS, ranker="dr", arguments=False, plans=False)
 
 
 @dataclass
@@ -74,10 +79,10 @@ def test_every_function_that_takes_tools_takes_every_form(form, tmp_path):
         assert "bolt_door" in fitted.vocabulary
     save_tools(tmp_path / "tools.json", [tool])
     assert dtdr.read_tools(tmp_path / "tools.json") == (LOCK,)
-    mask = ToolMask(MODEL, ToolPolicy(top_k=1))
+    mask = ToolMask(model(), ToolPolicy(top_k=1))
     assert mask.search("lock the door", [tool, *TOOLS], Transcript(()))[0] == "lock_door"
-    assert advise(MODEL, RUNS[:2], [tool]) == advise(MODEL, RUNS[:2], [LOCK])
-    assert "lock_door" in unused_tools(MODEL, RUNS[:2], [tool])
+    assert advise(model(), RUNS[:2], [tool]) == advise(model(), RUNS[:2], [LOCK])
+    assert "lock_door" in unused_tools(model(), RUNS[:2], [tool])
     assert Dataset("a", "A", RUNS, (tool,), True, "", "").tools == (LOCK,)
     assert measure(RUNS, [tool]) == measure(RUNS, [LOCK])
 
@@ -91,22 +96,22 @@ def test_every_function_that_takes_demonstrations_takes_their_json_objects(tmp_p
         save_demonstrations(tmp_path / name, items)
     assert (tmp_path / "objects").read_bytes() == (tmp_path / "records").read_bytes()
     assert Dataset("a", "A", second, TOOLS, True, "", "").demonstrations == first
-    assert advise(MODEL, second[:3]) == advise(MODEL, first[:3])
-    assert unused_tools(MODEL, second) == unused_tools(MODEL, first)
+    assert advise(model(), second[:3]) == advise(model(), first[:3])
+    assert unused_tools(model(), second) == unused_tools(model(), first)
     assert measure(second) == measure(first)
     assert compare_runs(second[:9], second[9:], permutations=9) == compare_runs(
         first[:9], first[9:], permutations=9
     )
     assert choose_plans(second, 4) == choose_plans(first, 4)
     assert choose_steps(second, 4) == choose_steps(first, 4)
-    assert [item[0] for item in rank_steps(MODEL, second)] == [
-        item[0] for item in rank_steps(MODEL, first)
+    assert [item[0] for item in rank_steps(model(), second)] == [
+        item[0] for item in rank_steps(model(), first)
     ]
     dataset = Dataset("a", "A", second, TOOLS, True, "", "")
-    assert score_model(MODEL, dataset, train=second).header.split["train"] == len(first)
+    assert score_model(model(), dataset, train=second).header.split["train"] == len(first)
     assert (
-        Planner(MODEL, demonstrations=second).examples.sha256
-        == Planner(MODEL, demonstrations=first).examples.sha256
+        Planner(model(), demonstrations=second).examples.sha256
+        == Planner(model(), demonstrations=first).examples.sha256
     )
     updated = dtdr.fit(second, TOOLS, ranker="dtdr-c", arguments=False, plans=False)
     if updated.can_update:

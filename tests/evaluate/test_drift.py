@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.cli import run
@@ -34,6 +33,8 @@ def named(drift, *kinds):
 
 
 def test_p_values_agree_with_scipy():
+    from scipy import stats
+
     before, after = runs(1, 60), list(shortened(runs(5, 50)))
     drift = compare_runs(before, after, permutations=4_000)
     lengths = [[len(item.plan) for item in side] for side in (before, after)]

@@ -31,6 +31,8 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _servers_of_this_process(monkeypatch):
     monkeypatch.setattr("dtdr.agents.gateway.streams.stdio_client", open_stdio)
+    # On a busy machine they take long to start.
+    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 60)
 
 
 @pytest.fixture(autouse=True)

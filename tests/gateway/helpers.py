@@ -117,7 +117,7 @@ def text(result: Any) -> str:
     return result.content[0].text
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait until something is so; fails after a generous time."""
     with anyio.fail_after(seconds):
         while not condition():
@@ -136,7 +136,7 @@ def http_server(port: int, **options: Any):
         process.wait()
 
 
-def wait_for_port(port: int, seconds: float = 30) -> None:
+def wait_for_port(port: int, seconds: float = 60) -> None:
     """Wait until somebody listens on a port."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -21,7 +21,7 @@ from dtdr.cli import app
 from dtdr.cli import run as run_here
 from dtdr.cli.output import PrintableFormatter
 from dtdr.errors import InputError
-from tests.command_line import PROGRAM, invoke, is_one_sentence, start
+from tests.command_line import invoke, is_one_sentence, start
 from tests.gateway.helpers import (
     NAMES,
     command,
@@ -34,6 +34,9 @@ from tests.gateway.helpers import (
 )
 from tests.ports import free_port
 
+# On a busy machine, servers take long to start.
+_WAIT_LONG = "from dtdr.agents.gateway import gateway; gateway.START_SECONDS = 120"
+PATIENT = (sys.executable, "-c", f"{_WAIT_LONG}; from dtdr.cli import main; main()")
 pytestmark = pytest.mark.anyio
 
 INTENT: Any = {"dtdr/intent": "Shorten it"}
@@ -71,9 +74,9 @@ async def test_a_client_starts_the_gateway_and_its_servers_and_calls_through_it(
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     servers = ["--", *command(prefix="a_", tools=1), "--", url]
-    words = [*PROGRAM[1:], *map(str, options), *servers]
+    words = [*PATIENT[1:], *map(str, options), *servers]
     long = "ü" * 1_000_000
-    program = StdioServerParameters(command=PROGRAM[0], args=words, env=dict(os.environ))
+    program = StdioServerParameters(command=PATIENT[0], args=words, env=dict(os.environ))
     with http_server(port, special=True):
         async with Client(program, mode=mode) as client:
             shown = await names(client)
@@ -97,16 +100,17 @@ async def test_over_http_clients_with_the_key_have_a_list_each_and_ctrl_c_keeps_
     monkeypatch.setenv("DTDR_MCP_KEY", "open sesame")
     port, learned = free_port(), tmp_path / "demonstrations.jsonl"
     words = ["mcp", folder, "--http", str(port), "--top-k", "1", "--learn", learned]
-    process = start([*words, "--", *command(tools=30, names=NAMES)])
+    process = start([*words, "--", *command(tools=30, names=NAMES)], PATIENT)
     try:
         wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             for headers in ({}, {"Authorization": "Bearer wrong"}):
                 assert (await http.post(url, json={}, headers=headers)).status_code == 401
+        allowed = {"Authorization": "Bearer open sesame"}
         for mode in ("legacy", "auto"):
             async with (
-                httpx2.AsyncClient(headers={"Authorization": "Bearer open sesame"}) as http,
+                httpx2.AsyncClient(headers=allowed, timeout=60) as http,
                 Client(streamable_http_client(url, http_client=http), mode=mode) as one,
                 Client(streamable_http_client(url, http_client=http), mode=mode) as other,
             ):
@@ -119,7 +123,7 @@ async def test_over_http_clients_with_the_key_have_a_list_each_and_ctrl_c_keeps_
             assert "tool_3" in first, mode
             assert "tool_3" not in second, mode
         process.send_signal(signal.SIGINT)
-        await anyio.to_thread.run_sync(process.wait, 20)
+        await anyio.to_thread.run_sync(process.wait, 60)
     finally:
         process.kill()
         _, error = process.communicate()
@@ -163,7 +167,7 @@ async def test_a_gateway_that_is_terminated_keeps_the_runs_and_lines_that_are_no
                 answers += [json.loads(line)["id"]] if "result" in json.loads(line) else []
         assert path.read_text() == ""
         process.send_signal(signal.SIGTERM)
-        await anyio.to_thread.run_sync(process.wait, 20)
+        await anyio.to_thread.run_sync(process.wait, 60)
     finally:
         process.kill()
         _, error = process.communicate()

@@ -110,8 +110,9 @@ async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(
 @how_many
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.slow)])
 async def test_of_many_calls_over_a_kill_none_is_lost_and_none_is_made_twice(
-    model, mode, calls, tmp_path
+    model, mode, calls, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.WAIT_SECONDS", 60)
     journals = {name: tmp_path / name for name in "abc"}
     specs = [
         piped(
@@ -136,7 +137,7 @@ async def test_of_many_calls_over_a_kill_none_is_lost_and_none_is_made_twice(
 async def test_of_many_calls_over_a_restart_of_an_http_server_none_is_lost(
     model, calls, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.agents.gateway.upstream.WAIT_SECONDS", 30)
+    monkeypatch.setattr("dtdr.agents.gateway.upstream.WAIT_SECONDS", 60)
     journals = {name: tmp_path / name for name in "ab"}
     port = free_port()
     options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
@@ -236,7 +237,7 @@ async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model
         specs = [UpstreamSpec("a", url=f"http://127.0.0.1:{port}/mcp")]
         async with gateway_client(model, specs) as (client, _):
             for name, reason in (("large", "more than 500000 bytes"), ("packed", "compressed")):
-                with anyio.fail_after(30), pytest.raises(MCPError, match=reason):
+                with anyio.fail_after(60), pytest.raises(MCPError, match=reason):
                     await client.call_tool(name, {})
                 assert text(await client.call_tool("small", {})) == "x" * 10
         server.should_exit = True

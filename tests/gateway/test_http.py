@@ -18,9 +18,9 @@ pytestmark = pytest.mark.anyio
 
 SMALL = Limits(
     head_bytes=20_000,
-    head_seconds=0.5,
+    head_seconds=2,
     body_bytes=500_000,
-    body_seconds=0.5,
+    body_seconds=2,
     idle_seconds=1,
     connections=8,
 )
@@ -47,7 +47,7 @@ async def answer_to(port, *parts):
     """What comes back until the connection ends."""
     received = b""
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             try:
                 for part in parts:
                     await stream.send(part)
@@ -100,7 +100,7 @@ async def test_a_client_is_not_told_by_an_address_that_it_claims(model, served):
     gateway = Gateway(model, [served["known"]], few())
     async with http_gateway(model, [], gateway=gateway) as port:
         for address in ("192.0.2.1", "192.0.2.2"):
-            async with httpx2.AsyncClient(headers={"X-Forwarded-For": address}) as http:
+            async with httpx2.AsyncClient(headers={"X-Forwarded-For": address}, timeout=60) as http:
                 transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
                 async with Client(transport, mode="auto", cache=None) as client:
                     await client.call_tool("open_file", {"id": address})

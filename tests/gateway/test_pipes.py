@@ -59,7 +59,7 @@ class Piped:
     def answer(self, identity):
         """The next answer, which must be to this request."""
         while True:
-            message = self.answers.get(timeout=30)
+            message = self.answers.get(timeout=120)
             if "method" not in message:
                 assert message["id"] == identity
                 assert ("result" in message) != ("error" in message)
@@ -146,7 +146,7 @@ def test_the_messages_of_a_batch_are_answered_each(piped):
     ping = {"jsonrpc": "2.0", "method": "ping"}
     batch = [{**ping, "id": 10}, {**ping, "params": []}, {**ping, "params": [], "id": 11}]
     piped.write(json.dumps(batch).encode())
-    answers = {item["id"]: item for item in (piped.answers.get(timeout=30) for _ in range(2))}
+    answers = {item["id"]: item for item in (piped.answers.get(timeout=120) for _ in range(2))}
     assert answers[10]["result"] == {}
     assert "params" in answers[11]["error"]["message"]
 

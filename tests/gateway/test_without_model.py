@@ -102,7 +102,7 @@ def test_a_killed_gateway_loses_at_most_the_run_under_way(home):
     runs = RunFolder(home)
     wait_until(lambda: runs.count_runs() == 2)
     running.process.send_signal(signal.SIGKILL)
-    running.process.wait(10)
+    running.process.wait(60)
     assert runs.count_runs() == 2
     later = Piped(None, TOOLS, more=("--name", "agent"))
     work(later, 4)

@@ -20,7 +20,7 @@ from tests.integrations.frameworks import (
     pydantic_ai_model,
     pydantic_ai_tools,
 )
-from tests.integrations.tools import MODEL, NAMES, NEW, QUERY, best
+from tests.integrations.tools import NAMES, NEW, QUERY, best, shared_model
 
 SCHEMA = {"type": "object", "properties": {}}
 MARKS = re.findall(r"<!-- test: (\S+) -->", TEXT)
@@ -37,19 +37,23 @@ TESTED = {
     "openai-agents",
     "llama-index",
 }
-FIVE = best([], 5) | {NEW}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("documentation")
-    MODEL.save(place / "model")
+    shared_model().save(place / "model")
     return place
 
 
 @pytest.fixture(autouse=True)
 def _beside_the_model(folder, monkeypatch):
     monkeypatch.chdir(folder)
+
+
+def five():
+    """What the pages' masks show at first."""
+    return best([], 5) | {NEW}
 
 
 def test_every_block_of_the_page_is_run_by_a_test():
@@ -88,7 +92,7 @@ def test_the_loop_shows_what_comes_next_after_each_call():
         return next(plan)
 
     run_python("loop", names=[*NAMES, NEW], choose=choose, use=lambda tool: f"{tool} is done")
-    assert shown[0] == FIVE
+    assert shown[0] == five()
     assert shown[2] == best(["read_file", "summarize"], 5) | {"read_file", "summarize", NEW}
 
 
@@ -150,7 +154,7 @@ def test_the_openai_snippet_sends_a_constant_list_and_allows_some():
     sent = send_snippet("openai", tools)
     assert sent["tools"] == tools
     allowed = sent["tool_choice"]["allowed_tools"]["tools"]
-    assert set(map(openai.tool_name, allowed)) == FIVE
+    assert set(map(openai.tool_name, allowed)) == five()
 
 
 def test_the_anthropic_snippet_defers_all_and_loads_some():
@@ -170,7 +174,7 @@ def test_the_langchain_snippet_masks():
     model = ScriptedModel(script=script)
     agent = run_python("langchain", model=model, tools=tools(script))["agent"]
     agent.invoke({"messages": [("user", QUERY)]})
-    assert script.seen == [FIVE]
+    assert script.seen == [five()]
 
 
 def test_the_pydantic_ai_snippet_masks():
@@ -178,7 +182,7 @@ def test_the_pydantic_ai_snippet_masks():
     script = Script()
     model, tools = pydantic_ai_model(script), pydantic_ai_tools(script)
     run_python("pydantic-ai", model=model, tools=tools)["agent"].run_sync(QUERY)
-    assert script.seen == [FIVE]
+    assert script.seen == [five()]
 
 
 def test_the_openai_agents_snippet_masks():
@@ -190,7 +194,7 @@ def test_the_openai_agents_snippet_masks():
     model, tools = openai_agents_model(script), openai_agents_tools(script)
     agent = run_python("openai-agents", model=model, tools=tools)["agent"]
     Runner.run_sync(agent, QUERY, run_config=RunConfig(tracing_disabled=True))
-    assert script.seen == [FIVE]
+    assert script.seen == [five()]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -204,7 +208,7 @@ def test_the_llama_index_snippet_masks():
         return await agent.run(QUERY)
 
     asyncio.run(started())
-    assert script.seen[0] == FIVE
+    assert script.seen[0] == five()
     assert script.seen[1] == best(["read_file"], 5) | {"read_file", NEW}
 
 

@@ -2,21 +2,21 @@
 
 import pytest
 
-pytest.importorskip("langchain", reason="langchain is not installed")
-
 from dtdr.data.calls import END
 from dtdr.logs import open_demonstrations
 from dtdr.rankers import DEFAULT
 from tests.conftest import PROJECT
 from tests.integrations.documentation import run_python, run_shell
 from tests.integrations.frameworks import Script
-from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
 HELD_OUT = 20
 
 
 @pytest.mark.slow
 def test_a_raw_log_becomes_an_agent_that_sees_masked_tools(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("langchain", reason="langchain is not installed")
+    from tests.integrations.scripted_chat_model import ScriptedModel, tools
+
     monkeypatch.chdir(tmp_path)
     log = PROJECT / "examples" / "hotel" / "openai-chat.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -2,20 +2,19 @@ import json
 
 import pytest
 
-pytest.importorskip("langchain", reason="langchain is not installed")
-
-from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-
 from dtdr.agents import openai
-from dtdr.agents.langchain import ToolMaskMiddleware
 from dtdr.agents.requests import transcript_of
 from tests.integrations.frameworks import FRAMEWORKS, Script, captured_client
-from tests.integrations.scripted_chat_model import tools
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
 from tests.mask_strategies import outline
 
 run = FRAMEWORKS["langchain"]
+
+
+@pytest.fixture(autouse=True)
+def _framework():
+    """Imported where its tests run, since that takes seconds."""
+    pytest.importorskip("langchain", reason="langchain is not installed")
 
 
 def test_tools_of_a_provider_pass_untouched():
@@ -28,6 +27,12 @@ def test_tools_of_a_provider_pass_untouched():
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
+    from langchain.agents import create_agent
+    from langchain_core.messages import HumanMessage
+
+    from dtdr.agents.langchain import ToolMaskMiddleware
+    from tests.integrations.scripted_chat_model import tools
+
     package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
     sdk = pytest.importorskip("openai", reason="openai is not installed")
     http, sent = captured_client(sdk, 400, {"error": {"message": "enough"}})
@@ -50,6 +55,12 @@ def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
 
 
 def test_a_server_that_is_only_compatible_with_openai_gets_a_filtered_list():
+    from langchain.agents import create_agent
+    from langchain_core.messages import HumanMessage
+
+    from dtdr.agents.langchain import ToolMaskMiddleware
+    from tests.integrations.scripted_chat_model import tools
+
     package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
     sdk = pytest.importorskip("openai", reason="openai is not installed")
     http, sent = captured_client(sdk, 400, {"error": {"message": "enough"}})
@@ -67,6 +78,8 @@ def test_a_server_that_is_only_compatible_with_openai_gets_a_filtered_list():
 
 
 def test_outputs_and_failures_are_read():
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
     calls = [{"name": name, "args": {"to": "Rome"}, "id": name} for name in ("weather", "send")]
     messages = [
         HumanMessage(QUERY),
@@ -85,6 +98,8 @@ def test_outputs_and_failures_are_read():
 
 
 def test_messages_with_parts_are_read():
+    from langchain_core.messages import AIMessage, HumanMessage
+
     messages = [
         HumanMessage([{"type": "text", "text": QUERY}, {"type": "image", "url": "x"}]),
         AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "1"}]),
@@ -94,6 +109,8 @@ def test_messages_with_parts_are_read():
 
 @pytest.mark.parametrize("way", ["langchain", "langchain-async"])
 def test_an_agent_that_searches_is_shown_what_it_found(way):
+    from langchain_core.messages import ToolMessage
+
     search = ("search_tools", {"query": "the weather of a city"})
     script = Script([(search,), ("weather",)])
     outcome = FRAMEWORKS[way](script, mask(top_k=1), search=True)

@@ -1,10 +1,5 @@
 import pytest
 
-pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
-
-from llama_index.core.base.llms.types import ChatMessage
-
-from dtdr.agents.llama_index import transcript
 from tests.integrations.frameworks import (
     FRAMEWORKS,
     Script,
@@ -20,6 +15,12 @@ SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
 run = FRAMEWORKS["llama-index"]
 
 
+@pytest.fixture(autouse=True)
+def _framework():
+    """Imported where its tests run, since that takes seconds."""
+    pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
+
+
 def test_an_agent_with_a_state_is_ranked_by_the_users_own_words():
     script = Script(SCRIPT)
     run(script, mask(), initial_state={"mood": "good, and the weather in Rome is too"})
@@ -30,6 +31,10 @@ def test_an_agent_with_a_state_is_ranked_by_the_users_own_words():
 
 
 def test_calls_in_the_keywords_of_a_message_are_read():
+    from llama_index.core.base.llms.types import ChatMessage
+
+    from dtdr.agents.llama_index import transcript
+
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     messages = [
         ChatMessage(role="user", content=QUERY),

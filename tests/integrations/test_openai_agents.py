@@ -4,36 +4,30 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("agents", reason="openai-agents is not installed")
-
-import httpx2
-from agents import (
-    Agent,
-    FunctionTool,
-    ModelSettings,
-    OpenAIChatCompletionsModel,
-    OpenAIResponsesModel,
-    RunConfig,
-    Runner,
-    WebSearchTool,
-)
-from openai import APIStatusError, AsyncOpenAI
-
 from dtdr.agents import Transcript
-from dtdr.agents.openai_agents import ToolMaskModel, transcript
 from tests.integrations.frameworks import FRAMEWORKS, Script
 from tests.integrations.tools import NAMES, NEW, QUERY, best, mask
 
 run = FRAMEWORKS["openai-agents"]
 
 
+@pytest.fixture(autouse=True)
+def _framework():
+    """Imported where its tests run, since that takes seconds."""
+    pytest.importorskip("agents", reason="openai-agents is not installed")
+
+
 def test_hosted_tools_pass_untouched():
+    from agents import WebSearchTool
+
     script = Script()
     run(script, mask(), extra=[WebSearchTool()])
     assert script.seen[0] == best([]) | {NEW, WebSearchTool().name}
 
 
 def test_a_tool_that_the_settings_force_is_not_taken_away():
+    from agents import ModelSettings
+
     assert "send_text" not in best([])
     script = Script()
     run(script, mask(), model_settings=ModelSettings(tool_choice="send_text"))
@@ -41,6 +35,8 @@ def test_a_tool_that_the_settings_force_is_not_taken_away():
 
 
 def test_a_model_is_found_by_name_and_closed_with_its_wrapper(monkeypatch):
+    from dtdr.agents.openai_agents import ToolMaskModel
+
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     masked = ToolMaskModel("gpt-5.4", mask())
     assert masked.model.model == "gpt-5.4"  # type: ignore[attr-defined]
@@ -55,11 +51,26 @@ def test_a_model_is_found_by_name_and_closed_with_its_wrapper(monkeypatch):
 
 
 def test_a_question_in_plain_text_is_read():
+    from dtdr.agents.openai_agents import transcript
+
     assert transcript(QUERY) == Transcript.of(QUERY)
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_openai_itself_gets_all_tools_and_the_list_of_those_it_may_call(api):
+    import httpx2
+    from agents import (
+        Agent,
+        FunctionTool,
+        OpenAIChatCompletionsModel,
+        OpenAIResponsesModel,
+        RunConfig,
+        Runner,
+    )
+    from openai import APIStatusError, AsyncOpenAI
+
+    from dtdr.agents.openai_agents import ToolMaskModel
+
     kind = {"chat": OpenAIChatCompletionsModel, "responses": OpenAIResponsesModel}[api]
     sent = []
 

@@ -1,13 +1,5 @@
 import pytest
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed")
-
-from pydantic_ai import Agent, ModelRetry, Tool
-from pydantic_ai.capabilities import ToolSearch
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import FunctionModel
-
-from dtdr.agents.pydantic_ai import transcript
 from tests.integrations.frameworks import FRAMEWORKS, Script
 from tests.integrations.tools import NEW, QUERY, best, mask, told
 
@@ -15,7 +7,15 @@ run = FRAMEWORKS["pydantic-ai"]
 SEARCH = ("search_tools", {"queries": ["mail"]})
 
 
+@pytest.fixture(autouse=True)
+def _framework():
+    """Imported where its tests run, since that takes seconds."""
+    pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed")
+
+
 def test_deferred_tools_are_loaded_before_the_model_searches_and_others_can_be_found():
+    from pydantic_ai.capabilities import ToolSearch
+
     script = Script([(SEARCH,)])
     # A scripted model is taken to search for itself; the local search is asked for by name.
     run(script, mask(), form="deferred", capabilities=[ToolSearch(strategy="keywords")])
@@ -26,6 +26,12 @@ def test_deferred_tools_are_loaded_before_the_model_searches_and_others_can_be_f
 
 
 def test_a_call_that_has_to_be_made_again_failed():
+    from pydantic_ai import Agent, ModelRetry, Tool
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from dtdr.agents.pydantic_ai import transcript
+
     def look(city: str) -> dict:
         """Look."""
         if city != "Rome":

@@ -1,5 +1,6 @@
 """Tools and a model that the tests of every framework share."""
 
+from functools import cache
 from typing import Any
 
 import dtdr
@@ -14,19 +15,22 @@ NAMES = tuple(tool.name for tool in small_data.TOOLS)
 NEW = "brand_new"
 """A tool that no demonstration uses."""
 
-MODEL = dtdr.fit(
-    small_data.dataset(36).demonstrations, small_data.TOOLS, ranker="dtdr-c", **RANKER_ONLY
-)
+
+@cache
+def shared_model() -> Model:
+    """A small model that no test changes, fitted where a test first asks for it."""
+    dataset = small_data.dataset(36)
+    return dtdr.fit(dataset.demonstrations, dataset.tools, ranker="dtdr-c", **RANKER_ONLY)
 
 
 def mask(**policy) -> ToolMask:
     """A mask over the shared model; two tools unless told otherwise."""
-    return ToolMask(MODEL, ToolPolicy(**(policy or {"top_k": 2})))
+    return ToolMask(shared_model(), ToolPolicy(**(policy or {"top_k": 2})))
 
 
 def best(history, k=2, query=QUERY):
     """The names that the model itself ranks first, the end of plan aside."""
-    ranking = MODEL.rank(query, history)
+    ranking = shared_model().rank(query, history)
     return set([name for name in ranking.tools if name in NAMES][:k])
 
 
@@ -36,12 +40,12 @@ class NotingRanker(Model):
     uses_calls = True
 
     def __init__(self):
-        self.__dict__.update(MODEL.__dict__)
+        self.__dict__.update(shared_model().__dict__)
         self.runs = []
 
     def rank_batch(self, runs):
         self.runs += runs
-        return MODEL.rank_batch(runs)
+        return shared_model().rank_batch(runs)
 
 
 def record_mask() -> Any:
@@ -83,6 +87,6 @@ def broken_mask() -> ToolMask:
         def session(self, query, *, before=()):
             raise RuntimeError("the disk is on fire")
 
-    broken = Broken(MODEL.ranker)
-    broken._install_tools(MODEL.tools_)
+    broken = Broken(shared_model().ranker)
+    broken._install_tools(shared_model().tools_)
     return ToolMask(broken, ToolPolicy(top_k=2))

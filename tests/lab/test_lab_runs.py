@@ -119,7 +119,7 @@ def test_two_labs_at_once_share_the_work(finished, tmp_path):
         start(["lab", "run", "--data", data, *cheap, "--json", "--cache", tmp_path, "-o", folder])
         for folder in (tmp_path / "one", tmp_path / "two")
     ]
-    results = [json.loads(lab.communicate(timeout=120)[0]) for lab in labs]
+    results = [json.loads(lab.communicate(timeout=300)[0]) for lab in labs]
     assert [result["failed"] for result in results] == [[], []]
     assert [result["experiments"] for result in results] == [8, 8]
     assert len(logs_of(Store(tmp_path))) == 8
@@ -143,12 +143,12 @@ def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path, sent, code,
             *("--cache", store.folder, "-o", tmp_path),
         ]
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while len(logs_of(store)) < 1 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.1)
     process.send_signal(sent)
     # Ends when the workers, which hold the pipe too, have ended.
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == code, err.decode()
     assert said in err.decode()
     assert "Traceback" not in err.decode()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,26 +30,36 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def dask():
+@contextmanager
+def dask_cluster():
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
     ) as cluster:
-        yield cluster.scheduler_address.replace("tcp", "dask"), cluster
+        yield cluster.scheduler_address.replace("tcp", "dask")
 
 
-@pytest.fixture(scope="module")
-def ray():
+@contextmanager
+def ray_cluster():
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     cluster.add_node(num_cpus=1)
     ray.init(cluster.address, log_to_driver=False)
-    yield "ray://auto", cluster
+    yield "ray://auto"
     ray.shutdown()
     cluster.shutdown()
+
+
+CLUSTERS = {"dask": dask_cluster, "ray": ray_cluster}
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def address(request):
+    """The address of a cluster of two workers."""
+    with CLUSTERS[request.param]() as address:
+        yield address
 
 
 def kill_once(part, marker):
@@ -73,8 +84,10 @@ def read_or_die(path):
     yield [{"role": "user", "content": query}, {"role": "assistant", "tool_calls": [call]}]
 
 
-def check_import(address, tmp_path, cli):
-    """An import on a cluster writes what an import on one machine writes, or names the file."""
+@pytest.mark.slow
+def test_an_import_on_a_cluster_writes_what_one_machine_writes_or_names_the_file(
+    address, tmp_path, cli
+):
     folder = tmp_path / "logs"
     folder.mkdir()
     for number in range(5):
@@ -117,7 +130,8 @@ def check_import(address, tmp_path, cli):
         cluster.close()
 
 
-def check_engine(address, folder, tmp_path):
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_bytes_and_survives_a_killed_worker(address, folder, tmp_path):
     here = draw_sample([folder], 100, workers=1)
     there = draw_sample([folder], 100, engine=address)
     assert there.counts.to_bytes() == here.counts.to_bytes()
@@ -152,34 +166,15 @@ def check_engine(address, folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_dask_gives_the_same_bytes_and_survives_a_killed_worker(dask, folder, tmp_path):
-    check_engine(dask[0], folder, tmp_path)
-
-
-@pytest.mark.slow
-def test_ray_gives_the_same_bytes_and_survives_a_killed_worker(ray, folder, tmp_path):
-    check_engine(ray[0], folder, tmp_path)
-
-
-@pytest.mark.slow
-def test_dask_imports_what_one_machine_imports(dask, tmp_path, cli):
-    check_import(dask[0], tmp_path, cli)
-
-
-@pytest.mark.slow
-def test_ray_imports_what_one_machine_imports(ray, tmp_path, cli):
-    check_import(ray[0], tmp_path, cli)
-
-
-@pytest.mark.slow
 def test_workers_of_another_version_are_named_before_anything_runs(
-    dask, folder, tmp_path, cli, monkeypatch
+    folder, tmp_path, cli, monkeypatch
 ):
     monkeypatch.setattr(engine, "VERSION", "9.9")
-    with pytest.raises(DtdrError, match=r"here are Python \S+ and dtdr 9\.9; install the same"):
-        draw_sample([folder], 100, engine=dask[0])
     output = tmp_path / "runs.parquet"
-    done = cli("import", folder / "part-0.jsonl", "-o", output, "--engine", dask[0])
+    with dask_cluster() as address:
+        with pytest.raises(DtdrError, match=r"here are Python \S+ and dtdr 9\.9; install the same"):
+            draw_sample([folder], 100, engine=address)
+        done = cli("import", folder / "part-0.jsonl", "-o", output, "--engine", address)
     assert (done.code, "dtdr 9.9; install the same" in done.err) == (1, True)
     assert not output.exists()
 

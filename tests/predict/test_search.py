@@ -17,7 +17,7 @@ from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
 from tests.helpers import RANKER_ONLY, smoke_rows
-from tests.integrations.tools import MODEL, NEW, QUERY, broken_mask, mask
+from tests.integrations.tools import NEW, QUERY, broken_mask, mask, shared_model
 
 NAMES = [tool.name for tool in small_data.TOOLS]
 NEW_TOOL = Tool(NEW, "Order a taxi")
@@ -29,8 +29,8 @@ def names(tools):
 
 
 def test_words_of_the_text_find_a_tool_that_the_run_speaks_against():
-    assert MODEL.rank(QUERY).best == "read_file"
-    brought = MODEL.search("tell me the weather of a city", QUERY, 3)
+    assert shared_model().rank(QUERY).best == "read_file"
+    brought = shared_model().search("tell me the weather of a city", QUERY, 3)
     assert brought[0][0] == "weather"
     assert sum(share for _, share in brought) <= 1 + 1e-9
 
@@ -44,16 +44,18 @@ def test_the_run_decides_between_tools_whose_words_match_alike():
 
 
 def test_a_session_searches_as_the_ranker_does():
-    session = MODEL.session(QUERY).call("read_file")
+    session = shared_model().session(QUERY).call("read_file")
     run = Run(QUERY)
     run.call("read_file")
-    assert session.search("make it shorter", 4) == MODEL.search("make it shorter", run, 4)
+    assert session.search("make it shorter", 4) == shared_model().search("make it shorter", run, 4)
 
 
 def test_only_the_tools_that_are_asked_about_are_returned():
-    brought = MODEL.search("send an e-mail", QUERY, offered={"weather", "send_text", "nothing"})
+    brought = shared_model().search(
+        "send an e-mail", QUERY, offered={"weather", "send_text", "nothing"}
+    )
     assert set(names(brought)) <= {"weather", "send_text"}
-    assert MODEL.search("send an e-mail", QUERY, offered=()) == []
+    assert shared_model().search("send an e-mail", QUERY, offered=()) == []
 
 
 def test_what_matches_nothing_brings_up_nothing_by_words_alone():
@@ -81,7 +83,7 @@ def test_a_text_that_means_nothing_here_brings_up_no_tool_of_the_run():
     ["send_text", "please look whether SEND_TEXT(to) could open a file and return its number"],
 )
 def test_a_tool_that_is_named_comes_first_and_scores_fall(text):
-    brought = MODEL.search(text, QUERY, 6)
+    brought = shared_model().search(text, QUERY, 6)
     assert brought[0][0] == "send_text"
     scores = [score for _, score in brought]
     assert scores == pytest.approx(sorted(scores, reverse=True))
@@ -90,7 +92,7 @@ def test_a_tool_that_is_named_comes_first_and_scores_fall(text):
 @pytest.mark.parametrize(("text", "k"), [(" ", 5), ("", 5), (None, 5), ("mail", 0)])
 def test_a_search_for_nothing_is_an_error(text, k):
     with pytest.raises(InputError):
-        MODEL.search(text, QUERY, k)
+        shared_model().search(text, QUERY, k)
 
 
 def test_tools_that_come_later_are_found():
@@ -112,7 +114,7 @@ def test_a_mask_searches_what_it_hides_and_tools_that_the_model_does_not_know():
     assert brought[0] == "weather"
     assert set(brought) <= {*hidden, NEW}
     assert hides.search("order a taxi", KNOWN, Transcript.of(QUERY))[0] == NEW
-    shows = ToolMask(MODEL, ToolPolicy(top_k=20))
+    shows = ToolMask(shared_model(), ToolPolicy(top_k=20))
     assert shows.search("order a taxi", KNOWN, Transcript.of(QUERY))[0] == NEW
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.isotonic import IsotonicRegression
 
 from dtdr.errors import InputError
 from dtdr.evaluate import run
@@ -25,6 +24,8 @@ probabilities = st.floats(0, 1)
 @pytest.mark.parametrize("decimals", [1, 17])
 @pytest.mark.parametrize("count", [1, 2, 400])
 def test_isotonic_regression_agrees_with_scikit_learn(count, decimals):
+    from sklearn.isotonic import IsotonicRegression
+
     draw = np.random.default_rng(1)
     said = draw.beta(2, 1.2, count)
     came_true = draw.random(count) < said

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
 
 from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.errors import ModelError
@@ -103,6 +102,8 @@ def test_the_papers_recipe_notices_foreign_queries_too(method, tmp_path):
 
 
 def test_the_likelihood_is_that_of_a_mixture_of_normal_distributions():
+    from scipy.stats import multivariate_normal
+
     train, new = vectors(300, 12), vectors(20, 12, seed=1)
     clusters, labels = Clusters.fit(train, 5)
     likelihood = ClusterLikelihood.fit(clusters, train, labels)

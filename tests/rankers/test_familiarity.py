@@ -7,7 +7,6 @@ import pytest
 from examples.hotel.generate import conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import default_split
@@ -209,6 +208,8 @@ def published(data_dir):
 
 @pytest.mark.parametrize("name", SETS)
 def test_held_out_queries_are_told_from_those_of_other_sets(name, published):
+    from sklearn.metrics import roc_auc_score
+
     fitted = Familiarity(published[name][0])
     scores = {key: [fitted.score(query) for query in test] for key, (_, test) in published.items()}
     for other in SETS:

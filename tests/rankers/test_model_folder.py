@@ -283,10 +283,8 @@ def test_what_is_not_a_regular_file_is_refused_at_once(folder, name, kind):
 def test_a_file_of_any_size_is_refused_before_it_is_read(folder, name):
     with (folder / name).open("r+b") as stream:
         stream.truncate(10**13)
-    started = time.process_time()
     with pytest.raises(ModelError, match="10,000,000,000,000 bytes, more than"):
         dtdr.load(folder)
-    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -297,10 +295,8 @@ def test_a_file_of_any_size_is_refused_before_it_is_read(folder, name):
 def test_a_configuration_that_would_need_much_memory_is_refused(folder, content):
     (folder / "config.json").write_bytes(content)
     tracemalloc.start()
-    started = time.process_time()
     with pytest.raises(ModelError):
         dtdr.load(folder)
-    assert time.process_time() - started < 1
     assert tracemalloc.get_traced_memory()[1] < 200e6
     tracemalloc.stop()
 

@@ -6,7 +6,6 @@ from threading import Event
 
 import numpy as np
 import pytest
-import sklearn.base
 from safetensors.numpy import load_file, save_file
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
@@ -310,13 +309,15 @@ def changed_params(name):
 
 
 def test_scikit_learn_can_clone_it(name, model):
+    from sklearn.base import clone
+
     for original in (create(name, **given(name), **changed_params(name)), model):
-        for twin in (sklearn.base.clone(original), original.clone()):
+        for twin in (clone(original), original.clone()):
             assert type(twin) is type(original)
             assert twin.get_params() == original.get_params()
             with pytest.raises(DtdrError, match="not fitted"):
                 twin.rank(QUERY)
-    twin = sklearn.base.clone(model).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
+    twin = clone(model).fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
     assert all(same(twin.rank(*step), model.rank(*step)) for step in STEPS[:5])
 
 

@@ -387,7 +387,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
                 return all(item["demonstrations"] > 40 for item in described)
 
             assert "published 000002" in trainer.stdout.readline()
-            serving.wait_until(is_reloaded, 60)
+            serving.wait_until(is_reloaded)
             assert statuses == {200}
             serving.wait_until(
                 lambda: "dtdr_learn_waiting_demonstrations 0.0" in first.http.get(address).text, 60
@@ -399,7 +399,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
             )
         finally:
             trainer.send_signal(signal.SIGTERM)
-            assert trainer.wait(30) == 143
+            assert trainer.wait(120) == 143
             trainer.communicate()
 
 

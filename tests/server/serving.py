@@ -36,7 +36,7 @@ class Served:
         self.app = app
         self.process = process
         self.lines: list[str] = []
-        self.http = httpx2.Client(base_url=url, timeout=30)
+        self.http = httpx2.Client(base_url=url, timeout=60)
 
     @property
     def service(self) -> Any:
@@ -124,7 +124,7 @@ def process(
         served.http.close()
         if started.poll() is None:
             started.send_signal(signal.SIGTERM)
-        started.wait(30)
+        started.wait(60)
         reader.join(10)
         stderr.close()
 
@@ -189,7 +189,7 @@ def is_in_event_loop() -> bool:
     return True
 
 
-def wait_until(condition: Any, seconds: float = 30.0) -> None:
+def wait_until(condition: Any, seconds: float = 60.0) -> None:
     """Wait for something that another thread or process does; fail when it never does."""
     end = time.monotonic() + seconds
     while not condition():

@@ -84,6 +84,6 @@ def test_a_server_with_a_hung_encoder_stops_when_told_to(models, embeddings):
             if number == 11:  # the others are sent as it stops
                 serving.wait_until(lambda: len(embeddings.requests) >= 8)
         served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(20) == 0
+        assert served.process.wait(60) == 0
         answers = [connection.recv(65_536) for connection in connections]
     assert [answer[:12] for answer in answers] == [b"HTTP/1.1 503"] * 20

@@ -160,7 +160,7 @@ def test_a_request_under_way_is_answered_before_the_server_stops(fitted):
             serving.wait_until(lambda: not is_listening(url.host, int(url.port or 0)))
             slow.sendall(body)
             assert slow.recv(65_536).startswith(b"HTTP/1.1 200")
-        assert served.process.wait(30) == 0
+        assert served.process.wait(60) == 0
 
 
 def is_listening(host: str, port: int) -> bool:

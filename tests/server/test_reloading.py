@@ -24,7 +24,7 @@ def test_no_request_is_dropped_while_models_are_replaced(model):
     stop = threading.Event()
 
     def ask(url: str) -> None:
-        with httpx2.Client(base_url=url, timeout=30) as http:
+        with httpx2.Client(base_url=url, timeout=60) as http:
             call = {"tool": "read_file", "output": "three pages"}
             while not stop.is_set():
                 for history in ([], [call]):

@@ -87,7 +87,7 @@ def test_dtdr_learn_publishes_to_a_url_that_a_server_watches(learner, tmp_path):
     command = [sys.executable, "-m", "dtdr", "learn", str(model), str(log.path), "--once"]
     command += ["--publish", url, "--set", "gain=9", "--set", "tolerance=1", "--set", "share=0.5"]
     log.append([])
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=300)
     with serving.process(f"mail={url}", "--watch", "0.2", "--quiet") as served:
         assert served.get("/v1/models/mail").json()["demonstrations"] == 6
         items = [small_data.demonstration(number % 12) for number in range(90)]

@@ -38,7 +38,7 @@ def test_no_step_is_lost_or_wrong_when_a_server_is_killed(learner, tmp_path, ste
 
     def ask(number):
         draw = random.Random(number)
-        with dtdr.Client(url, timeout=30) as client:
+        with dtdr.Client(url, timeout=60) as client:
             while done[number] < steps // THREADS:
                 query, calls = make_run(draw)
                 session = client.session(query)

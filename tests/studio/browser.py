@@ -51,7 +51,7 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+    def wait(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
         end = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > end:

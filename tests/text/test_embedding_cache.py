@@ -266,7 +266,7 @@ def test_two_processes_write_at_the_same_time(folder):
 def test_a_process_that_is_killed_while_it_writes_leaves_whole_entries(folder):
     cached(Counting()).encode(["text 0"])
     writer = start_writer(0, 3_000)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while count(folder) < 30:
         assert time.monotonic() < deadline
         time.sleep(0.001)

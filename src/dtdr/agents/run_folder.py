@@ -226,8 +226,11 @@ class RunFolder(Recorder):
                     self._is_learning = False
                     return
 
-    def learn(self) -> Learning | None:
+    def learn(self, *, accept: bool = False) -> Learning | None:
         """Learn from all runs now; None if another process is learning.
+
+        Args:
+            accept: a person has looked at the runs, so a tool may rise at many steps.
 
         Raises:
             DtdrError: the runs cannot be read or learned from, or the model cannot be written.
@@ -251,7 +254,8 @@ class RunFolder(Recorder):
                 return fit(items, tools, plans=False, **keywords)
 
             trial = compare(served, runs, new, learn_from)
-            outcome = "held" if trial.gains else "published" if trial.is_better else "kept"
+            is_held = bool(trial.gains) and not accept
+            outcome = "held" if is_held else "published" if trial.is_better else "kept"
             learning = Learning(
                 count,
                 outcome,
@@ -343,6 +347,8 @@ def _status_of(folder: RunFolder) -> list[tuple[str, str]]:
         model = "names and descriptions of the tools; nothing is learned yet"
     if last is not None and last.outcome != "published":
         model += f"; at {last.runs} runs, {last.reason}"
+    if last is not None and last.outcome == "held":
+        model += f": look at the runs, then dtdr mcp --accept --name {folder.folder.name}"
     lists, calls = usage["lists"], usage["calls"]
     saved = usage["all_tokens"] - usage["listed_tokens"]
     share = saved / usage["all_tokens"] if usage["all_tokens"] else 0.0

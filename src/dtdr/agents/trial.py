@@ -12,7 +12,7 @@ from dtdr.predict.gains import ToolGains, reciprocal_rank
 from dtdr.predict.model import Model
 
 FOLDS = 3
-"""Parts of the new runs, each held back from a model of its own."""
+"""Parts of the new runs; for each, a model learns all other runs."""
 
 MOST_JUDGED = 300
 """New runs that are judged by, the latest ones."""

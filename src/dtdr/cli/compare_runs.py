@@ -10,12 +10,12 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
-from dtdr.cli.output import note, plural, print_json, print_table, shorten
+from dtdr.cli.output import note, plural, print_json, print_table
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, check_choice
 from dtdr.evaluate.drift import MEASURES, Change, Drift, Kind
 from dtdr.evaluate.drift import compare_runs as compare
-from dtdr.evaluate.tables import Cell, p_value
+from dtdr.evaluate.tables import Cell, p_value, shorten
 
 SHOWN = 8
 """Tools and transitions in the tables; --json has all."""

@@ -15,7 +15,6 @@ from dtdr.cli.output import plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
 from dtdr.data.demonstration_files import (
     DemonstrationFile,
-    read_demonstrations,
     save_demonstrations,
 )
 from dtdr.data.jsonl import BadRecords
@@ -203,13 +202,14 @@ def convert(
     Example: dtdr data convert demonstrations.jsonl -o demonstrations.parquet
 
     Args:
-        source (SET|FILE): Name of a set; or a file, folder, pattern or URL of demonstrations.
+        source (SET|FILE): Name of a set; or a file, folder, pattern or URL of demonstrations
+            or logs.
         output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
             tools go into tools.json next to it.
     """
     bad = BadRecords() if skip_bad else None
     read = (
-        read_demonstrations(source, bad=bad) if _is_file(source) else datasets.load(source, bad=bad)
+        open_data([Path(source)], bad=bad) if _is_file(source) else datasets.load(source, bad=bad)
     )
     demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
     count = save_demonstrations(output, track(demonstrations, "Converting"), force=force)

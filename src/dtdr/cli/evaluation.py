@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from dtdr.cli.output import printable, shorten
+from dtdr.cli.output import printable
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import plan_accuracy, result_tables
 from dtdr.evaluate.branches import Branch
@@ -25,7 +25,7 @@ from dtdr.evaluate.next_calls import (
 )
 from dtdr.evaluate.plan_accuracy import PlanScores
 from dtdr.evaluate.run_log import RunLog
-from dtdr.evaluate.tables import Column, Table, numeric
+from dtdr.evaluate.tables import Column, Table, numeric, shorten
 
 
 class Show(StrEnum):

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dtdr.cli import options
+from dtdr.cli.inputs import open_data
 from dtdr.cli.output import note, plural, print_json, print_table
-from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableError
 from dtdr.serve.feedback import open_log
 from dtdr.serve.learning import LearnOptions, Trainer, Versions
@@ -58,7 +58,8 @@ def learn(
         model (MODEL): The model folder that servers watch.
         log (LOG): The log of dtdr serve --feedback-log: a file or a Redis URL.
         name (NAME): The model's name on the servers.  [default: name of its folder]
-        held_out (FILE): Also measure on these demonstrations; the model never learns from them.
+        held_out (FILE): Also measure on these demonstrations or logs; the model never learns from
+            them.
         settings (KEY=VALUE): Change how it learns; repeatable. Keys with their defaults: share=0.1,
             how much feedback it holds out; tolerance=0.005, how much MRR may fall; sender=0.5,
             the share of MRR that one key's feedback may have; gain=0.1, by how much 1 / rank of a
@@ -88,7 +89,7 @@ def learn(
 
     learn_options = options.read_settings(settings, LearnOptions)
     feedback = open_log(log, name or model.resolve().name)
-    measured = [] if held_out is None else list(read_demonstrations(held_out))
+    measured = [] if held_out is None else list(open_data([held_out], bad=None))
     count = _serve_metrics(metrics)
     send = _publisher(model, publish)
     with Versions(model).lock():

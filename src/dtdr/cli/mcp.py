@@ -47,6 +47,7 @@ def mcp(
     name: str | None = None,
     keep: bool = True,
     status: bool = False,
+    accept: bool = False,
     setup: str | None = None,
     write: bool = False,
 ) -> None:
@@ -81,6 +82,8 @@ def mcp(
         name (NAME): Without MODEL: the folder of the runs.  [default: names of the servers]
         keep: Without MODEL: keep the runs and learn from them.
         status: Say in five lines what was learned, what is listed and what that saved, and exit.
+        accept: Learn from the runs now, although a tool would rise at many steps, and exit. For a
+            model that was held back, once you have looked at the runs.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
         write: With --setup, write the files instead of printing them. Codex reads them from
@@ -111,8 +114,12 @@ def mcp(
     if setup is not None:
         _take_transcripts(setup, name, specs, write=write, redact=redact, outputs=outputs)
         return
-    if status:
-        _print_status(name, specs)
+    if status or accept:
+        for folder in _folders_of_runs(name, specs):
+            if accept:
+                _accept(folder)
+            else:
+                typer.echo(f"{folder.folder.name}\n{folder.status()}")
         return
     policy = ToolPolicy(
         top_k=top_k,
@@ -160,8 +167,8 @@ def _open_runs(
     return runs, runs.load()
 
 
-def _print_status(name: str | None, specs: Sequence[UpstreamSpec]) -> None:
-    """Five lines of one folder, or of each."""
+def _folders_of_runs(name: str | None, specs: Sequence[UpstreamSpec]) -> list[RunFolder]:
+    """The folder that is named, or each that has runs."""
     from dtdr.agents.run_folder import RunFolder, data_home
 
     folders = [_folder(name, specs)] if name or specs else sorted(data_home().glob("*"))
@@ -169,8 +176,19 @@ def _print_status(name: str | None, specs: Sequence[UpstreamSpec]) -> None:
     if not folders:
         where = _folder(name, specs) if name or specs else data_home()
         raise InputError(f"there are no runs in {where}; start: dtdr mcp -- SERVER")
-    for folder in folders:
-        typer.echo(f"{folder.name}\n{RunFolder(folder).status()}")
+    return [RunFolder(folder) for folder in folders]
+
+
+def _accept(runs: RunFolder) -> None:
+    """Learn from runs that a person has looked at, and say what came of it."""
+    learning = runs.learn(accept=True)
+    if learning is None:
+        raise InputError(f"another process learns from {runs.folder} now; try again later")
+    if learning.outcome == "published":
+        scores = f"MRR {learning.after:.3f}, {learning.before:.3f} before"
+        typer.echo(f"{runs.folder.name}: learned from {plural(learning.runs, 'run')}, {scores}")
+    else:
+        typer.echo(f"{runs.folder.name}: {learning.reason}")
 
 
 def _set_up(client: str, *, write: bool) -> None:

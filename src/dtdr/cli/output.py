@@ -117,12 +117,6 @@ class PrintableFormatter(logging.Formatter):
         return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
-def shorten(text: str, width: int) -> str:
-    """Text on one line, cut to a number of columns."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: width - 1].rstrip() + "…"
-
-
 def plural(count: int, noun: str) -> str:
     """A number with its noun: ``1 call``, ``2,000 calls``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dtdr.api import load
 from dtdr.cli import options
+from dtdr.cli.inputs import open_data
 from dtdr.cli.output import console, plural, print_json, say
-from dtdr.data.demonstration_files import read_demonstrations
 from dtdr.data.json_codec import safe
 from dtdr.rankers.selection import Selection
 
@@ -50,7 +50,8 @@ def plan(
             step. plan (the default without --llm): the best whole plan.
         fill (NAME): What fills the parameters: learned (the model), llm, both or none. Default:
             both, if there are learned arguments and an LLM.
-        examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
+        examples (FILE): Take examples for the prompt from these demonstrations or logs; default:
+            none.
         coverage (P): Show the LLM the fewest tools that include a right one with probability P.
     """
     from dtdr.llm import backends
@@ -58,7 +59,7 @@ def plan(
 
     mask = Selection(top_k=top_k, coverage=coverage)
     fitted_model = load(model)
-    shown = [] if examples is None else list(read_demonstrations(examples))
+    shown = [] if examples is None else list(open_data([examples], bad=None))
     with nullcontext() if llm is None else backends.create(llm) as backend:
         planner = Planner(
             fitted_model,

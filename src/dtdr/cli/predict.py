@@ -11,8 +11,8 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
-from dtdr.cli.output import note, plural, print_json, print_table, printable, shorten
-from dtdr.evaluate.tables import Column
+from dtdr.cli.output import note, plural, print_json, print_table, printable
+from dtdr.evaluate.tables import Column, shorten
 from dtdr.predict.arguments.prediction import CallPrediction, ValueSource
 from dtdr.predict.plans.prediction import PlanPrediction
 

@@ -10,10 +10,11 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import find_unknown, load_with_run
-from dtdr.cli.output import note, plural, print_json, print_table, printable, say, shorten
+from dtdr.cli.output import note, plural, print_json, print_table, printable, say
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import Run
 from dtdr.errors import InputError
+from dtdr.evaluate.tables import shorten
 from dtdr.predict.model import Model
 from dtdr.rankers.explanation import Explanation
 

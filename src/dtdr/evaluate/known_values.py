@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from dtdr.rankers.dtdr_f.values import (
     NUMERIC,
     OUTPUT,
     Values,
+    hash_member,
     parse_lines,
     read_query,
 )
@@ -205,14 +205,17 @@ def name_value(key: int, call: ToolCall) -> tuple[str, Any]:
     kind, low = key & ~_BITS, key & _BITS
     for path, name, value in _iter_paths(call):
         if kind == FLAG:
-            path = crc32(str(value).encode("utf-8", "replace"), path)
+            path = hash_member(path, str(value))
         if path & _BITS == low and isinstance(value, (list, tuple)) == (kind == LENGTH):
             return name or "output", value
     return "", None
 
 
 def _iter_paths(call: ToolCall) -> Iterator[tuple[int, str, Any]]:
-    """Hash, path and value of each list and each single value of a call."""
+    """Hash, path and value of each list and each single value of a call.
+
+    ``ValueReader`` walks the same tree at each step of a run, without names and within limits.
+    """
     output = parse_output(call.output)
     if isinstance(output, str):
         output = parse_lines(output)
@@ -221,7 +224,7 @@ def _iter_paths(call: ToolCall) -> Iterator[tuple[int, str, Any]]:
         path, name, value = pending.pop()
         if isinstance(value, dict):
             pending += [
-                (crc32(str(key).encode("utf-8", "replace"), path), f"{name}.{key}".strip("."), part)
+                (hash_member(path, str(key)), f"{name}.{key}".strip("."), part)
                 for key, part in reversed(value.items())
             ]
             continue

@@ -105,7 +105,7 @@ class Table:
             justify: Literal["left", "right"] = "right" if column.numeric else "left"
             table.add_column(column.title, justify=justify, no_wrap=column.is_whole)
         for row in self.cells():
-            texts = [_shorten(cell.text) if cut else cell.text for cell in row]
+            texts = [shorten(cell.text) if cut else cell.text for cell in row]
             styles = ["bold green" if cell.best else "" for cell in row]
             table.add_row(*map(Text, texts, styles))
         # Not the table's own title and caption: those are as narrow as the table.
@@ -249,9 +249,19 @@ def _cell(value: Any, column: Column) -> Cell:
     return Cell(column.show(value), value=value if column.best else None)
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str, width: int = LONG) -> str:
+    """Text on one line, cut to a number of columns, at the end of a word if one is near.
+
+    >>> shorten("guest, booking, checkout, invoice", 24)
+    'guest, booking…'
+    """
     flat = " ".join(text.split())
-    return flat if len(flat) <= LONG else f"{flat[: LONG - 1]}…"
+    if len(flat) <= width:
+        return flat
+    words, _, rest = flat[:width].rpartition(" ")
+    # Half a long word, such as a file name, says more than none.
+    is_near = len(rest) <= width // 2
+    return (words if is_near else flat[: width - 1]).rstrip(" ,;:→") + "…"
 
 
 def _markdown_cell(cell: Cell) -> str:

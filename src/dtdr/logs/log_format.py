@@ -30,6 +30,10 @@ class ToolTable:
             return []
         if definitions == self._last:
             return self._names
+        plain = [_plain_name(definition) for definition in definitions]
+        if all(name in self.by_name for name in plain):  # most requests repeat known tools
+            self._last, self._names = definitions, plain
+            return self._names
         self._last, self._names = definitions, []
         for definition in _each_definition(definitions):
             name = first_of(first_of(definition, "function") or definition, "name")
@@ -42,6 +46,13 @@ class ToolTable:
                 except InputError:
                     self.by_name[name] = Tool(name)
         return self._names
+
+
+def _plain_name(definition: object) -> str:
+    """The name in a definition of chat completions; empty in one of another shape."""
+    function = definition.get("function") if isinstance(definition, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "inputSchema", "input_schema")

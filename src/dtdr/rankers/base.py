@@ -115,7 +115,7 @@ class Ranker(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # The name of a base that has none of its own is not the name of its subclasses.
+        # A base that is given its module's name here does not pass it on to subclasses.
         if not cls.name or (":" in cls.name and "name" not in vars(cls)):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
         # Early releases of Python 3.11 would give that of ``__new__`` where ``__init__`` is

@@ -42,7 +42,7 @@ CLEAN_UP_SECONDS = 15.0
 CLOSE_SECONDS = 5.0
 """How long the gateway waits for its servers to end."""
 
-START_SECONDS = 15.0
+START_SECONDS = 25.0
 """How long clients wait for slow servers at the start. Clients commonly give a server 30 to 60 s to
 answer."""
 

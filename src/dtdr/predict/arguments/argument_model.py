@@ -189,10 +189,10 @@ class ArgumentModel:
         declared = self.tools[tool].parameters if tool in self.tools else ()
         return {item.name: item for item in declared}
 
-    def _parameters(self, tool: str, given: Iterable[str] = ()) -> list[str]:
+    def _parameters(self, tool: str, named: Iterable[str] = ()) -> list[str]:
         """Parameters in the order they are decided: those of the demonstrations, then others."""
         seen = self.constants.parameters.get(tool, ())
-        return list(dict.fromkeys((*seen, *self._declared(tool), *given)))
+        return list(dict.fromkeys((*seen, *self._declared(tool), *named)))
 
     def _fill(self, candidates: CallCandidates) -> tuple[CallPrediction, float]:
         """A call, and the product of its values' probabilities; 0 if a value is unknown."""

@@ -163,18 +163,18 @@ class CallCandidates:
         self._values: list[tuple[str, int, str]] = []
 
     def decide(
-        self, candidates: Candidates, form: str, number: int, span: tuple[int, int] | None
+        self, candidates: Candidates, form: str, item_index: int, span: tuple[int, int] | None
     ) -> None:
         """Take note of a decision, by the canonical form of the value and the span it took."""
         position = candidates.find(form)
         kind = "span" if position is None else candidates.kinds[candidates.kind_of[position]]
         self._labels.append(f"{candidates.slot}={kind[:40]}")
         if not form.startswith("\x00"):
-            self._values.append((candidates.slot, number, form))
+            self._values.append((candidates.slot, item_index, form))
         if span is not None:
             self.spans.append(span)
 
-    def find(self, slot: str, number: int = 0) -> Candidates:
+    def find(self, slot: str, item_index: int = 0) -> Candidates:
         """The candidates of a slot, which may be, or be in, an item of a list of this number."""
         state, texts = self.state, self.state.texts
         key = (self.constants, self.tool, slot)
@@ -187,17 +187,17 @@ class CallCandidates:
             blocks += span_blocks(state, self.tool, slot, self.spans, last)
         if state.calls:
             parts, first = self._earlier_parts, candidates.first_part
-            given = [*state.values.get((self.tool, slot), ())]
-            given += [form for name, _, form in self._values if name == slot]
-            blocks.append(CandidateBlock(FLAGS, first, parts.flags(state, given)))
-            names, codes = parts.relations(state, self._latest_values(number))
+            taken = [*state.values.get((self.tool, slot), ())]
+            taken += [form for name, _, form in self._values if name == slot]
+            blocks.append(CandidateBlock(FLAGS, first, parts.flags(state, taken)))
+            names, codes = parts.relations(state, self._latest_values(item_index))
             if names:
                 blocks.append(CandidateBlock(relation_rows(names), first, codes))
         more = [f"decided {label}" for label in dict.fromkeys(self._labels)]
         more.append(f"decided last {self._labels[-1] if self._labels else ''}")
         if slot.endswith(ITEM):
-            following = texts.lower[last + 1] if number and last >= 0 else ""
-            more += [f"items {min(number, 5)}", f"items then {following}"]
+            following = texts.lower[last + 1] if item_index and last >= 0 else ""
+            more += [f"items {min(item_index, 5)}", f"items then {following}"]
         kinds = features([f"kind {name}" for name in candidates.kinds])
         context = np.concatenate([candidates.context, features(more)])
         blocks.append(
@@ -236,22 +236,22 @@ class CallCandidates:
 
     def _add_constants(self, candidates: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""
-        own = self.constants.slot(self.tool, candidates.slot).values
-        known = {form for form, _ in own}
+        of_slot = self.constants.slot(self.tool, candidates.slot).values
+        known = {form for form, _ in of_slot}
         name = candidates.slot.removesuffix("/*").rpartition("/")[2]
         shared = self.constants.slot(ANY_TOOL, name).values
-        items = [*own, *(item for item in shared if item[0] not in known)][:MAX_CONSTANTS]
-        given = Counter(self.state.values.get((self.tool, candidates.slot), ()))
+        items = [*of_slot, *(item for item in shared if item[0] not in known)][:MAX_CONSTANTS]
+        taken = Counter(self.state.values.get((self.tool, candidates.slot), ()))
         texts, parts = self.state.texts, []
         for position, (form, _) in enumerate(items):
-            is_own = position < len(own)
-            rank = min(position if is_own else position - len(own), 4)
+            is_own = position < len(of_slot)
+            rank = min(position if is_own else position - len(of_slot), 4)
             said = "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
             said = "whole" if form in texts.said else said
-            parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
+            parts.append(constant_features(said, rank, is_own, min(taken[form], 2)))
         options = [ValuePart(value, form, ValueSource("constant")) for form, value in items]
-        kinds, every = [f"constant {form}" for form, _ in items], np.arange(len(items))
-        candidates.add(options, kinds, every, Rows.of(parts), every)
+        kinds, rows = [f"constant {form}" for form, _ in items], np.arange(len(items))
+        candidates.add(options, kinds, rows, Rows.of(parts), rows)
 
     def _add_parts(self, candidates: Candidates) -> None:
         """Whole outputs, texts to be written around them, and parts of earlier calls."""
@@ -272,13 +272,13 @@ class CallCandidates:
             salted = Rows.of([row ^ _AROUND_SALT for row in rows])
             candidates.add(around, labels, earlier.label_of[whole], salted, earlier.kind_of[whole])
 
-    def _latest_values(self, number: int) -> Iterator[tuple[str, str]]:
+    def _latest_values(self, item_index: int) -> Iterator[tuple[str, str]]:
         """Slots and the forms that they took in this call, those decided last first.
 
         A slot of another item of a list than this one is called previous.
         """
         for name, item, form in reversed(self._values):
-            yield name if item == number else f"previous {name}", form
+            yield name if item == item_index else f"previous {name}", form
 
     @cached_property
     def _earlier_parts(self) -> EarlierParts:

@@ -43,12 +43,12 @@ class EarlierParts:
     """
 
     def __init__(self, state: RunState, constants: Constants) -> None:
-        taken, given = _take_parts(state, constants)
+        taken, taken_forms = _take_parts(state, constants)
         self.parts = [part for _, part in taken]
         self.call_of = np.array([call for call, _ in taken])
         numbers = np.array([part.numbers for part in self.parts])
         self.form_of, part_kind_of, self.list_of, self.record_of, records_of = numbers.T
-        used = given | {canonical({"$ref": call}) for call in state.used}
+        used = taken_forms | {canonical({"$ref": call}) for call in state.used}
         is_used = np.array([part.form in used for part in self.parts])
         age_of = np.minimum(len(state.calls) - self.call_of, _OLDEST)
         # The decimal digits of a code: the kind, then twice the age plus the use.
@@ -69,14 +69,14 @@ class EarlierParts:
         late, overall = (_rank_in_groups(column, records_of) for column in scores.T)
         self.mentions_of = late + 3 * overall
 
-    def flags(self, state: RunState, given: Sequence[str]) -> npt.NDArray[np.int64]:
+    def flags(self, state: RunState, forms: Sequence[str]) -> npt.NDArray[np.int64]:
         """Codes of ``FLAGS`` of each part; shape (n,).
 
         Args:
             state: before the call.
-            given: the forms that the slot took so far, the last one last.
+            forms: the forms that the slot took so far, the last one last.
         """
-        numbers = [state.number(form) for form in given]
+        numbers = [state.number(form) for form in forms]
         is_given = _is_among(self.form_of, numbers, len(state.numbers))
         follows_last = self.form_before == (numbers[-1] if numbers else -2)
         left = np.flatnonzero(~is_given)[::-1]
@@ -118,19 +118,19 @@ def _take_parts(
     A value that was an argument several times is taken once, where it was given last.
     """
     taken: list[tuple[int, ValuePart]] = []
-    room, given = MAX_PARTS, set[str]()
+    room, taken_forms = MAX_PARTS, set[str]()
     for index, past in reversed([*enumerate(state.calls)]):
         parts, learned = past.parts, constants.slot(past.call.tool, "").fields
         if past.call.output is None and learned:
             parts = state.read_parts(past.call, past.arguments, learned)
         for part in reversed(parts[:room]):
             if part.source.kind == "argument":
-                if part.form in given:
+                if part.form in taken_forms:
                     continue
-                given.add(part.form)
+                taken_forms.add(part.form)
             taken.append((index, part))
         room = max(0, room - len(parts))
-    return taken[::-1], given
+    return taken[::-1], taken_forms
 
 
 def _values_before(

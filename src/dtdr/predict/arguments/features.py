@@ -28,7 +28,10 @@ CLAUSES = Rows.of(
 """Clauses between a span and the span used last (0 to 7 for -3 to 4, 8 without
 one), times 3, plus ``match_clauses``."""
 TAKEN = Rows.of(
-    [features([f"taken {own}", f"taken by any {own} {every}"]) for own, every in np.ndindex(2, 2)]
+    [
+        features([f"taken {by_slot}", f"taken by any {by_slot} {by_any}"])
+        for by_slot, by_any in np.ndindex(2, 2)
+    ]
 )
 """Whether the slot took a span's value in other groups, times 2, plus whether any slot of
 that name did."""
@@ -72,17 +75,17 @@ def span_blocks(
 
 
 @lru_cache(maxsize=1 << 14)
-def constant_features(said: str, rank: int, is_own: bool, given: int) -> Hashes:
+def constant_features(said: str, rank: int, is_own: bool, times: int) -> Hashes:
     """Features of a constant; shape (features,).
 
     Args:
         said: whether the texts say it ``whole``, in ``part``, or ``no``.
         rank: among the parameter's constants, at most 4.
         is_own: whether this tool took it in enough runs, not only others.
-        given: how often this parameter took it in this run, at most 2.
+        times: how often this parameter took it in this run, at most 2.
     """
     return features(
-        ["c", f"c0 {is_own} {rank}", f"c1 {said} {is_own}", f"c4 {said}", f"c5 {given} {said}"]
+        ["c", f"c0 {is_own} {rank}", f"c1 {said} {is_own}", f"c4 {said}", f"c5 {times} {said}"]
     )
 
 
@@ -110,10 +113,14 @@ def part_features(kind: PartKind, ago: int, is_used: bool, tool: str, slot: str)
 
 
 def _flag_features(code: int) -> Hashes:
-    given, first, follows = bool(code & 1), bool(code & 2), bool(code & 4)
-    late, every = code // 8 % 3, code // 24
-    names = [f"f0 {given}", f"f1 {given} {first}", f"f2 {follows}", f"f3 {late}"]
-    names += [f"f4 {late} {every} {given}", f"f5 {given} {first} {follows}", f"f6 {every} {late}"]
+    is_taken, first, follows = bool(code & 1), bool(code & 2), bool(code & 4)
+    late, times = code // 8 % 3, code // 24
+    names = [f"f0 {is_taken}", f"f1 {is_taken} {first}", f"f2 {follows}", f"f3 {late}"]
+    names += [
+        f"f4 {late} {times} {is_taken}",
+        f"f5 {is_taken} {first} {follows}",
+        f"f6 {times} {late}",
+    ]
     return features(names)
 
 

@@ -65,7 +65,7 @@ NOT_KNOWN = SlotChoice(UNKNOWN, 0.0)
 
 
 def fill_slot(
-    ranker: ValueRanker, candidates: CallCandidates, name: str, number: int = 0, depth: int = 0
+    ranker: ValueRanker, candidates: CallCandidates, name: str, item_index: int = 0, depth: int = 0
 ) -> SlotChoice:
     """Decide a slot and its parts; it is unknown where one of its parts is.
 
@@ -73,16 +73,18 @@ def fill_slot(
         ranker: weighs candidates.
         candidates: of the call, with what was decided before.
         name: of the slot.
-        number: of the item of a list that it is, or is in.
+        item_index: of the item of a list that it is, or is in.
         depth: of objects and lists around it.
     """
-    found = candidates.find(name, number)
-    is_first = number == 0 and name.endswith(f"/{ITEM}")
-    shares = ranker.probabilities(found.keys, len(found), found.blocks)
-    choice = choose(found, shares, candidates.spans, is_first=is_first)
-    candidates.decide(found, choice.form, number, choice.span)
+    slot_candidates = candidates.find(name, item_index)
+    is_first = item_index == 0 and name.endswith(f"/{ITEM}")
+    shares = ranker.probabilities(
+        slot_candidates.keys, len(slot_candidates), slot_candidates.blocks
+    )
+    choice = choose(slot_candidates, shares, candidates.spans, is_first=is_first)
+    candidates.decide(slot_candidates, choice.form, item_index, choice.span)
     if choice.form not in (LIST, OBJECT):
-        return choice._replace(value=convert(choice.value, found.type))
+        return choice._replace(value=convert(choice.value, slot_candidates.type))
     if depth >= MAX_DEPTH:
         return NOT_KNOWN
     if choice.form == LIST:
@@ -92,10 +94,10 @@ def fill_slot(
     else:
         names = candidates.constants.slot(candidates.tool, name).fields
         parts = [
-            fill_slot(ranker, candidates, f"{name}/{part}", number, depth + 1) for part in names
+            fill_slot(ranker, candidates, f"{name}/{part}", item_index, depth + 1) for part in names
         ]
-        given = zip(names, parts, strict=True)
-        value = {part: entry.value for part, entry in given if entry.form != OMITTED}
+        entries = zip(names, parts, strict=True)
+        value = {part: entry.value for part, entry in entries if entry.form != OMITTED}
         is_whole = bool(value) and not any(part.is_unknown for part in parts)
     if not is_whole:
         return NOT_KNOWN
@@ -175,14 +177,19 @@ def iter_examples(
     """Every decision of a demonstrated call, each with what was decided before it."""
     state = candidates.state
 
-    def learn(name: str, written: Any, number: int, depth: int) -> Iterator[SlotExample]:
-        found = candidates.find(name, number)
+    def learn(name: str, written: Any, item_index: int, depth: int) -> Iterator[SlotExample]:
+        slot_candidates = candidates.find(name, item_index)
         value = written if written == OMITTED else resolve_references(written, state.by_id)
-        form, forms = _wanted_forms(found, written, value)
-        yield SlotExample(found.keys, len(found), found.blocks, found.targets(forms))
+        form, forms = _wanted_forms(slot_candidates, written, value)
+        yield SlotExample(
+            slot_candidates.keys,
+            len(slot_candidates),
+            slot_candidates.blocks,
+            slot_candidates.targets(forms),
+        )
         form = next((entry for entry in (LIST, OBJECT) if entry in forms), form)
         span = None if form.startswith("\x00") else state.locate(form, candidates.spans)
-        candidates.decide(found, form, number, span)
+        candidates.decide(slot_candidates, form, item_index, span)
         if depth >= MAX_DEPTH:
             return
         if form == LIST:
@@ -190,7 +197,7 @@ def iter_examples(
                 yield from learn(f"{name}/{ITEM}", item, position, depth + 1)
         elif form == OBJECT:
             for part in candidates.constants.slot(call.tool, name).fields:
-                yield from learn(f"{name}/{part}", value.get(part, OMITTED), number, depth + 1)
+                yield from learn(f"{name}/{part}", value.get(part, OMITTED), item_index, depth + 1)
 
     for name in parameters:
         yield from learn(name, call.arguments.get(name, OMITTED), 0, 0)

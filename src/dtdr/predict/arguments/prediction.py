@@ -65,9 +65,9 @@ class CallPrediction:
     @property
     def outputs(self) -> frozenset[str]:
         """Ids of the calls whose outputs the arguments use, those that are unknown included."""
-        every = [*self.sources.values(), *self.contains.values()]
+        all_sources = [*self.sources.values(), *self.contains.values()]
         return frozenset(
-            source.call for sources in every for source in sources if source.kind == "output"
+            source.call for sources in all_sources for source in sources if source.kind == "output"
         )
 
     @classmethod
@@ -109,17 +109,17 @@ def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
         "argument": earlier,
     }
     for call in run.plan.calls:
-        own: set[str] = set()
+        of_call: set[str] = set()
         for name, argument in call.arguments.items():
             for _, value in iter_leaves(argument, is_reference):
                 source = "output" if is_reference(value) else "other"
                 if source == "other" and value is not None and not isinstance(value, bool):
                     text = value if isinstance(value, str) else json.dumps(value, default=str)
                     text = text.strip().casefold()
-                    own.add(text)
+                    of_call.add(text)
                     places = (
                         position for position, texts in said.items() if text and text in texts
                     )
                     source = next(places, "other")
                 yield call, name, source
-        earlier |= own
+        earlier |= of_call

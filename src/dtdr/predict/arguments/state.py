@@ -199,17 +199,17 @@ class RunState:
         """The parts of a call: of its arguments, and of its output, or paths if it is not known."""
         tool, said = call.tool, self.texts.said
         how = "failed" if call.status == "error" else "given"
-        found: list[tuple[SourceKind, str, str, Any]] = [
+        leaf_parts: list[tuple[SourceKind, str, str, Any]] = [
             ("argument", f"{how} {path}", path, value) for path, value in _iter_given(arguments)
         ]
-        found.append(("output", WHOLE, "", {"$ref": call.id}))
+        leaf_parts.append(("output", WHOLE, "", {"$ref": call.id}))
         unread = ((path, {"$ref": call.id, "path": path}) for path in paths)
         leaves = unread if call.output is None else output_leaves(call.output)
-        found += [("output", path[1:], path, value) for path, value in leaves]
+        leaf_parts += [("output", path[1:], path, value) for path, value in leaves]
         words: dict[str, set[str]] = {}
         parts: list[ValuePart] = []
         records: list[str] = []
-        for source, keys, path, value in found:
+        for source, keys, path, value in leaf_parts:
             pattern, key, record = _read_keys(keys)
             form = canonical(value)
             if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
@@ -235,16 +235,16 @@ class RunState:
         """How much of each record the last texts say, and all of them; rare words count more."""
         lists: dict[str, Counter[str]] = {}
         sizes: Counter[str] = Counter()
-        for record, own in words.items():
+        for record, record_words in words.items():
             where = record.rpartition("/")[0]
-            lists.setdefault(where, Counter()).update(own)
+            lists.setdefault(where, Counter()).update(record_words)
             sizes[where] += 1
         scores = {}
-        for record, own in words.items():
+        for record, record_words in words.items():
             where = record.rpartition("/")[0]
             shares = [0.0] * len(self.texts.parts)
             for position, text in enumerate(self.texts.parts):
-                for word in own & text.words:
+                for word in record_words & text.words:
                     shares[position] += math.log((sizes[where] + 1) / lists[where][word])
             total = sum(share * _FADING**position for position, share in enumerate(shares))
             scores[record] = (round(sum(shares[:2]), 6), round(total, 6))

@@ -94,7 +94,9 @@ def tokenize(text: str) -> TokenizedText:
     first_features, last_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     of_types = features([name for kind in kinds for name in _kind_features(*kind)])
     tables = first_features, last_features, of_types.reshape(-1, 3)
-    of_clauses = Rows.of([features([f"g {word}" for word in own]) for own in words])
+    of_clauses = Rows.of(
+        [features([f"g {word}" for word in clause_words]) for clause_words in words]
+    )
     return TokenizedText(
         lower,
         starts,
@@ -105,7 +107,7 @@ def tokenize(text: str) -> TokenizedText:
         tuple(map(canonical, values)),
         np.array([is_named for *_, is_named in spans], np.bool_),
         frozenset().union(*map(telling_words, tokens)),
-        tuple(frozenset(map(stem, own)) for own in words),
+        tuple(frozenset(map(stem, clause_words)) for clause_words in words),
     )
 
 
@@ -195,13 +197,13 @@ def _token_features(
     within = np.array([-1, *quotation, -1])
     at, until = ((2 - (within[1:-1] == other)) for other in (within[:-2], within[2:]))
     at, until = (np.where(within[1:-1] < 0, 0, edge).astype(np.uint32) for edge in (at, until))
-    own, here = words[3:-3], np.arange(3, count + 3)
+    token, here = words[3:-3], np.arange(3, count + 3)
     left = here - (at == 2)  # the words before the quotation mark
     two, entry = words[left - 2], words[left - 1]
-    starts = (at,), (shape, at), (entry, at), (two, entry), (two,), (own,), (np.minimum(here, 6),)
+    starts = (at,), (shape, at), (entry, at), (two, entry), (two,), (token,), (np.minimum(here, 6),)
     right = here + (until == 2)
     after, then, endings = words[right + 1], words[right + 2], features([x[-4:] for x in lower])
-    ends = (until,), (shape, until), (after, until), (after, then), (then,), (own,), (endings,)
+    ends = (until,), (shape, until), (after, until), (after, then), (then,), (token,), (endings,)
     return _join("start", starts, count), _join("end", ends, count)
 
 
@@ -318,14 +320,14 @@ class RunTexts:
     clause: npt.NDArray[np.int64]
     clauses: tuple[frozenset[str], ...]
 
-    def span(self, place: int) -> tuple[int, int]:
+    def span(self, span_index: int) -> tuple[int, int]:
         """The first and the last token of a span."""
-        return int(self.first[place]), int(self.last[place])
+        return int(self.first[span_index]), int(self.last[span_index])
 
-    def source(self, place: int) -> ValueSource:
+    def source(self, span_index: int) -> ValueSource:
         """Where a span is."""
-        text_index = int(self.span_part[place])
-        text, (first, last) = self.parts[text_index], self.span(place)
+        text_index = int(self.span_part[span_index])
+        text, (first, last) = self.parts[text_index], self.span(span_index)
         offset = self.offsets[text_index]
         characters = text.starts[first - offset], text.ends[last - offset]
         return ValueSource("message" if text_index else "query", span=characters)
@@ -395,7 +397,7 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
 @lru_cache(maxsize=256)
 def match_clauses(texts: RunTexts, name: str) -> npt.NDArray[np.int64]:
     """2 for a span in a clause that has most words of a name, 1 with fewer, 0 with none; (m,)."""
-    shared = np.array([len(name_stems(name) & own) for own in texts.clauses])
+    shared = np.array([len(name_stems(name) & clause_words) for clause_words in texts.clauses])
     most: npt.NDArray[np.int64] = (shared > 0) * 1 + ((shared > 0) & (shared == shared.max()))
     return most[texts.clause]
 

@@ -146,12 +146,16 @@ class ValueRanker:
 
     def __init__(self, buckets: Buckets | None = None, weights: Floats | None = None) -> None:
         places = np.zeros(0, np.int32) if buckets is None else buckets
-        own = np.zeros(0, np.float32) if weights is None else weights
+        values = np.zeros(0, np.float32) if weights is None else weights
         is_bucket = (places >= 0) & (places < BUCKETS)
-        if own.ndim != 1 or own.shape != places.shape or not (is_bucket & np.isfinite(own)).all():
+        if (
+            values.ndim != 1
+            or values.shape != places.shape
+            or not (is_bucket & np.isfinite(values)).all()
+        ):
             raise ValueError("no buckets and weights")
         self._weights = np.zeros(BUCKETS, np.float32)
-        self._weights[places] = own
+        self._weights[places] = values
         self._squares: Floats | None = None
         # Names the weights in the scores that rows keep.
         self._mark = object()

@@ -85,12 +85,12 @@ class PlanSearch:
             log, tool = branches[0]
             tools, total = (*tools, tool), total + log
 
-    def run(self) -> dict[Multiset, Candidate]:
+    def run(self, rankings: int = RANKINGS) -> dict[Multiset, Candidate]:
         """The plans by their sorted tools, most probable first.
 
-        ``RANKINGS`` bounds time and memory; plans that would end later are left out.
+        The number of ``rankings`` bounds time and memory; plans that would end later are left out.
         """
-        most = len(self._ranked) + RANKINGS
+        most = len(self._ranked) + rankings
         totals: dict[Multiset, float] = {(): 0.0}
         orders: dict[Multiset, Candidate] = {(): Candidate((), 0.0)}
         ends: dict[Multiset, float] = {}

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.predict.plans.best_first import Candidate, Multiset, PlanSearch
+from dtdr.predict.plans.best_first import RANKINGS, Candidate, Multiset, PlanSearch
 from dtdr.rankers.base import StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.vectors import softmax
@@ -64,6 +64,7 @@ def find_plans(
     *,
     may_be_empty: bool,
     allowed: npt.NDArray[np.bool_] | None = None,
+    rankings: int = RANKINGS,
 ) -> PlanSet | None:
     """The plans of a run; None if no plan ends.
 
@@ -74,11 +75,12 @@ def find_plans(
         longest: limit of calls in a whole plan.
         may_be_empty: whether nothing may be left to do.
         allowed: see ``PlanSearch``.
+        rankings: see ``PlanSearch.run``.
     """
     left = max(longest - len(called), 2)
     search = PlanSearch(state, left, may_be_empty=may_be_empty, allowed=allowed)
     best = search.follow_best()
-    plans = search.run()
+    plans = search.run(rankings)
     greedy = 0
     if best is not None:
         key = tuple(sorted(best.tools))

@@ -85,17 +85,17 @@ class CandidateRanker:
             table: shape (features + 1, tools).
             new: columns of tools without demonstrations; see ``shortlist``.
         """
-        found = shortlist(table, new)
-        if found is None:
+        split = shortlist(table, new)
+        if split is None:
             return softmax(self.scores(table))
-        chosen, order = found
-        candidates = softmax(self.scores(table.take(chosen, axis=1)))
+        columns, order = split
+        candidates = softmax(self.scores(table.take(columns, axis=1)))
         outside = order - order[order.argmax()]
-        every: Floats = np.exp(outside, out=outside).astype(np.float64)
-        every *= min(float(candidates[candidates.argmin()]), _OUTSIDE)
-        every[chosen] = candidates
-        every *= 1 / np.add.reduce(every)
-        return every
+        probabilities: Floats = np.exp(outside, out=outside).astype(np.float64)
+        probabilities *= min(float(candidates[candidates.argmin()]), _OUTSIDE)
+        probabilities[columns] = candidates
+        probabilities *= 1 / np.add.reduce(probabilities)
+        return probabilities
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class RankerFit:
         ones = np.ones(batch * k, np.float32)
         masks = DropoutMasks(rng, batch * k, hidden, _DROPPED)
 
-        def gradients(chosen: Indices) -> dict[str, Matrix]:
-            rows = inputs.take(chosen, axis=0, out=taken[: len(chosen)], mode="clip")
+        def gradients(batch_steps: Indices) -> dict[str, Matrix]:
+            rows = inputs.take(batch_steps, axis=0, out=taken[: len(batch_steps)], mode="clip")
             rows = rows.reshape(-1, width)
             active, back = units[:, : len(rows)]
             np.matmul(rows, parameters["features"], out=active)
@@ -217,8 +217,8 @@ class RankerFit:
             factor = masks.draw(len(rows)) * (active > 0)
             active *= factor
             scores = active @ parameters["output"] + rows @ parameters["skip"]
-            scores = scores.reshape(-1, k) + steps.penalty[chosen]
-            _, error = marginal_cross_entropy(scores, right[chosen])
+            scores = scores.reshape(-1, k) + steps.penalty[batch_steps]
+            _, error = marginal_cross_entropy(scores, right[batch_steps])
             error = error.reshape(-1, 1)
             # A product of one column costs three times as much.
             np.multiply(error, parameters["output"][:, 0], out=back)
@@ -294,9 +294,9 @@ def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[floa
     likelihoods = np.zeros((len(_SHARES), len(_TEMPERATURES)))
     for fit, other in zip(fits, others, strict=True):
         linear, network = fit.scores(other)
-        for number, share in enumerate(_SHARES):
+        for row, share in enumerate(_SHARES):
             scores: Matrix = linear + np.float32(share) * (network - linear)
-            likelihoods[number] -= [
+            likelihoods[row] -= [
                 marginal_cross_entropy(scores / np.float32(temperature), other.right)[0]
                 for temperature in _TEMPERATURES
             ]

@@ -265,11 +265,11 @@ class EncodedDemonstrations:
         values = _split_values(
             *(columns[name].values for name in ("value_keys", "values", "value_counts"))
         )
-        every = [
+        outcomes = [
             Outcome(status, words[at], facts[at], left, values[at]) if status else NO_OUTCOME
             for at, (status, left) in enumerate(known)
         ]
-        return [every[start:end] for start, end in pairwise(self.starts.tolist())]
+        return [outcomes[start:end] for start, end in pairwise(self.starts.tolist())]
 
     @cached_property
     def texts(self) -> Ragged:
@@ -298,28 +298,28 @@ class EncodedDemonstrations:
         of groups that they do not.
         """
         rng = np.random.default_rng(seed)
-        number = np.arange(len(self)) << 32
+        single_names = np.arange(len(self)) << 32
         distinct, counts = np.unique(self.groups, return_counts=True)
         together = rng.permutation(distinct[(counts > 1) & (distinct > 0)])[::2]
-        names = np.where(np.isin(self.groups, together), self.groups, number + (1 << 32))
-        units, place = np.unique(names, return_inverse=True)
-        return divide(len(units), len(self), folds, rng)[place]
+        names = np.where(np.isin(self.groups, together), self.groups, single_names + (1 << 32))
+        units, unit = np.unique(names, return_inverse=True)
+        return divide(len(units), len(self), folds, rng)[unit]
 
     def held_apart(self, fold: Indices) -> npt.NDArray[np.bool_]:
         """Whether all demonstrations of each one's group are in its fold; shape (n,)."""
-        _, place = np.unique(self.groups, return_inverse=True)
-        least, most = (np.full(place.max(initial=0) + 1, edge) for edge in (fold.max(), -1))
-        np.minimum.at(least, place, fold)
-        np.maximum.at(most, place, fold)
-        apart: npt.NDArray[np.bool_] = (least[place] == most[place]) | (self.groups == 0)
+        _, group = np.unique(self.groups, return_inverse=True)
+        least, most = (np.full(group.max(initial=0) + 1, edge) for edge in (fold.max(), -1))
+        np.minimum.at(least, group, fold)
+        np.maximum.at(most, group, fold)
+        apart: npt.NDArray[np.bool_] = (least[group] == most[group]) | (self.groups == 0)
         return apart
 
     @property
     def halves(self) -> npt.NDArray[np.intp]:
         """Shape (n,): 0 or 1; demonstrations of one group are in one half."""
-        distinct, place = np.unique(self.groups, return_inverse=True)
+        distinct, group = np.unique(self.groups, return_inverse=True)
         is_grouped = (self.groups > 0) & (len(distinct) > 2)
-        return np.where(is_grouped, place, np.arange(len(self))) % 2
+        return np.where(is_grouped, group, np.arange(len(self))) % 2
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -353,14 +353,14 @@ def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
 
 def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     """The arrays of ``_RUN`` for one demonstration."""
-    made = item.plan.calls
-    step = list(accumulate(not is_parallel(*pair) for pair in pairwise([None, *made])))
+    recorded = item.plan.calls
+    step = list(accumulate(not is_parallel(*pair) for pair in pairwise([None, *recorded])))
     # Parallel calls by their tools: the order that they were made in must not change a ranking.
-    order = sorted(range(len(made)), key=lambda at: (step[at], index[made[at].tool]))
-    place = {at: number for number, at in enumerate(order)}
-    calls = [made[at] for at in order]
+    order = sorted(range(len(recorded)), key=lambda at: (step[at], index[recorded[at].tool]))
+    position = {at: sorted_at for sorted_at, at in enumerate(order)}
+    calls = [recorded[at] for at in order]
     edges = sorted(
-        (place[later], place[source])
+        (position[later], position[source])
         for later, sources in enumerate(item.plan.prerequisites)
         for source in sources
     )
@@ -371,7 +371,7 @@ def _encode(item: Demonstration, index: Mapping[str, int]) -> dict[str, Any]:
     return {
         "calls": [index[call.tool] for call in calls],
         "parallel": [is_parallel(*pair) for pair in pairwise([None, *calls])],
-        "edges": [place for edge in edges for place in edge],
+        "edges": [position for edge in edges for position in edge],
         "group": [hash_word(item.group) if item.group else 0],
         "id": list(item.id.encode("utf-8", "replace")),
         "order": order,
@@ -413,10 +413,10 @@ def _texts_of_steps(calls: Sequence[ToolCall]) -> list[str | None]:
 
 def _join_values(keys: str, values: str, counts: str, many: Sequence[Values]) -> dict[str, Any]:
     """The columns for the values of several calls, by their names."""
-    every = [NO_VALUES, *many]
+    all_values = [NO_VALUES, *many]
     return {
-        keys: np.concatenate([each.keys for each in every]),
-        values: np.concatenate([each.values for each in every]),
+        keys: np.concatenate([each.keys for each in all_values]),
+        values: np.concatenate([each.values for each in all_values]),
         counts: [len(each.keys) for each in many],
     }
 

@@ -55,9 +55,9 @@ class DTDRFactored(IncrementalRanker):
     """Between learning and ``held_out`` of one fit."""
 
     def __init__(self, *, encoder: str | Encoder = "lexical", seed: int = 0) -> None:
-        chosen = encoders.as_encoder(encoder)
+        fitted_encoder = encoders.as_encoder(encoder)
         # Words by TF-IDF are always there, fitted without each fold's own plans.
-        self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
+        self.encoder = None if isinstance(fitted_encoder, LexicalEncoder) else fitted_encoder
         self.seed = seed
 
     # -- fitting -------------------------------------------------------------------------------
@@ -206,10 +206,10 @@ class DTDRFactored(IncrementalRanker):
             return []
         data, names = self.model_.training.data, self.model_.names
         demonstrated = []
-        for number in range(len(data)):
-            called = {at: tool for at, tool in enumerate(data.plan(number)) if tool != REMOVED}
+        for plan in range(len(data)):
+            called = {at: tool for at, tool in enumerate(data.plan(plan)) if tool != REMOVED}
             calls = tuple(ToolCall(str(at), names[tool]) for at, tool in called.items())
-            pairs = data.columns["edges"][number].reshape(-1, 2).tolist()
+            pairs = data.columns["edges"][plan].reshape(-1, 2).tolist()
             kept = [pair for pair in pairs if called.keys() >= set(pair)]
             links = tuple((str(earlier), str(later)) for later, earlier in kept)
             demonstrated.append(Plan(calls, links))

@@ -259,7 +259,11 @@ class FactoredModel:
             "calibration": self.calibration.arrays(),
             **{block.name: block.arrays() for block in self.blocks},
         }
-        arrays = {f"{part}.{name}": own[name] for part, own in parts.items() for name in own}
+        arrays = {
+            f"{part}.{name}": part_arrays[name]
+            for part, part_arrays in parts.items()
+            for name in part_arrays
+        }
         return {**arrays, "checksum": checksum(arrays)}
 
     @classmethod
@@ -276,8 +280,8 @@ class FactoredModel:
             raise ModelError("the arrays of the model are damaged; fit it again")
         parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
         for name, array in arrays.items():
-            part, _, own = name.partition(".")
-            parts[part][own] = array
+            part, _, array_name = name.partition(".")
+            parts[part][array_name] = array
         model, network, new_tools = parts["model"], parts["ranker"], parts["new_tools"]
         run_tools = parts["run_tools"]
         if model["offered"].shape != (len(tools),):
@@ -380,8 +384,8 @@ class FactoredStepState:
         step.sort(key=itemgetter(0))
         self.features = StepFeatures(self._query)
         for step in self._steps:
-            for place, (tool, outcome) in enumerate(step):
-                self.features.call(tool, outcome, is_parallel=place > 0)
+            for at, (tool, outcome) in enumerate(step):
+                self.features.call(tool, outcome, is_parallel=at > 0)
 
     def say(self, text: str | None) -> None:
         """Read what the agent wrote before its next call; None: nothing is known."""
@@ -409,9 +413,9 @@ class FactoredStepState:
         asked = next(block for block in self._model.blocks if isinstance(block, Parts)).read(
             self._query.features
         )
-        every = np.zeros((*asked.shape[:2], len(training.tools)), np.float32)
-        every[:, :, training.seen] = asked
-        return every
+        table = np.zeros((*asked.shape[:2], len(training.tools)), np.float32)
+        table[:, :, training.seen] = asked
+        return table
 
     def copy(self) -> FactoredStepState:
         """The same state, to go on from in another way."""

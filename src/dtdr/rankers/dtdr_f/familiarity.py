@@ -94,9 +94,9 @@ def fit_threshold(
     reference = [np.array(list(map(hash_word, words_of(text))), np.uint32) for text in _reference()]
     made_up = np.array([_share(known, _frame(query)) for query in reference])
     if encoder is not None:
-        kept, own = vectors[rows][::step], owner[::step]
+        kept, query_owner = vectors[rows][::step], owner[::step]
         similar = kept @ kept.T
-        similar[own[:, None] == own] = 0
+        similar[query_owner[:, None] == query_owner] = 0
         scores = (scores + similar.max(axis=1).clip(0)) / 2
         said = unit(dense(encoder.encode(list(_reference()))))
         made_up = (made_up + (said @ kept.T).max(axis=1)) / 2

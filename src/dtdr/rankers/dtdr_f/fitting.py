@@ -38,6 +38,9 @@ _FOLDS = 3
 """Parts of the demonstrations that are held out in turn."""
 _NEW_TOOL_STEPS = 2_000
 """Steps whose tools the scorer of new tools learns from: it weighs only a dozen features."""
+_CALIBRATED = 2_000
+"""Held-out steps that probabilities are calibrated on, drawn where there are more: each is also
+ranked without demonstrations."""
 _MOST_NEW = 1_024
 """New tools up to which the features of each of these steps are kept; with more, of fewer steps."""
 _REWORDED_EVERY = 8
@@ -67,7 +70,7 @@ def fit(
     fold = encoded.assign_folds(_FOLDS, seed)
     halves, everything = encoded.halves, np.arange(len(encoded))
     apart = encoded.held_apart(fold)
-    inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
+    inside = [np.flatnonzero(fold == index) for index in range(int(fold.max()) + 1)]
     rest = [np.setdiff1d(everything, part) for part in inside]
     if len(inside) == 1 and not len(rest[0]):
         inside, rest = [], []
@@ -96,9 +99,9 @@ def fit(
     )
     model = replace(model, encoder=encoder, calibration=calibration)
     folds = []
-    for one, part in zip(fitted, inside, strict=True):
-        own = replace(model, training=one.training, blocks=one.blocks)
-        unseen = [replace(own, ranker=half) for half in rankers]
+    for from_fold, part in zip(fitted, inside, strict=True):
+        fold_model = replace(model, training=from_fold.training, blocks=from_fold.blocks)
+        unseen = [replace(fold_model, ranker=half) for half in rankers]
         folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
     return model, folds
 
@@ -148,8 +151,8 @@ class _HeldOut:
         if len(with_text):
             some = encoded.subset(with_text), halves[with_text], apart[with_text]
             self._add(fitted, *some, with_text=True)
-        every = np.arange(0, len(encoded), _REWORDED_EVERY)
-        some = encoded.subset(every), halves[every], apart[every]
+        reworded = np.arange(0, len(encoded), _REWORDED_EVERY)
+        some = encoded.subset(reworded), halves[reworded], apart[reworded]
         self._add(fitted, *some, is_reworded=True)
 
     def _add(
@@ -174,15 +177,15 @@ class _HeldOut:
             features = StepFeatures(fitted.prepare_features(query, context, asked))
             parallel, outcomes = encoded.columns["parallel"][plan], encoded.outcomes[plan]
             for step in steps:
-                for place in range(features.calls, len(step.history)):
+                for at in range(features.calls, len(step.history)):
                     features.call(
-                        step.history[place],
-                        NO_OUTCOME if names_only else outcomes[place],
-                        is_parallel=bool(parallel[place]),
+                        step.history[at],
+                        NO_OUTCOME if names_only else outcomes[at],
+                        is_parallel=bool(parallel[at]),
                     )
-                place = encoded.starts[plan] + len(step.history)
-                if with_text and place < encoded.starts[plan + 1]:
-                    features.say(encoded.texts[place])
+                at = encoded.starts[plan] + len(step.history)
+                if with_text and at < encoded.starts[plan + 1]:
+                    features.say(encoded.texts[at])
                 table = features.write()
                 right = np.zeros(table.shape[1], np.float32)
                 right[list(step.acceptable)] = 1
@@ -194,15 +197,19 @@ class _HeldOut:
                     if len(new) and len(self._examples) % (1 + len(new) // _MOST_NEW) == 0:
                         wanted = float(right[new].sum() / max(right.sum(), 1))
                         self._wanted.append((table[np.ix_(text_rows, new)], wanted))
-                every = right
-                found = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
-                chosen = None if found is None else found[0]
+                all_right = right
+                split = candidate_ranker.shortlist(table, np.append(new, np.flatnonzero(absent)))
+                candidates = None if split is None else split[0]
                 columns = partial(
-                    ZeroShotColumns.of, features.zero_shot, fitted.hand_over, chosen, every
+                    ZeroShotColumns.of, features.zero_shot, fitted.hand_over, candidates, all_right
                 )
                 self._zero_shot.append(columns)
-                if chosen is not None:
-                    table, right, absent = table[:, chosen], right[chosen], absent[chosen]
+                if candidates is not None:
+                    table, right, absent = (
+                        table[:, candidates],
+                        right[candidates],
+                        absent[candidates],
+                    )
                 kind = _APART * bool(apart[plan]) + _AS_KNOWN * (
                     not names_only and not is_reworded and not with_text
                 )
@@ -234,13 +241,13 @@ class _HeldOut:
         usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
         mix = (1.0, 1.0)
         calibration = model.zero_shot.calibration
-        if all((usable & (half == number)).any() for number in (0, 1)):
-            own = [usable & (half == number) for number in (0, 1)]
-            fits = [self._fit(steps.part(rows)) for rows in own]
-            others = _enough([rows & (kind & _APART > 0) for rows in own], own)
+        if all((usable & (half == side)).any() for side in (0, 1)):
+            of_halves = [usable & (half == side) for side in (0, 1)]
+            fits = [self._fit(steps.part(rows)) for rows in of_halves]
+            others = _enough([rows & (kind & _APART > 0) for rows in of_halves], of_halves)
             mix = candidate_ranker.choose_mix(fits, [steps.part(rows) for rows in others[::-1]])
             checks = [fit.mix(*mix) for fit in fits]
-            known = [(half != number) & ~is_reworded for number in (0, 1)]
+            known = [(half != side) & ~is_reworded for side in (0, 1)]
             honest = [rows & (kind == _APART + _AS_KNOWN) for rows in known]
             unseen = list(map(np.flatnonzero, _enough(honest, known)))
             parts = [steps.part(rows) for rows in unseen]
@@ -251,8 +258,12 @@ class _HeldOut:
             chances += np.float32(share) * np.where(
                 by_state.any(axis=1, keepdims=True), by_state - chances, 0
             )
-            held = [self._zero_shot[at]() for at in np.concatenate(unseen).tolist()]
-            calibration = calibrate(chances, unseen_right, held, model.hand_over, new_tool_share)
+            drawn = np.arange(len(chances))
+            if len(drawn) > _CALIBRATED:
+                drawn = np.sort(self._rng.choice(drawn, _CALIBRATED, replace=False))
+            held = [self._zero_shot[at]() for at in np.concatenate(unseen)[drawn].tolist()]
+            some = chances[drawn], unseen_right[drawn]
+            calibration = calibrate(*some, held, model.hand_over, new_tool_share)
             model = replace(model, state_share=share)
         whole = self._fit(steps.part(usable)).mix(*mix)
         return replace(model, ranker=whole, calibration=calibration), checks
@@ -293,7 +304,7 @@ def _choose_share(chances: Matrix, by_state: Matrix, right: npt.NDArray[np.bool_
 
 
 def _enough(
-    some: list[npt.NDArray[np.bool_]], every: list[npt.NDArray[np.bool_]]
+    some: list[npt.NDArray[np.bool_]], all_steps: list[npt.NDArray[np.bool_]]
 ) -> list[npt.NDArray[np.bool_]]:
     """Some of the steps of each half if they are enough to measure on, else all."""
-    return some if min(int(rows.sum()) for rows in some) >= LEAST_STEPS else every
+    return some if min(int(rows.sum()) for rows in some) >= LEAST_STEPS else all_steps

@@ -120,26 +120,28 @@ class ZeroShotColumns(NamedTuple):
 
     @classmethod
     def of(
-        cls, state: ZeroShotState, hand_over: HandOver, chosen: Indices | None, right: Matrix
+        cls, state: ZeroShotState, hand_over: HandOver, candidates: Indices | None, right: Matrix
     ) -> Self:
         """Read a step.
 
         Args:
             state: the step.
             hand_over: of the fold.
-            chosen: the candidates; None if all are.
+            candidates: positions of tools; None if all are candidates.
             right: shape (tools,): above 0 where a tool is acceptable.
         """
         tools, end = state.tools(), state.end()
-        every = np.append(tools, end)
-        is_end = np.arange(len(every)) == len(tools)
+        chances = np.append(tools, end)
+        is_end = np.arange(len(chances)) == len(tools)
         new = float(np.add.reduce(tools[hand_over.new]))
-        if chosen is None:
-            return cls(every, is_end, new, 0.0, False)
+        if candidates is None:
+            return cls(chances, is_end, new, 0.0, False)
         rest = tools.copy()
-        rest[chosen[chosen < len(tools)]] = 0
+        rest[candidates[candidates < len(tools)]] = 0
         best = int(rest.argmax())
-        return cls(every[chosen], is_end[chosen], new, float(rest[best]), bool(right[best] > 0))
+        return cls(
+            chances[candidates], is_end[candidates], new, float(rest[best]), bool(right[best] > 0)
+        )
 
 
 def calibrate(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -192,10 +193,10 @@ class RunReader:
 
     def copy(self) -> RunReader:
         """The same reader, to go on from in another way."""
-        reader = RunReader()
+        reader = copy(self)
         reader._outputs, reader._lists = self._outputs.copy(), self._lists.copy()
         reader._used = {tool: values.copy() for tool, values in self._used.items()}
-        reader._values_reader, reader._last = self._values_reader.copy(), self._last
+        reader._values_reader = self._values_reader.copy()
         return reader
 
     def _read_values(self, call: ToolCall, output: Any) -> Values:
@@ -387,7 +388,7 @@ def read_context(
     for kind, terms, weight in (
         (_USER, _words(recent, _MOST_SAID), _USER_WEIGHT),
         (_AGENT, words, _AGENT_WEIGHT),
-        (_AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT),
+        (_AGENT, [f"{first} {second}" for first, second in pairwise(words)], _AGENT_WEIGHT),
     ):  # the terms of each have this length together, as a vector
         weights |= {_hash(term, kind): weight / len(terms) ** 0.5 for term in terms}
     if not calls and not weights:

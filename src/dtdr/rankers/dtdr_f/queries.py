@@ -230,7 +230,7 @@ class QueryFeaturizer:
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:
         """Each part of each training query as a row of length 1; how many parts a query has."""
-        texts = [text_of(self.queries, number) for number in range(len(self.queries["words"]))]
+        texts = [text_of(self.queries, at) for at in range(len(self.queries["words"]))]
         parts = [part_terms(self._terms(text.words), text.parts(self.first)) for text in texts]
         rows = Ragged.of(list(chain.from_iterable(parts)), np.intp)
         values = self.words.idf[rows.values]

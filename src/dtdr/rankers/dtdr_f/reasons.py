@@ -62,8 +62,8 @@ def add_reasons(
 
 
 def _log_odds(probabilities: Floats, tool: int, rival: int) -> float:
-    one, other = np.maximum(probabilities[[tool, rival]], _LEAST)
-    return float(np.log(one / other))
+    chance, other_chance = np.maximum(probabilities[[tool, rival]], _LEAST)
+    return float(np.log(chance / other_chance))
 
 
 def _note(model: FactoredModel, step: StepFeatures, tool: int) -> str:
@@ -75,10 +75,10 @@ def _note(model: FactoredModel, step: StepFeatures, tool: int) -> str:
             "demonstrations together get about the share that further runs give them."
         )
     if model.ranker is not None:
-        found = candidate_ranker.shortlist(step.write(), new)
-        if found is not None and tool not in found[0]:
+        split = candidate_ranker.shortlist(step.write(), new)
+        if split is not None and tool not in split[0]:
             return (
-                f"{name!r} is not among the {len(found[0])} candidates of this step, which share "
+                f"{name!r} is not among the {len(split[0])} candidates of this step, which share "
                 "nearly all of the probability."
             )
     return ""
@@ -90,9 +90,9 @@ def similar_demonstrations(
     """The demonstrations whose words are most like those of the query."""
     vectors = model.training.featurizer.vectors
     columns, values = query.words
-    own = np.zeros(vectors.shape[1], np.float32)
-    own[columns] = values
-    similarity = vectors @ own
+    query_row = np.zeros(vectors.shape[1], np.float32)
+    query_row[columns] = values
+    similarity = vectors @ query_row
     plans = model.training.data
     # The model keeps hashes; the words are those of the query.
     words = words_of(text[:MAX_CHARACTERS])
@@ -100,19 +100,19 @@ def similar_demonstrations(
         zip(query.terms.tolist(), [*words, *(f"{a} {b}" for a, b in pairwise(words))], strict=True)
     )
     similar = []
-    for place in np.argsort(-similarity, kind="stable")[:_SIMILAR].tolist():
-        if similarity[place] <= 0:
+    for plan in np.argsort(-similarity, kind="stable")[:_SIMILAR].tolist():
+        if similarity[plan] <= 0:
             break
-        ((shared, weights),) = rows(vectors[[place]])
-        weights = weights * own[shared]
+        ((shared, weights),) = rows(vectors[[plan]])
+        weights = weights * query_row[shared]
         best = [terms[shared[at]] for at in np.argsort(-weights) if weights[at] > 0]
         # A word that is in one of the pairs is not said again.
         within = {word for term in best if " " in term for word in term.split()}
         similar.append(
             SimilarDemonstration(
-                id=plans.id(place),
-                similarity=round(min(float(similarity[place]), 1.0), 4),
-                tools=tuple(model.names[tool] for tool in plans.calls_as_made(place) if tool >= 0),
+                id=plans.id(plan),
+                similarity=round(min(float(similarity[plan]), 1.0), 4),
+                tools=tuple(model.names[tool] for tool in plans.calls_as_made(plan) if tool >= 0),
                 terms=tuple(term for term in best if term not in within)[:_TERMS],
             )
         )

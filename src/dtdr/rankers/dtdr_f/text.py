@@ -32,7 +32,7 @@ _ENDING = re.compile(
 )
 _ONE_HOT = 6
 """Counts 0 to 4, and 5 or more."""
-_ONE_HOTS = [[0.5 * (number == count) for number in range(_ONE_HOT)] for count in range(_ONE_HOT)]
+_ONE_HOTS = [[0.5 * (at == count) for at in range(_ONE_HOT)] for count in range(_ONE_HOT)]
 SURFACE_FEATURES = 16 + 5 * _ONE_HOT
 IS_LETTERS, BEGINS_SENTENCE, AFTER_JOINT = 1, 2, 4
 """Flags of a word: only letters; first of a sentence; after a comma, "and" or "then"."""
@@ -89,12 +89,12 @@ class QueryText:
             first: hashes of words that begin sentences.
         """
         begins, flags = [0], self.flags[:MAX_WORDS]
-        for place in (flags & (BEGINS_SENTENCE | AFTER_JOINT)).nonzero()[0].tolist():
-            starts = flags[place] & BEGINS_SENTENCE or (
-                place - begins[-1] >= _LEAST_WORDS and int(self.words[place]) in first
+        for at in (flags & (BEGINS_SENTENCE | AFTER_JOINT)).nonzero()[0].tolist():
+            starts = flags[at] & BEGINS_SENTENCE or (
+                at - begins[-1] >= _LEAST_WORDS and int(self.words[at]) in first
             )
-            if starts and place:
-                begins.append(place)
+            if starts and at:
+                begins.append(at)
         return begins[:_MOST_PARTS]
 
     def reworded(self, rng: np.random.Generator, share: float) -> QueryText:
@@ -130,21 +130,21 @@ def hash_stem(word: str) -> int:
 
 def stems_of(texts: Iterable[str]) -> Ragged:
     """Hashes of the stems of the words of letters of each text."""
-    found = (_LETTERS.findall(normalise(text[:MAX_CHARACTERS])) for text in texts)
-    stems = [[_read_word(word)[1] for word in words if len(word) > 1] for words in found]
+    listed = (_LETTERS.findall(normalise(text[:MAX_CHARACTERS])) for text in texts)
+    stems = [[_read_word(word)[1] for word in words if len(word) > 1] for words in listed]
     return Ragged.of(stems, np.uint32)
 
 
 def _mark_parts(text: str, words: list[str], tokens: list[str], flags: list[int]) -> None:
     """Flag the words that may begin a part, in place."""
-    for place, (before, word) in enumerate(pairwise(words), 1):
+    for at, (before, word) in enumerate(pairwise(words), 1):
         if before not in _BREAKS or word in _STOPS:
             continue
         if before not in _STOPS:
-            flags[place] |= AFTER_JOINT
-        elif not before.isascii() or f"{before}{tokens[place]}" not in text:
+            flags[at] |= AFTER_JOINT
+        elif not before.isascii() or f"{before}{tokens[at]}" not in text:
             # A full stop within a file name, a number or an address ends no sentence.
-            flags[place] |= BEGINS_SENTENCE
+            flags[at] |= BEGINS_SENTENCE
 
 
 def _count_quoted(text: str, tokens: list[str]) -> tuple[int, int]:

@@ -93,5 +93,5 @@ def _read_servers(names: Sequence[str]) -> npt.NDArray[np.int32]:
     counts = Counter(prefixes)
     numbers = {prefix: at for at, prefix in enumerate(counts) if prefix and counts[prefix] > 1}
     # Tools without one, and the end of plan, have numbers that no other tool has.
-    every = [numbers.get(prefix, -1 - at) for at, prefix in enumerate([*prefixes, ""])]
-    return np.array(every, np.int32)
+    servers = [numbers.get(prefix, -1 - at) for at, prefix in enumerate([*prefixes, ""])]
+    return np.array(servers, np.int32)

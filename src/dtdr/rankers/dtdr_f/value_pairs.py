@@ -57,16 +57,16 @@ def choose_pairs(
     alone = [kinds.gains(numbers[:, at], known[:, at]) for at in range(len(varied))]
     medians = np.array([np.median(np.abs(numbers[known[:, at], at])) for at in range(len(varied))])
     gains, pairs = [], []
-    for one, other in combinations(range(len(varied)), 2):
-        shared = known[:, one] & known[:, other]
-        low, high = sorted((medians[one], medians[other]))
+    for left, right in combinations(range(len(varied)), 2):
+        shared = known[:, left] & known[:, right]
+        low, high = sorted((medians[left], medians[right]))
         if shared.sum() < _LEAST_ROWS or high > _FACTOR * max(low, 1e-9):
             continue
-        both = kinds.gains(numbers[:, one] - numbers[:, other], shared)
-        gain = float((both - np.maximum(alone[one], alone[other])).max())
+        both = kinds.gains(numbers[:, left] - numbers[:, right], shared)
+        gain = float((both - np.maximum(alone[left], alone[right])).max())
         if gain > _LEAST_GAIN:
             gains.append(gain)
-            pairs.append((columns[one], columns[other]))
+            pairs.append((columns[left], columns[right]))
     best = np.argsort(-np.array(gains), kind="stable")[:_MOST_PAIRS]
     return np.array([pairs[at] for at in best], np.intp).reshape(-1, 2).T
 

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import date
 from itertools import islice
 from operator import itemgetter
@@ -111,8 +112,7 @@ class ValueReader:
 
     def copy(self) -> ValueReader:
         """The same reader, to go on from in another way."""
-        other = ValueReader()
-        other._query, other._numbers = self._query, self._numbers
+        other = copy(self)
         other._known, other._latest = self._known.copy(), self._latest.copy()
         return other
 
@@ -177,7 +177,7 @@ class ValueReader:
                     continue
                 members = list(islice(value.items(), _MOST_ITEMS))
                 pending += [
-                    (crc32(str(name).encode("utf-8", "replace"), path), part, is_listed)
+                    (hash_member(path, str(name)), part, is_listed)
                     for name, part in reversed(members)
                 ]
             elif isinstance(value, (list, tuple)):
@@ -208,6 +208,11 @@ class ValueReader:
         other = self._known.get(value)
         if other is not None and other != path:
             values[EQUAL | (other * 31 + path) & _BITS] = 1.0
+
+
+def hash_member(path: int, name: str) -> int:
+    """The path of a member of an object, or the key of a text, from the path of what it is in."""
+    return crc32(name.encode("utf-8", "replace"), path)
 
 
 def read_query(query: str) -> Values:
@@ -246,9 +251,9 @@ def to_number(text: str) -> float | None:
 
 def _numbers_in(text: str) -> Iterable[float]:
     for match in _NUMBER_IN_TEXT.findall(text):
-        number = to_number(match)
-        if number is not None:
-            yield float(f"{number:.4g}") if "-" not in match else number
+        value = to_number(match)
+        if value is not None:
+            yield float(f"{value:.4g}") if "-" not in match else value
 
 
 def parse_lines(text: str) -> Any:
@@ -263,8 +268,8 @@ def parse_lines(text: str) -> Any:
             before.append(value)
         else:
             lines[name] = [before, value]
-    for number, word in islice(_COUNTED.findall(text), 16):
-        lines.setdefault(f"{word}#", int(number))
+    for count, word in islice(_COUNTED.findall(text), 16):
+        lines.setdefault(f"{word}#", int(count))
     if not lines and text:
         return text
     return lines
@@ -282,7 +287,7 @@ def _split(path: int, whole: Any, values: dict[int, float], columns: list[_Colum
         for kind, column in _by_type(mixed).items():
             if issubclass(kind, dict):
                 pending += [
-                    (crc32(str(name).encode("utf-8", "replace"), path), members, is_listed)
+                    (hash_member(path, str(name)), members, is_listed)
                     for name, members in reversed(_members(column).items())
                 ]
             elif issubclass(kind, (list, tuple)):
@@ -343,7 +348,7 @@ def _add_number(values: dict[int, float], path: int, value: float, is_listed: bo
 
 
 def _count_flag(values: dict[int, float], path: int, text: str, count: int = 1) -> None:
-    key = FLAG | crc32(text.encode("utf-8", "replace"), path) & _BITS
+    key = FLAG | hash_member(path, text) & _BITS
     values[key] = values.get(key, 0.0) + count
 
 

@@ -69,20 +69,20 @@ class WordWeights:
         parts, sizes = featurizer.parts
         order = np.random.default_rng(seed).permutation(len(sizes))
         fitting = max(1, int((np.cumsum(sizes[order]) <= _MOST_PARTS).sum()))
-        chosen = np.sort(order[:fitting])
-        parts = csr_array(parts[np.isin(np.repeat(np.arange(len(sizes)), sizes), chosen)])
-        sizes = sizes[chosen]
-        number = int(sizes.sum())
+        queries = np.sort(order[:fitting])
+        parts = csr_array(parts[np.isin(np.repeat(np.arange(len(sizes)), sizes), queries)])
+        sizes = sizes[queries]
+        part_count = int(sizes.sum())
         named = seen[:-1] if len(seen) <= _MOST_DESCRIBED else seen[:0]
         described = [
             f"{name_words(tools[at].name)} {tools[at].description}" for at in named.tolist()
         ]
         rows = csr_array(vstack([parts, featurizer.encode_words(described)], format="csr"))
-        counts = plans.called[chosen][:, seen].toarray()
+        counts = plans.called[queries][:, seen].toarray()
         called = np.stack([np.minimum(counts, most) for most in (1, _MOST)], axis=1)
         of_plan = np.repeat(called.astype(np.float32), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
-        wanted[number + np.arange(len(named)), :, np.arange(len(named))] = 1
+        wanted[part_count + np.arange(len(named)), :, np.arange(len(named))] = 1
         fold = np.append(np.repeat(np.arange(len(sizes)) % _FOLDS, sizes), np.full(len(named), -1))
         folds = [(np.flatnonzero(fold == at), np.flatnonzero(fold != at)) for at in range(_FOLDS)]
         folds = [(out, known) for out, known in folds if len(out) and len(known)]
@@ -90,15 +90,15 @@ class WordWeights:
         for _ in range(_ROUNDS):
             presence = of_plan[:, 0] * shares
             mean = _mean(presence)
-            above = np.concatenate([presence, wanted[number:, 0]]) - mean
+            above = np.concatenate([presence, wanted[part_count:, 0]]) - mean
             asked = np.zeros_like(presence)
             for out, known in folds:
                 asked[out] = rows[out] @ _regress(rows[known], above[known]) + mean
             likely = np.maximum(asked, _LEAST_SHARE)
             of_query = np.add.reduceat(likely, np.cumsum(sizes) - sizes, axis=0)
             shares = likely / np.repeat(of_query, sizes, axis=0)
-        wanted[:number] = of_plan * shares[:, None]
-        mean = _mean(wanted[:number])
+        wanted[:part_count] = of_plan * shares[:, None]
+        mean = _mean(wanted[:part_count])
         above = (wanted - mean).reshape(len(wanted), -1)
         weights = _regress(rows, above)
         return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
@@ -112,20 +112,20 @@ def _regress(rows: csr_array, wanted: Matrix) -> Matrix:
         wanted: shape (parts, outputs).
     """
     across = csr_array(rows.T)
-    found, left = np.zeros_like(wanted), wanted.copy()
+    solution, left = np.zeros_like(wanted), wanted.copy()
     along = wanted.copy()
     before = start = np.einsum("ij,ij->j", left, left)
     for _ in range(_MOST_ROUNDS):
         image = rows @ (across @ along) + _RIDGE * along
         size = before / np.maximum(np.einsum("ij,ij->j", along, image), _TINY)
-        found += size * along
+        solution += size * along
         left -= size * image
         after = np.einsum("ij,ij->j", left, left)
         if (after <= _PRECISION**2 * start).all():
             break
         along = left + (after / np.maximum(before, _TINY)) * along
         before = after
-    weights: Matrix = across @ found
+    weights: Matrix = across @ solution
     return weights
 
 

@@ -94,13 +94,13 @@ class QueryMatch:
     ) -> None:
         self.index, self.is_later_turn = index, is_later_turn
         clauses = clauses_of(text)
-        found = [index.columns(clause) for clause in clauses]
-        columns = [np.unique(known) for known in found]
-        self.known = sum(map(len, found)) / max(sum(map(len, clauses)), 1)
+        clause_words = [index.columns(clause) for clause in clauses]
+        columns = [np.unique(known) for known in clause_words]
+        self.known = sum(map(len, clause_words)) / max(sum(map(len, clauses)), 1)
         words = np.unique(np.concatenate(columns))
         has = np.zeros((len(clauses), len(words)), np.float32)
-        for row, own in zip(has, columns, strict=True):
-            row[words.searchsorted(own)] = 1
+        for row, clause_columns in zip(has, columns, strict=True):
+            row[words.searchsorted(clause_columns)] = 1
         exact, texts, names = index.rows(words)
         by_text = has @ texts
         self.named: Matrix = has @ names

@@ -129,7 +129,7 @@ class ZeroShotState:
         rows[[FEATURES.index(name) for name in without]] = 0
         return softmax(self._weights.tools @ rows) if rows.size else np.zeros((2, 0))
 
-    @property
+    @cached_property
     def _shares(self) -> Floats:
         """Probabilities of the two kinds of runs."""
         plan = 1 / (1 + math.exp(-self._read()[1]))
@@ -141,12 +141,20 @@ class ZeroShotState:
         Args:
             without: features that are set to 0.
         """
-        by_kind = self._read_kinds(without) if without else self._by_kind
-        mixed: Floats = self._shares @ by_kind
+        return self._shares @ self._read_kinds(without) if without else self._tools
+
+    @cached_property
+    def _tools(self) -> Floats:
+        mixed: Floats = self._shares @ self._by_kind
+        mixed.flags.writeable = False  # a block and the mixture read it
         return mixed
 
     def end(self) -> float:
         """The probability that the run ends here."""
+        return self._end
+
+    @cached_property
+    def _end(self) -> float:
         logits = self._weights.end @ self.progress.end_features()
         return float(self._shares @ (1 / (1 + np.exp(-logits))))
 

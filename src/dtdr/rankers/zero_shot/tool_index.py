@@ -164,9 +164,9 @@ class ToolIndex:
         others = self._words.searchsorted(SYNONYMS[1][at])
         keys = np.append(owner * width + columns, owner[pairs.owner] * width + others)
         values = np.append(weights, _SYNONYM * weights[pairs.owner])
-        distinct, place = np.unique(keys, return_inverse=True)
+        distinct, key_index = np.unique(keys, return_inverse=True)
         best = np.zeros(len(distinct))
-        np.maximum.at(best, place, values)
+        np.maximum.at(best, key_index, values)
         owner, columns = distinct // width, distinct % width
         return _by_row(self._matrix(owner, columns, best * rarity[columns]).T)
 

@@ -54,9 +54,9 @@ def clauses_of(text: QueryText) -> list[Hashes]:
     stems, flags = text.stems[:MAX_WORDS], text.flags[:MAX_WORDS]
     begins = (flags & (BEGINS_SENTENCE | AFTER_JOINT)) > 0
     kept = ((flags & IS_LETTERS) > 0) & ~np.isin(stems, STOP_STEMS)
-    number = np.cumsum(begins)[kept]
+    clause_at = np.cumsum(begins)[kept]
     clauses: list[Hashes] = []
-    for clause in np.split(stems[kept], np.flatnonzero(np.diff(number)) + 1):
+    for clause in np.split(stems[kept], np.flatnonzero(np.diff(clause_at)) + 1):
         if clauses and (len(clause) < 2 or len(clauses[-1]) < 2):
             clauses[-1] = np.concatenate([clauses[-1], clause])
         else:

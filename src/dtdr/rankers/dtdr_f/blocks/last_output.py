@@ -259,8 +259,8 @@ def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64
         keys: of each step.
         owner: shape (steps,): the demonstration of each.
     """
-    distinct, place = np.unique(keys.values, return_inverse=True)
-    _, counts = count_rows(place.astype(np.uint32), owner[keys.owner])
+    distinct, key_index = np.unique(keys.values, return_inverse=True)
+    _, counts = count_rows(key_index.astype(np.uint32), owner[keys.owner])
     often = (counts >= _LEAST_RUNS) | (distinct >> 56 < _COUNTED_ONCE)
     distinct, counts = distinct[often], counts[often]
     return np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])

@@ -150,9 +150,9 @@ def _moves(parts: int) -> tuple[Matrix, Matrix, Matrix]:
         next to it and before it; and ones. And shape (parts, 5 parts + 4): of a call for each part,
         how probable the next one is for each, and the windows.
     """
-    number = np.arange(parts)
-    first = _FIRST**number
-    away = number[None] - number[:, None]
+    part = np.arange(parts)
+    first = _FIRST**part
+    away = part[None] - part[:, None]
     clipped = np.clip(away, -_FARTHEST, _FARTHEST)
     moves = _MOVES[clipped + _FARTHEST]
     for side in (-_FARTHEST, _FARTHEST):  # all parts this far away share one number

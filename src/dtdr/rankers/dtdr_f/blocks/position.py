@@ -243,8 +243,8 @@ _ADDED = np.array([[_SHARE], [_SHARE], *[[_SCORE]] * 4], np.float32)
 
 def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
     """Surface features, without the vector of a further encoder, and ones."""
-    own = surface[:, :SURFACE_FEATURES].astype(np.float64)
-    return np.concatenate([own, np.ones((len(own), 1))], axis=1)
+    features = surface[:, :SURFACE_FEATURES].astype(np.float64)
+    return np.concatenate([features, np.ones((len(features), 1))], axis=1)
 
 
 def _spread(rows: Matrix) -> Matrix:
@@ -256,13 +256,13 @@ def _spread(rows: Matrix) -> Matrix:
 @lru_cache(maxsize=512)
 def _blur(words: int) -> Matrix:
     """The share of each word that each part of a query takes; shape (PARTS, words)."""
-    number = np.arange(PARTS)
+    part = np.arange(PARTS)
     parts = np.zeros((PARTS, words), np.float32)
     if words < PARTS:  # several parts share a word
-        parts[number, number * words // PARTS] = 1
+        parts[part, part * words // PARTS] = 1
     else:
         parts[np.arange(words) * PARTS // words, np.arange(words)] = 1
-    near = np.exp(-(((number[:, None] - number) / _BLUR) ** 2) / 2)
+    near = np.exp(-(((part[:, None] - part) / _BLUR) ** 2) / 2)
     blur: Matrix = (near / near.sum(axis=1, keepdims=True) @ parts).astype(np.float32)
     return blur
 

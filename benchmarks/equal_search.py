@@ -63,7 +63,7 @@ def search(
     ]
     return {
         "dataset": dataset.name,
-        "retriever": name,
+        "ranker": name,
         "settings": ", ".join(f"{key} {value}" for key, value in tried[best].items()) or "default",
         "inner_default": inner[0],
         "inner": inner[best],
@@ -83,7 +83,7 @@ def main() -> None:
 
     columns = [
         Column("Set", "dataset"),
-        Column("Ranker", "retriever"),
+        Column("Ranker", "ranker"),
         Column("Best settings", "settings"),
         Column("Inner, default", "inner_default", share, numeric=True),
         Column("Inner, best", "inner", share, numeric=True),

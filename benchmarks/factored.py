@@ -68,7 +68,7 @@ def sizes(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             first = logs[given.retriever[0]]
             for name, log in logs.items():
                 p = None if log is first else compare(first, log).p_value
-                yield {"set": dataset.name, "size": size, "retriever": name, **_scores(log), "p": p}
+                yield {"set": dataset.name, "size": size, "ranker": name, **_scores(log), "p": p}
 
 
 def _scores(log: RunLog) -> dict[str, Any]:
@@ -92,7 +92,7 @@ MEASURES = {
         [
             Column("Set", "set"),
             Column("Demonstrations", "size", count, True),
-            Column("Ranker", "retriever"),
+            Column("Ranker", "ranker"),
             *FIGURES,
             Column("p", "p", lambda value: f"{value:.4f}", True),
         ],

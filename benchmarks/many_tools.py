@@ -87,7 +87,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             fit = time.perf_counter() - started
             step = rank_microseconds_median(model, held)
             yield {
-                "retriever": name,
+                "ranker": name,
                 "tools": kind,
                 "train": len(train),
                 **score(model, held, only),
@@ -121,7 +121,7 @@ def main() -> None:
         return f"{value:.2f}"
 
     columns = [
-        Column("Ranker", "retriever"),
+        Column("Ranker", "ranker"),
         Column("Tools", "tools"),
         Column("Learned", "train", count, True),
         Column("Steps", "steps", count, True),

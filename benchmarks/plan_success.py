@@ -45,7 +45,7 @@ class Cell:
     """One row of the table."""
 
     icl: str
-    retriever: str
+    ranker: str
     select: str
     fill: str = "llm"
 
@@ -56,7 +56,7 @@ class Cell:
 
     def log(self, given: argparse.Namespace) -> Path:
         """The run log's file."""
-        stem = f"{_model(given)}-plans-{self.retriever}-{self.icl}-{self.select}-{given.plans}"
+        stem = f"{_model(given)}-plans-{self.ranker}-{self.icl}-{self.select}-{given.plans}"
         if self.fill != "llm":
             stem += f"-{self.fill}"
         if given.held_out:
@@ -112,7 +112,7 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
     }
     fitted = {
         name: create(name).fit(known, data.tools, **learned)
-        for name in dict.fromkeys(cell.retriever for cell in cells)
+        for name in dict.fromkeys(cell.ranker for cell in cells)
     }
     opened: AbstractContextManager[LLM | None] = nullcontext()
     if given.smoke or given.llm is not None:
@@ -120,7 +120,7 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
     with opened as llm:
         for cell in cells:
             planner = Planner(
-                fitted[cell.retriever],
+                fitted[cell.ranker],
                 llm if cell.asks_llm else None,
                 icl=cell.icl,
                 select=cell.select,
@@ -143,7 +143,7 @@ def _show(logs: list[tuple[Cell, PlanningLog]], given: argparse.Namespace) -> No
     rows = []
     for cell, log in logs:
         rates = [common.percent(success_rate(log, reading)) for reading in READINGS.values()]
-        name = ":".join((cell.icl, cell.retriever, cell.select, cell.fill))
+        name = ":".join((cell.icl, cell.ranker, cell.select, cell.fill))
         requests = sum(step["llm_calls"] for record in log for step in record["steps"])
         count = len(log.records)
         rows.append((name, str(count), *rates, f"{requests / max(1, count):.1f}"))

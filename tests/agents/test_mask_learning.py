@@ -143,7 +143,12 @@ def test_requests_of_anthropic_need_no_model_either(runs, form):
 
 def test_a_run_that_is_idle_has_ended(runs, monkeypatch):
     timers = []
-    monkeypatch.setattr(threading, "Timer", lambda *begun: timers.append(begun) or Mock())
+
+    def timer(seconds, act):
+        timers.append((seconds, act))
+        return Mock()
+
+    monkeypatch.setattr(threading, "Timer", timer)
     mask = ToolMask(policy=FEW, learn=runs)
     run_agent(mask, 1)
     runs.wait()

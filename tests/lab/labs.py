@@ -33,7 +33,7 @@ def in_this_process():
 
 def run(store: Store, data: Path, *suites: str, seeds: int = 2, **options) -> Summary:
     """Run suites on a file, with cheap rankers unless others are named."""
-    chosen = {"retrievers": ["random", "dr"], **options}
+    chosen = {"rankers": ["random", "dr"], **options}
     notes: list[str] = chosen.pop("notes", [])
     workers = chosen.pop("workers", 1)
     return run_lab(

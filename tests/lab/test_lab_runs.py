@@ -74,13 +74,13 @@ def test_a_changed_data_set_is_computed_anew(finished, tmp_path):
 def test_a_ranker_that_raises_costs_its_own_cells_only(finished, tmp_path):
     _, data, _ = finished
     store = Store(tmp_path)
-    found = run(store, data, retrievers=["dr", f"{OWN}:Raising"], seeds=1)
+    found = run(store, data, rankers=["dr", f"{OWN}:Raising"], seeds=1)
     assert found.computed == 2
     expected = r"RuntimeError: no idea what to learn \(own_rankers.py, line \d+\)"
     assert len(found.failed) == 2
     assert all(re.fullmatch(expected, reason) for _, reason in found.failed)
     with in_this_process():
-        again = run(store, data, retrievers=["dr", f"{OWN}:Raising"], seeds=1)
+        again = run(store, data, rankers=["dr", f"{OWN}:Raising"], seeds=1)
     assert (again.cached, len(again.failed)) == (2, 2)
     page, _ = build_report(store, "own")
     for text in (to_html(page), to_markdown(page)):
@@ -90,7 +90,7 @@ def test_a_ranker_that_raises_costs_its_own_cells_only(finished, tmp_path):
 
 def test_a_process_that_dies_costs_its_own_cells_only(finished, tmp_path):
     _, data, _ = finished
-    found = run(Store(tmp_path), data, retrievers=[f"{OWN}:Dying", "dr"], seeds=1, workers=2)
+    found = run(Store(tmp_path), data, rankers=[f"{OWN}:Dying", "dr"], seeds=1, workers=2)
     assert found.computed == 2
     assert len(found.failed) == 2
     assert "ended with EXIT(9)" in found.failed[0][1]
@@ -107,7 +107,7 @@ def test_a_set_with_one_plan_is_refused_before_anything_runs_and_two_are_enough(
 @pytest.mark.usefixtures("one_process")
 def test_without_descriptions_those_that_need_them_are_left_out(tmp_path):
     data = write_data(tmp_path, described=False)
-    found = run(Store(tmp_path / "cache"), data, retrievers=["bm25", "dr"], seeds=1)
+    found = run(Store(tmp_path / "cache"), data, rankers=["bm25", "dr"], seeds=1)
     assert found.left_out == ["bm25 on own: there are no tool descriptions"]
     assert not found.failed
 
@@ -154,6 +154,6 @@ def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path, sent, code,
     assert "Traceback" not in err.decode()
     kept = len(logs_of(store))
     assert kept >= 1
-    again = run(store, data, retrievers=["dr"], seeds=2)
+    again = run(store, data, rankers=["dr"], seeds=2)
     assert again.cached == kept
     assert again.experiments == 4

@@ -100,13 +100,13 @@ def test_rows_are_in_the_order_of_the_papers_tables(nothing_here):
         suites = ["paper-retrieval", "paper-plan-length"]
         run_lab(suites, options, lab="p", store=store, command="x")
     _, results = build_report(store, "p")
-    (methods,) = results.by_place("paper-retrieval").values()
+    (methods,) = results.by_dataset_split("paper-retrieval").values()
     names = [name.split(" ")[0] for name in methods]
     assert names == ["random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"]
 
 
 def test_an_encoder_of_the_user_holds_in_every_suite(nothing_here):
-    options = Options(quick=True, encoders=["minilm"], retrievers=["dtdr-l", "dr"])
+    options = Options(quick=True, encoders=["minilm"], rankers=["dtdr-l", "dr"])
     (resolved,) = resolve_suites(["retrieval"], options, DataLibrary(options))
     assert {(c.spec["retriever"], c.spec.get("encoder")) for c in resolved.experiments} == {
         ("dtdr-l", "minilm"),
@@ -145,7 +145,7 @@ def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(nothin
 @pytest.mark.usefixtures("small_hub")
 def test_records_that_cannot_be_used_end_a_lab_unless_they_are_skipped(nothing_here):
     options: dict[str, Any] = {"datasets": ["taskbench_huggingface"], "seeds": 1}
-    options["retrievers"] = ["random"]
+    options["rankers"] = ["random"]
     store = Store(nothing_here / "lab")
     with in_this_process():
         with pytest.raises(InputError, match="is missing"):

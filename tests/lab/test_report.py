@@ -128,9 +128,7 @@ def test_charts_of_one_value_are_drawn(value):
 def quick(tmp_path_factory):
     """All quick suites on very little data."""
     store = Store(tmp_path_factory.mktemp("cache"))
-    options = Options(
-        quick=True, plans=40, retrievers=["dr", "dtdr-c"], encoders=["lexical"], seeds=2
-    )
+    options = Options(quick=True, plans=40, rankers=["dr", "dtdr-c"], encoders=["lexical"], seeds=2)
     with in_this_process():
         found = run_lab(
             ["retrieval", "prompts", "ablations"],
@@ -209,7 +207,7 @@ def test_a_users_own_runs_have_one_page(tmp_path):
     write_data(folder)
     store = Store(tmp_path / "cache")
     with in_this_process():
-        done = run(store, folder, "runs", retrievers=["dr", "markov-1"], seeds=1)
+        done = run(store, folder, "runs", rankers=["dr", "markov-1"], seeds=1)
     assert done.failed == []
     page, _ = build_report(store, "own")
     tables = {one.title: one for section in page.sections for block in section.blocks

@@ -118,7 +118,7 @@ def run(
         file=data,
         datasets=dataset,
         seeds=seeds,
-        retrievers=retriever,
+        rankers=retriever,
         encoders=encoder,
         llms=llm or (),
         full=full,

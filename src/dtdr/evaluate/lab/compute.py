@@ -101,13 +101,13 @@ def run_lab(
     """
     started = time.monotonic()
     library = DataLibrary(options)
-    chosen = resolve_suites(names, options, library)
+    resolved = resolve_suites(names, options, library)
     context = LabContext(library.locations, store.folder, {short_name(n): n for n in options.llms})
-    summary = Summary(lab, [item.suite.name for item in chosen])
-    summary.left_out = list(dict.fromkeys(r for item in chosen for r in item.left_out))
+    summary = Summary(lab, [item.suite.name for item in resolved])
+    summary.left_out = list(dict.fromkeys(r for item in resolved for r in item.left_out))
     for reason in summary.left_out:
         note(f"left out {reason}")
-    experiments = unique(experiment for item in chosen for experiment in item.experiments)
+    experiments = unique(experiment for item in resolved for experiment in item.experiments)
     _check_splits(experiments, context)
     missing = [experiment for experiment in experiments if not _is_kept(experiment, store, note)]
     summary.experiments, summary.cached = len(experiments), len(experiments) - len(missing)
@@ -121,7 +121,7 @@ def run_lab(
     summary.expected_seconds = START + parallel + sum(map(estimate, asking))
     if dry:
         return summary
-    for item in chosen:
+    for item in resolved:
         _keep_manifest(item, options, lab, store, command, library)
     for experiment in missing:
         store.write_failure(experiment.key, None)

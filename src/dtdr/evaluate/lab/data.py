@@ -191,7 +191,7 @@ def sample(train: Sequence[Demonstration], spec: Mapping[str, Any]) -> list[Demo
     if size is None or size >= len(order):
         return order
     if spec.get("split") == "time":
-        order = [order[place] for place in time_order(order)]
+        order = [order[at] for at in time_order(order)]
     else:
         random.Random(int(spec.get("seed", 0))).shuffle(order)
     return order[:size]

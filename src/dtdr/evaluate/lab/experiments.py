@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from dtdr.evaluate.lab.fitting import asks_llm
 from dtdr.rankers import ranker_class
 
-Place: TypeAlias = tuple[str, str]
+DatasetSplit: TypeAlias = tuple[str, str]
 """Data set and kind of split: what one table is about."""
 
 SPECIAL = ("history", "demonstrations", "share")
@@ -55,7 +55,7 @@ class Experiment:
         return str(self.spec["kind"])
 
     @property
-    def place(self) -> Place:
+    def dataset_split(self) -> DatasetSplit:
         """Data set and kind of split: what one table is about."""
         return str(self.spec["dataset"]), str(self.spec.get("split", ""))
 
@@ -82,7 +82,7 @@ class Experiment:
     def label(self) -> str:
         """A short text for people: what is run on what."""
         more = "".join(f" {key}={self.spec[key]}" for key in (*SPECIAL, "icl") if key in self.spec)
-        return f"{self.method}{more} on {' '.join(self.place)}-{self.spec.get('seed', '')}"
+        return f"{self.method}{more} on {' '.join(self.dataset_split)}-{self.spec.get('seed', '')}"
 
 
 def unique(experiments: Iterable[Experiment]) -> list[Experiment]:

@@ -85,20 +85,20 @@ def make_model(
     Raises:
         InputError: the ranker does not take a parameter.
     """
-    chosen = ranker_class(str(spec["retriever"]))
-    accepted = inspect.signature(chosen).parameters
-    given = {
+    ranker = ranker_class(str(spec["retriever"]))
+    accepted = inspect.signature(ranker).parameters
+    settings = {
         "order": spec.get("history"),
         "encoder": spec.get("encoder"),
         "llm": ask,
         "seed": int(spec.get("seed", 0)),
     }
-    keywords = {key: v for key, v in given.items() if key in accepted and v is not None}
+    keywords = {key: v for key, v in settings.items() if key in accepted and v is not None}
     keywords |= {key: _number(value, train) for key, value in spec.get("parameters", {}).items()}
-    if spec.get("history") is not None and _writes_history(chosen):
-        chosen = _make_truncated_linear(chosen, spec["history"])
+    if spec.get("history") is not None and _writes_history(ranker):
+        ranker = _make_truncated_linear(ranker, spec["history"])
     try:
-        return Model(chosen(**keywords))
+        return Model(ranker(**keywords))
     except TypeError as error:
         raise InputError(f"ranker {spec['retriever']!r}: {error}") from error
 
@@ -119,14 +119,14 @@ def _make_truncated_linear(base: type[Ranker], calls: int) -> type[Ranker]:
 
 def learns_truncated(spec: Mapping[str, Any]) -> bool:
     """Whether a truncated history changes what the ranker learns."""
-    chosen = ranker_class(str(spec["retriever"]))
-    return "order" in inspect.signature(chosen).parameters or _writes_history(chosen)
+    ranker = ranker_class(str(spec["retriever"]))
+    return "order" in inspect.signature(ranker).parameters or _writes_history(ranker)
 
 
-def _writes_history(chosen: type[Ranker]) -> bool:
+def _writes_history(ranker: type[Ranker]) -> bool:
     from dtdr.rankers.linear import DTDRLinear
 
-    return issubclass(chosen, DTDRLinear)
+    return issubclass(ranker, DTDRLinear)
 
 
 def _number(value: Any, train: int) -> Any:

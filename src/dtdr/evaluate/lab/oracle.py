@@ -36,7 +36,7 @@ class Oracle(Ranker):
 
     def fit(self, demonstrations: Sequence[Demonstration], tools: Sequence[Tool]) -> None:
         """Take the vocabulary."""
-        self.index = {tool.name: place for place, tool in enumerate(tools)}
+        self.index = {tool.name: at for at, tool in enumerate(tools)}
 
     def prepare(self, query: str) -> Any:
         """See ``Ranker.prepare``."""

@@ -49,7 +49,7 @@ class Options:
         file: a demonstrations.jsonl file that replaces every data set.
         datasets: names of published sets.
         seeds: how many splits.
-        retrievers: names, or ``module:Class``.
+        rankers: names, or ``module:Class``.
         encoders: names.
         llms: names of models.
         plans: use only the first n plans of each set.
@@ -62,7 +62,7 @@ class Options:
     file: Path | None = None
     datasets: Sequence[str] | None = None
     seeds: int | None = None
-    retrievers: Sequence[str] | None = None
+    rankers: Sequence[str] | None = None
     encoders: Sequence[str] | None = None
     llms: Sequence[str] = ()
     plans: int | None = None
@@ -168,10 +168,10 @@ def resolve_suites(
             raise InputError(
                 f"suite {name!r} asks an LLM; name one with --llm gguf:PATH or openai:NAME@URL"
             )
-        chosen = _runs(_with_options(suite, options), options, library)
+        suite_experiments = _runs(_with_options(suite, options), options, library)
         if name in PAPER_ORDER:
-            chosen.left_out = [*stand_ins, *chosen.left_out]
-        resolved.append(chosen)
+            suite_experiments.left_out = [*stand_ins, *suite_experiments.left_out]
+        resolved.append(suite_experiments)
     if not any(item.experiments for item in resolved):
         reasons = "; ".join(dict.fromkeys(reason for item in resolved for reason in item.left_out))
         raise InputError(f"there is nothing to run: {reasons or 'no suite has an experiment'}")
@@ -209,17 +209,17 @@ def _cannot_encode(name: str) -> str:
 
 
 def _with_options(suite: Suite, options: Options) -> Suite:
-    own = None if options.file is None else [own_name(options.file)]
-    for name in options.retrievers or ():
+    user_data = None if options.file is None else [own_name(options.file)]
+    for name in options.rankers or ():
         ranker_class(name)
     for name in options.encoders or ():
         encoders.encoder_class(name)
     if options.full:
         suite = suite.without_samples()
     return suite.with_choices(
-        dataset=own or options.datasets,
+        dataset=user_data or options.datasets,
         seed=None if options.seeds is None else list(range(options.seeds)),
-        retriever=options.retrievers,
+        retriever=options.rankers,
         encoder=options.encoders,
         plans=None if options.plans is None else [options.plans],
     )
@@ -252,8 +252,8 @@ def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite
 
 def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
     """Why an experiment cannot be; empty where it can."""
-    chosen = ranker_class(spec["retriever"])
-    if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
+    ranker = ranker_class(spec["retriever"])
+    if ranker.needs_descriptions and not any(tool.description for tool in dataset.tools):
         return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
     if "history" in spec and spec["kind"] != RANK and not learns_truncated(spec):
         return f"{spec['retriever']} with an LLM: it does not learn from a cut history"

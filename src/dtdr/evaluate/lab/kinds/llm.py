@@ -92,12 +92,12 @@ def select_steps(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]
     Raises:
         LLMError: the LLM could not be asked; what was answered is kept.
     """
-    planner, data, about, chosen = _prepare(spec, context)
+    planner, data, about, threshold = _prepare(spec, context)
     steps = choose_steps(data.test, spec.get("size"), seed=about["seed"])
     log = run_selections(planner, steps, **about)
     return {
         "versions": versions(),
-        **chosen,
+        **threshold,
         "train": len(data.train),
         "parameters": planner.model.parameters(),
         "records": [_selection(record) for record in log],
@@ -110,10 +110,10 @@ def make_plans(spec: Mapping[str, Any], context: LabContext) -> dict[str, Any]:
     Raises:
         LLMError: the LLM could not be asked; what was answered is kept.
     """
-    planner, data, about, chosen = _prepare(spec, context)
+    planner, data, about, threshold = _prepare(spec, context)
     plans = choose_plans(data.test, spec.get("size"), seed=about["seed"])
     log = run_plans(planner, plans, gold_history=spec.get("loop") == "gold", **about)
-    return {"versions": versions(), **chosen, "records": [_plan(record, log) for record in log]}
+    return {"versions": versions(), **threshold, "records": [_plan(record, log) for record in log]}
 
 
 def _prepare(
@@ -128,16 +128,16 @@ def _prepare(
     if isinstance(model.ranker, Oracle):
         model.ranker.plans = {item.query: item.plan for item in data.test}
     mask = _selection_of(spec, spec.get("threshold"))
-    chosen: dict[str, Any] = {}
+    threshold: dict[str, Any] = {}
     if spec.get("mask") == "paper" and model.ranker.cut is None:
-        mask, chosen = _choose_threshold(spec, context, data, ask)
+        mask, threshold = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
         "path": context.folder / "planning" / f"{Experiment.of(spec).key}.jsonl",
         "dataset": dataset.name,
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
     }
-    return _planner(spec, context, model, mask, data.train), data, about, chosen
+    return _planner(spec, context, model, mask, data.train), data, about, threshold
 
 
 def _planner(

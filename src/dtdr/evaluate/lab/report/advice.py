@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dtdr.evaluate.lab.experiments import Experiment, Place
+from dtdr.evaluate.lab.experiments import DatasetSplit, Experiment
 from dtdr.evaluate.lab.report.page import Block, Section, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, group_experiments
 from dtdr.evaluate.lab.report.variations import build_ablations
@@ -27,14 +27,16 @@ def build_runs(results: Results, suite: str) -> list[Block]:
     """Next calls and why they were missed, by data set and split; the learning curve by time."""
     blocks: list[Block] = []
     plain = [experiment for experiment in results.experiments(suite, "rank") if experiment.is_plain]
-    for place, here in group_experiments(plain, lambda experiment: experiment.place).items():
+    for dataset_split, here in group_experiments(
+        plain, lambda experiment: experiment.dataset_split
+    ).items():
         methods = []
         for name, same in group_experiments(here, lambda experiment: experiment.method).items():
             logs = [results.log(experiment) for experiment in same]
             others = [log.header.details.get("another_run") for log in logs]
             agreements = [Agreement(**other) for other in others if other]
             methods.append((name, [score_next_calls(log) for log in logs], agreements))
-        blocks += next_call_tables(methods, results.place_title(place))
+        blocks += next_call_tables(methods, results.split_title(dataset_split))
     return [*blocks, *build_ablations(results, suite, metric="log_top1")]
 
 
@@ -48,23 +50,25 @@ def build_advice(results: Results) -> Section | None:
                 for experiment in results.experiments(suite, "rank")
                 if experiment.is_plain
             ]
-            places = group_experiments(experiments, lambda experiment: experiment.place)
+            by_split = group_experiments(experiments, lambda experiment: experiment.dataset_split)
             if manifest["section"] == "runs":
                 # One split is enough: by group (new tasks) if there is one, else by time.
-                places = dict([min(places.items())])
-            for place, here in places.items():
-                section.blocks += _advise(results, place, here)
+                by_split = dict([min(by_split.items())])
+            for dataset_split, here in by_split.items():
+                section.blocks += _advise(results, dataset_split, here)
     return section if section.blocks else None
 
 
-def _advise(results: Results, place: Place, experiments: Sequence[Experiment]) -> list[Block]:
+def _advise(
+    results: Results, dataset_split: DatasetSplit, experiments: Sequence[Experiment]
+) -> list[Block]:
     groups = group_experiments(experiments, lambda experiment: experiment.method)
     summaries = {
         name: [results.value(experiment) for experiment in same] for name, same in groups.items()
     }
     method, reason = choose_method(summaries)
-    title = results.place_title(place)
-    dataset = results.dataset(place[0])
+    title = results.split_title(dataset_split)
+    dataset = results.dataset(dataset_split[0])
     costs: Mapping[str, int] = dataset["tokens"]
     note = (
         f"Tokens: each tool as JSON, UTF-8 bytes / {BYTES_PER_TOKEN}; all {len(costs):,} tools "
@@ -134,8 +138,8 @@ def _what_to_show(count: int | None, tools: int, all_tokens: int) -> str:
 
 def _tools_needed(summaries: Sequence[ExperimentSummary]) -> int | None:
     """How many tools include that share of the next ones; None where not even the most do."""
-    depth = min(len(one.next_shown) for one in summaries)
-    curve = np.mean([one.next_shown[:depth] for one in summaries], axis=0)
+    depth = min(len(summary.next_shown) for summary in summaries)
+    curve = np.mean([summary.next_shown[:depth] for summary in summaries], axis=0)
     reached = np.flatnonzero(curve >= SHOWN)
     return int(reached[0]) + 1 if len(reached) else None
 

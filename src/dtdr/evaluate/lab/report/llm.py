@@ -40,8 +40,8 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
         for experiment in results.experiments(suite)
         if experiment.kind in ("selections", "plans")
     ]
-    for place, experiments in group_experiments(
-        asking, lambda experiment: experiment.place
+    for dataset_split, experiments in group_experiments(
+        asking, lambda experiment: experiment.dataset_split
     ).items():
         measures = _measures(results, experiments)
         names = method_names(experiments)
@@ -69,11 +69,11 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
             titles += [title, "p"] if title in p_values else [title]
         titles += COSTS if has_steps else ()
         titles += ["α"] if has_alpha else []
-        if place[1] == "paper" and results.is_comparable(suite):
-            rows += _published_downstream(place[0], ["Model", "Method", *titles])
+        if dataset_split[1] == "paper" and results.is_comparable(suite):
+            rows += _published_downstream(dataset_split[0], ["Model", "Method", *titles])
         columns = [Column("Model"), Column("Method"), *numeric(*titles)]
         caption = _downstream_caption(experiments, has_p=bool(p_values), has_alpha=has_alpha)
-        blocks.append(Table(columns, rows, results.place_title(place, suite), caption))
+        blocks.append(Table(columns, rows, results.split_title(dataset_split, suite), caption))
     return blocks
 
 
@@ -86,7 +86,7 @@ def _costs(results: Results, experiments: Sequence[Experiment]) -> list[Cell]:
     if of_steps is None:
         return [EMPTY] * len(COSTS)
     records = results.value(of_steps)["records"]
-    alone = EMPTY if _is_without_retriever(of_steps) else percent(share_of(records, "ranker"))
+    alone = EMPTY if _is_without_ranker(of_steps) else percent(share_of(records, "ranker"))
     costs = _step_costs(records)
     return [alone, number(costs.get("tokens")), number(costs["seconds"], 2)]
 
@@ -233,10 +233,10 @@ _PROMPT_KEYS = ("icl", "select", "layout", "top", "threshold", "mask", "history"
 
 def method_names(experiments: Sequence[Experiment]) -> dict[Experiment, str]:
     """Names of rows: the method, and the settings in which the experiments differ."""
-    listed = [experiment for experiment in experiments if not _is_without_retriever(experiment)]
-    retrievers: dict[str, set[str]] = defaultdict(set)
+    listed = [experiment for experiment in experiments if not _is_without_ranker(experiment)]
+    methods: dict[str, set[str]] = defaultdict(set)
     for experiment in listed:
-        retrievers[str(experiment.spec["retriever"])].add(experiment.method)
+        methods[str(experiment.spec["retriever"])].add(experiment.method)
     differing = [
         key
         for key in _PROMPT_KEYS
@@ -244,7 +244,7 @@ def method_names(experiments: Sequence[Experiment]) -> dict[Experiment, str]:
     ]
     names: dict[Experiment, str] = {}
     for experiment in experiments:
-        if _is_without_retriever(experiment):
+        if _is_without_ranker(experiment):
             names[experiment] = str(experiment.spec["icl"])
             continue
         if experiment.spec["retriever"] == ORACLE:
@@ -252,7 +252,7 @@ def method_names(experiments: Sequence[Experiment]) -> dict[Experiment, str]:
             names[experiment] = "gold tools" if is_gold else "perfect ranking"
             continue
         name = str(experiment.spec["retriever"])
-        if len(retrievers[name]) > 1:
+        if len(methods[name]) > 1:
             name = experiment.method
         details = [
             str(experiment.spec[key])
@@ -265,8 +265,8 @@ def method_names(experiments: Sequence[Experiment]) -> dict[Experiment, str]:
     return names
 
 
-def _is_without_retriever(experiment: Experiment) -> bool:
-    """Whether the prompt is the same for every retriever, or has its demonstrations only."""
+def _is_without_ranker(experiment: Experiment) -> bool:
+    """Whether the prompt is the same for every ranker, or has its demonstrations only."""
     return (
         str(experiment.spec.get("icl")) in ("none", "raw")
         and experiment.spec["retriever"] != ORACLE
@@ -283,8 +283,8 @@ def llm_means(results: Results, suite: str) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "suite": suite,
             "kind": experiment.kind,
-            "dataset": experiment.place[0],
-            "split": experiment.place[1],
+            "dataset": experiment.dataset_split[0],
+            "split": experiment.dataset_split[1],
             "method": experiment.method,
             **{
                 key: experiment.spec[key]
@@ -324,8 +324,8 @@ def _published_downstream(dataset: str, titles: Sequence[str]) -> list[list[Cell
 def build_icl(results: Results, suite: str) -> list[Block]:
     """Function selection accuracy by ICL method and model (paper, Figure 3)."""
     blocks: list[Block] = []
-    for place, experiments in group_experiments(
-        results.experiments(suite, "selections"), lambda experiment: experiment.place
+    for dataset_split, experiments in group_experiments(
+        results.experiments(suite, "selections"), lambda experiment: experiment.dataset_split
     ).items():
         rows: dict[str, dict[str, Proportion]] = {}
         for experiment in experiments:
@@ -335,7 +335,7 @@ def build_icl(results: Results, suite: str) -> list[Block]:
             model: lambda row, model=model: percent(row.get(model))
             for model in dict.fromkeys(model for row in rows.values() for model in row)
         }
-        title = f"Function selection accuracy in %, {results.place_title(place, suite)}"
+        title = f"Function selection accuracy in %, {results.split_title(dataset_split, suite)}"
         blocks.append(method_table(rows, columns, title, WILSON, head="ICL"))
     return blocks
 
@@ -355,7 +355,9 @@ def build_weights(results: Results, suite: str) -> list[Block]:
 
     def accuracy(threshold: float) -> Callable[[Sequence[Mapping[str, Any]]], Cell]:
         return lambda records: percent(
-            share_of((one for one in records if one["best_acceptable"] <= threshold), "exact")
+            share_of(
+                (record for record in records if record["best_acceptable"] <= threshold), "exact"
+            )
         )
 
     columns = {
@@ -363,14 +365,14 @@ def build_weights(results: Results, suite: str) -> list[Block]:
         for threshold in (1.0, *UNSURE)
     }
     blocks: list[Block] = []
-    for place, experiments in group_experiments(
-        results.experiments(suite, "selections"), lambda experiment: experiment.place
+    for dataset_split, experiments in group_experiments(
+        results.experiments(suite, "selections"), lambda experiment: experiment.dataset_split
     ).items():
         records = {
             f"{item.spec['llm']}, {item.method}, {item.spec['icl']}": results.value(item)["records"]
             for item in experiments
         }
-        title = f"FSA in %, {results.place_title(place, suite)}"
+        title = f"FSA in %, {results.split_title(dataset_split, suite)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
     return blocks
 
@@ -384,8 +386,8 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
         *numeric("Total less than raw", "Variable less than raw", "Tools retrieved"),
     ]
     blocks: list[Block] = []
-    for place, experiments in group_experiments(
-        results.experiments(suite, "prompts"), lambda experiment: experiment.place
+    for dataset_split, experiments in group_experiments(
+        results.experiments(suite, "prompts"), lambda experiment: experiment.dataset_split
     ).items():
         values = {
             (str(experiment.spec["retriever"]), str(experiment.spec["icl"])): results.value(
@@ -395,11 +397,11 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
         }
         lengths = {names: value["means"] for names, value in values.items()}
         rows = []
-        for (retriever, icl), mean in lengths.items():
-            raw = lengths.get((retriever, "raw"), {})
+        for (ranker, icl), mean in lengths.items():
+            raw = lengths.get((ranker, "raw"), {})
             tokens = [number(mean[key]) for key in ("constant", "variable", "total")]
             less = [_reduction(mean[key], raw.get(key)) for key in ("total", "variable")]
-            rows.append([retriever, icl, *tokens, *less, number(mean["shown"], 1)])
+            rows.append([ranker, icl, *tokens, *less, number(mean["shown"], 1)])
         counted = results.value(experiments[-1])["counted"]
         caption = f"Means over held-out steps, seed 0. Tokens: {counted}."
         if results.is_comparable(suite):
@@ -409,7 +411,7 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
                 f"{published['variable_reduction']} % less of the variable part than raw "
                 "demonstrations."
             )
-        title = f"Prompt tokens, {results.place_title(place, suite)}"
+        title = f"Prompt tokens, {results.split_title(dataset_split, suite)}"
         blocks.append(Table(columns, rows, title, caption))
     return blocks
 

@@ -137,8 +137,8 @@ def write_report(page: Page, folder: Path) -> tuple[Path, Path]:
     latex = []
     for section in page.sections:
         tables = [table for block in section.blocks for table in tables_of(block)]
-        for place, table in enumerate(tables, start=1):
-            texts[folder / "tables" / f"{section.id}-{place}.csv"] = table.to_csv()
+        for table_index, table in enumerate(tables, start=1):
+            texts[folder / "tables" / f"{section.id}-{table_index}.csv"] = table.to_csv()
             latex.append(table.to_latex())
     texts[folder / "tables.tex"] = "\n".join(latex)
     for path, text in texts.items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dtdr.evaluate.lab.experiments import Place
+from dtdr.evaluate.lab.experiments import DatasetSplit
 from dtdr.evaluate.lab.report.page import Block, Text, method_table
 from dtdr.evaluate.lab.report.results import Results, paper, paper_row, share_of
 from dtdr.evaluate.lab.report.variations import build_ablations
@@ -41,15 +41,17 @@ FEWEST_STEPS = 40
 
 def build_retrieval(results: Results, suite: str) -> list[Block]:
     """One table a data set and split; then what a user's suite varies."""
-    accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
+    accuracies: dict[DatasetSplit, dict[str, dict[str, Proportion]]] = {}
     for experiment in results.experiments(suite, "selections"):
-        models = accuracies.setdefault(experiment.place, {})
+        models = accuracies.setdefault(experiment.dataset_split, {})
         accuracy = share_of(results.value(experiment)["records"], "exact")
         models.setdefault(str(experiment.spec["llm"]), {})[experiment.method] = accuracy
     blocks: list[Block] = []
     said: set[str] = set()
-    for place, summaries in results.by_place(suite).items():
-        table = _retrieval_table(results, suite, place, summaries, accuracies.get(place, {}))
+    for dataset_split, summaries in results.by_dataset_split(suite).items():
+        table = _retrieval_table(
+            results, suite, dataset_split, summaries, accuracies.get(dataset_split, {})
+        )
         # Notes that tables have in common are below the first.
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
@@ -60,12 +62,12 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
 def _retrieval_table(  # noqa: C901
     results: Results,
     suite: str,
-    place: Place,
+    dataset_split: DatasetSplit,
     summaries: Summaries,
     accuracies: Mapping[str, Mapping[str, Proportion]],
 ) -> Table:
-    published = _find_published(place, summaries) if results.is_comparable(suite) else {}
-    source = str(paper()["retrieval"].get(place[0], {}).get("source", ""))
+    published = _find_published(dataset_split, summaries) if results.is_comparable(suite) else {}
+    source = str(paper()["retrieval"].get(dataset_split[0], {}).get("source", ""))
     best, adjusted = against_best(summaries, "mrr") if results.may_judge else ("", {})
 
     def mean(metric: str, name: str) -> Cell:
@@ -90,8 +92,8 @@ def _retrieval_table(  # noqa: C901
         columns["MRR, paper"], columns["F1, paper"] = (
             partial(printed, metric, 2) for metric in ("mrr", "f1")
         )
-    for model, chosen in accuracies.items():
-        columns[f"FSA %, {model}"] = lambda name, chosen=chosen: percent(chosen.get(name))  # type: ignore[misc]
+    for model, by_method in accuracies.items():
+        columns[f"FSA %, {model}"] = lambda name, by_method=by_method: percent(by_method.get(name))  # type: ignore[misc]
     if published:
         for key in ("parameters", "stored"):
             columns[key.title()] = partial(kept, key)
@@ -121,14 +123,14 @@ def _retrieval_table(  # noqa: C901
             "learned. The paper's figures are in italics; the text above names the differences."
         )
     rows = {name: name for name in summaries}
-    title = results.place_title(place, suite)
+    title = results.split_title(dataset_split, suite)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))
 
 
 def _split_note(splits: Sequence[ExperimentSummary]) -> str:
     sizes = splits[0].header.split
     sides = f"{sizes['train']:,} plans to learn from and {sizes['test']:,} held out"
-    steps = sum(one.steps for one in splits)
+    steps = sum(split.steps for split in splits)
     over_plans = "the 95 % bootstrap interval over plans"
     if len(splits) == 1:
         return f"One split, ± half of {over_plans}; {sides}, {steps:,} steps."
@@ -141,26 +143,28 @@ def _split_note(splits: Sequence[ExperimentSummary]) -> str:
     )
 
 
-def _find_published(place: Place, summaries: Summaries) -> Mapping[str, Mapping[str, float]]:
+def _find_published(
+    dataset_split: DatasetSplit, summaries: Summaries
+) -> Mapping[str, Mapping[str, float]]:
     """The paper's row for each method on a data set; empty where it has none.
 
     Of several methods of one ranker it goes with the one with the paper's recipe.
     """
-    figures: Mapping[str, Any] = paper()["retrieval"].get(place[0], {})
+    figures: Mapping[str, Any] = paper()["retrieval"].get(dataset_split[0], {})
     rows: dict[str, tuple[tuple[bool, int], str]] = {}
     for method, splits in summaries.items():
         header = splits[0].header
-        if place[1] == "paper" and header.ranker in figures:
+        if dataset_split[1] == "paper" and header.ranker in figures:
             fit = (header.parameters.get("recipe") == "paper", -len(method))
             rows[header.ranker] = max(rows.get(header.ranker, (fit, method)), (fit, method))
-    return {method: figures[retriever] for retriever, (_, method) in rows.items()}
+    return {method: figures[ranker] for ranker, (_, method) in rows.items()}
 
 
 def build_plan_length(results: Results, suite: str) -> list[Block]:
     """Top-1 accuracy by plan length (paper, Table 4)."""
     blocks: list[Block] = []
-    for place, summaries in results.by_place(suite).items():
-        title = results.place_title(place, suite)
+    for dataset_split, summaries in results.by_dataset_split(suite).items():
+        title = results.split_title(dataset_split, suite)
         splits = next(iter(summaries.values()))
         sizes: Counter[int] = Counter()
         for split in splits:
@@ -175,7 +179,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
             f"{FEWEST_STEPS} steps a split are left out. Steps: over all splits."
         )
         rows = {name: {n: _top1(splits, n) for n in lengths} for name, splits in summaries.items()}
-        if place == ("tinyagent", "paper") and results.is_comparable(suite):
+        if dataset_split == ("tinyagent", "paper") and results.is_comparable(suite):
             rows |= _published_lengths(lengths)
             caption += " The paper counts join, which ends its plans: its row is one call shifted."
         rows["steps"] = {n: number(sizes[n]) for n in lengths}
@@ -186,7 +190,9 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
 
 
 def _top1(splits: Sequence[ExperimentSummary], length: int) -> Cell:
-    known = [one.top1_by_length[length].value for one in splits if length in one.top1_by_length]
+    known = [
+        split.top1_by_length[length].value for split in splits if length in split.top1_by_length
+    ]
     return interval(over_splits(known)) if known else EMPTY
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from dtdr.errors import InputError
 from dtdr.evaluate import metrics
-from dtdr.evaluate.lab.experiments import Experiment, Place
+from dtdr.evaluate.lab.experiments import DatasetSplit, Experiment
 from dtdr.evaluate.lab.kinds import RANK
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER_ENCODER, PAPER_ORDER, names
@@ -56,7 +56,7 @@ class Results:
         self.lab = lab
         manifests = store.manifests(lab)
         kept = [name for name in manifests if suites is None or name in suites]
-        order = {name: place for place, name in enumerate(names())}
+        order = {name: at for at, name in enumerate(names())}
         kept.sort(key=lambda name: (order.get(name, len(order)), name))
         self.manifests = {name: manifests[name] for name in kept}
         self._values: dict[str, Any] = {}
@@ -70,22 +70,24 @@ class Results:
             if kind in (None, experiment.kind) and self._is_readable(experiment)
         ]
 
-    def by_place(self, suite: str) -> dict[Place, dict[str, list[ExperimentSummary]]]:
-        """Measurements of rankings, without ablations, by place and by method.
+    def by_dataset_split(
+        self, suite: str
+    ) -> dict[DatasetSplit, dict[str, list[ExperimentSummary]]]:
+        """Measurements of rankings, without ablations, by data set and split, and by method.
 
         Methods are sorted by MRR, those of the paper's settings as in the paper.
         """
-        places: dict[Place, dict[str, list[ExperimentSummary]]] = {}
+        by_split: dict[DatasetSplit, dict[str, list[ExperimentSummary]]] = {}
         for experiment in self.experiments(suite, RANK):
             if experiment.is_plain:
-                methods = places.setdefault(experiment.place, {})
+                methods = by_split.setdefault(experiment.dataset_split, {})
                 methods.setdefault(experiment.method, []).append(self.value(experiment))
 
         def order(item: tuple[str, list[ExperimentSummary]]) -> float:
             name, values = item
             return paper_row(name) if suite in PAPER_ORDER else -mean_of(values, "mrr").value
 
-        return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
+        return {p: dict(sorted(methods.items(), key=order)) for p, methods in by_split.items()}
 
     def log(self, experiment: Experiment) -> RunLog:
         """The log of an experiment that ranks."""
@@ -189,12 +191,12 @@ class Results:
         hidden = dataset.get("synthetic") and "synthetic" not in title.lower()
         return f"{title} (synthetic)" if hidden else title
 
-    def place_title(self, place: Place, suite: str = "") -> str:
+    def split_title(self, dataset_split: DatasetSplit, suite: str = "") -> str:
         """A data set and its split; for a suite of the paper, also the encoder if it is another."""
         split = {"paper": "", "group": ", split by group", "time": ", split by time"}.get(
-            place[1], f", split {place[1]}"
+            dataset_split[1], f", split {dataset_split[1]}"
         )
-        title = self.title(place[0]) + split
+        title = self.title(dataset_split[0]) + split
         if suite and not self.is_comparable(suite):
             title += f", encoder {' and '.join(self.encoders(suite))}"
         return title
@@ -220,8 +222,8 @@ def method_means(results: Results, suite: str) -> list[dict[str, Any]]:
     return [
         {
             "suite": suite,
-            "dataset": place[0],
-            "split": place[1],
+            "dataset": dataset_split[0],
+            "split": dataset_split[1],
             "method": name,
             "encoders": results.encoders(suite),
             "splits": len(splits),
@@ -230,6 +232,6 @@ def method_means(results: Results, suite: str) -> list[dict[str, Any]]:
                 for metric in metrics.DEFAULT
             },
         }
-        for place, methods in results.by_place(suite).items()
+        for dataset_split, methods in results.by_dataset_split(suite).items()
         for name, splits in methods.items()
     ]

@@ -25,7 +25,7 @@ class Ablation:
         axis: what is varied, and how it is written.
         text: what the paper finds.
         value: what an experiment has chosen; None where it is not about this.
-        place: where that is on the axis.
+        position: where that is on the axis.
         name: of the curve that an experiment is on: the method without what is varied.
     """
 
@@ -33,7 +33,7 @@ class Ablation:
     axis: Axis
     text: str
     value: Callable[[Experiment], Any]
-    place: Callable[[Results, Experiment], float]
+    position: Callable[[Results, Experiment], float]
     name: Callable[[Experiment], str] = lambda experiment: experiment.method
 
 
@@ -118,11 +118,13 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
         groups = []
         for model, experiments in measures.items():
             figures = []
-            for place, here in group_experiments(
-                experiments, lambda experiment: experiment.place
+            for dataset_split, here in group_experiments(
+                experiments, lambda experiment: experiment.dataset_split
             ).items():
                 if curves := _curves(results, here, ablation, model, metric):
-                    title = results.place_title(place, suite) + (f", {model}" if model else "")
+                    title = results.split_title(dataset_split, suite) + (
+                        f", {model}" if model else ""
+                    )
                     measure = f"FSA, {model}" if model else metric_title(metric)
                     figures.append(_figure(title, curves, ablation, measure))
             groups += [figures] if figures else []
@@ -139,7 +141,7 @@ Curves = Mapping[str, Mapping[float, Interval]]
 def _curves(
     results: Results, experiments: Sequence[Experiment], ablation: Ablation, model: str, metric: str
 ) -> Curves:
-    """Points by method; experiments of one choice make one point, at their mean place.
+    """Points by method; experiments of one choice make one point, at their mean position.
 
     A tenth of the demonstrations is not the same number in every split. Experiments with all
     demonstrations are a point only of a method whose number is varied.
@@ -157,11 +159,11 @@ def _curves(
             continue
         points = {}
         for same in choices.values():
-            place = round(
-                sum(ablation.place(results, experiment) for experiment in same) / len(same)
+            position = round(
+                sum(ablation.position(results, experiment) for experiment in same) / len(same)
             )
-            points[place] = _mean(results, same, model, metric)
-        curves[name] = {place: points[place] for place in sorted(points)}
+            points[position] = _mean(results, same, model, metric)
+        curves[name] = {position: points[position] for position in sorted(points)}
     return curves
 
 
@@ -169,7 +171,8 @@ def _mean(results: Results, experiments: Sequence[Experiment], model: str, metri
     if not model:
         return mean_of([results.value(experiment) for experiment in experiments], metric)
     share = share_of(
-        (one for experiment in experiments for one in results.value(experiment)["records"]), "exact"
+        (record for experiment in experiments for record in results.value(experiment)["records"]),
+        "exact",
     )
     return Interval(share.value, share.low, share.high)
 

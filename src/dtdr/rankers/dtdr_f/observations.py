@@ -223,8 +223,8 @@ class RunReader:
             encoded = _encode(value)[1:-1]
         except ValueError:  # half a surrogate pair
             encoded = b""
-        found = (lists.find(value, encoded) for lists in reversed(self._lists))
-        return next((each for each in found if each is not None), None)
+        matches = (lists.find(value, encoded) for lists in reversed(self._lists))
+        return next((each for each in matches if each is not None), None)
 
     def _values(self, call: ToolCall) -> Iterator[str]:
         """Numbers, names and identifiers that a call was given, as texts; references resolved."""
@@ -281,17 +281,17 @@ def _read_lists(output: Any) -> dict[str, dict[str, None]]:
     pending: list[tuple[str, Any, bool]] = [("", output, False)]
     characters = 0
     while pending and characters < OUTPUT_LENGTH:
-        place, value, is_listed = pending.pop()
+        path, value, is_listed = pending.pop()
         if isinstance(value, dict):
-            pending += [(f"{place}/{key}", value[key], is_listed) for key in reversed(value)]
+            pending += [(f"{path}/{key}", value[key], is_listed) for key in reversed(value)]
             characters += len(value)
         elif isinstance(value, list):
-            pending += [(f"{place}/*", item, True) for item in reversed(value)]
+            pending += [(f"{path}/*", item, True) for item in reversed(value)]
             characters += len(value)
         elif (text := _to_text(value)) is not None:
             characters += len(text)
             if is_listed:
-                lists.setdefault(place, {})[text] = None
+                lists.setdefault(path, {})[text] = None
     by_value: dict[str, dict[str, None]] = {}
     for each in lists.values():
         by_value.update(dict.fromkeys(each, each))

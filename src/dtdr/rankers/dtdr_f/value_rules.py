@@ -41,7 +41,8 @@ class Rules(NamedTuple):
         """1 where a condition is true and its tool was not called yet, else 0; shape (rows, n)."""
         values = table[:, self.columns]
         is_due = (values > self.low) & (values <= self.high) & (table[:, self.counts] == 0)
-        return is_due.astype(np.float32)
+        due: Matrix = is_due.astype(np.float32)
+        return due
 
 
 NO_RULES = Rules(*np.empty((2, 0), np.intp), *np.empty((2, 0), np.float32))
@@ -77,7 +78,8 @@ def find_rules(
         gains, bounds = places.best(cases, taken)
         for at in np.argsort(-gains, kind="stable")[:_MOST_RULES].tolist():
             if gains[at] > _LEAST_GAIN:
-                chosen.append((columns[at], count, *bounds[:, at]))
+                low, high = bounds[:, at].tolist()
+                chosen.append((int(columns[at]), count, low, high))
     picked = np.array(chosen, np.float64).reshape(-1, 4).T
     return Rules(*picked[:2].astype(np.intp), *picked[2:].astype(np.float32))
 
@@ -138,15 +140,13 @@ class _Places:
         )
         return best, bounds.astype(np.float32)
 
-    def _count(self, steps: Indices) -> npt.NDArray[np.int64]:
+    def _count(self, steps: Indices) -> Indices:
         """How many of these steps have each value that is known."""
         counts = np.bincount(self._places[steps].ravel(), minlength=len(self._column))
         counts[self._values[:-1] == self._missing] = 0
         return counts
 
 
-def _likelihood(
-    cases: npt.NDArray[np.int64], taken: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def _likelihood(cases: Indices, taken: Indices) -> npt.NDArray[np.float64]:
     """Log likelihood of whether a tool is called, by its share of the cases."""
     return x_log_x(taken) + x_log_x(cases - taken) - x_log_x(cases)

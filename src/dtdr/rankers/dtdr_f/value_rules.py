@@ -69,7 +69,7 @@ def find_rules(
     steps = np.where(calls == 0, np.arange(len(table))[:, None], -1)
     last = np.maximum.reduceat(steps, starts, axis=0)
     places = _Places(table[:, columns], missing)
-    chosen: list[tuple[int, int, float, float]] = []
+    picks: list[tuple[int, int, float, float]] = []
     for tool, count in enumerate(counts.tolist()):
         known = last[:, tool] >= 0
         cases, taken = last[known, tool], is_called[known, tool]
@@ -79,8 +79,8 @@ def find_rules(
         for at in np.argsort(-gains, kind="stable")[:_MOST_RULES].tolist():
             if gains[at] > _LEAST_GAIN:
                 low, high = bounds[:, at].tolist()
-                chosen.append((int(columns[at]), count, low, high))
-    picked = np.array(chosen, np.float64).reshape(-1, 4).T
+                picks.append((int(columns[at]), count, low, high))
+    picked = np.array(picks, np.float64).reshape(-1, 4).T
     return Rules(*picked[:2].astype(np.intp), *picked[2:].astype(np.float32))
 
 
@@ -96,8 +96,8 @@ class _Places:
         distinct, places = [], np.empty(numbers.shape, np.int64)
         self._starts = np.zeros(numbers.shape[1] + 1, np.intp)
         for at, column in enumerate(numbers.T):
-            values, place = np.unique(column, return_inverse=True)
-            places[:, at] = place + self._starts[at]
+            values, order = np.unique(column, return_inverse=True)
+            places[:, at] = order + self._starts[at]
             self._starts[at + 1] = self._starts[at] + len(values)
             distinct.append(values)
         self._places, self._missing = places, missing
@@ -122,8 +122,8 @@ class _Places:
         outside, without = size - inside, called - within
         share, other = within / np.maximum(inside, 1), without / np.maximum(outside, 1)
         is_below, is_above = (
-            (some >= _LEAST_CASES) & (one >= _LEAST_SHARE) & (one >= _LEAST_RATIO * two)
-            for some, one, two in ((within, share, other), (without, other, share))
+            (some >= _LEAST_CASES) & (inner >= _LEAST_SHARE) & (inner >= _LEAST_RATIO * outer)
+            for some, inner, outer in ((within, share, other), (without, other, share))
         )
         is_rule = (is_below | is_above) & (np.minimum(inside, outside) >= _LEAST_CASES)
         gains = _likelihood(inside, within) + _likelihood(outside, without)

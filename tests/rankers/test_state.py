@@ -16,6 +16,7 @@ from dtdr.errors import ModelError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.observations import RunReader
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
+from dtdr.rankers.dtdr_f.value_rules import find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, LENGTH, NUMBER, ValueReader, read_query, to_number
 from dtdr.rankers.trees import Forest
 from tests.helpers import RANKER_ONLY
@@ -196,6 +197,29 @@ def test_a_difference_that_decides_is_chosen():
     assert pairs[:, 0].tolist() == [1, 2]
     few = table[:5], np.arange(4), np.float32(-1e8), np.zeros(5, int), wanted[:5]
     assert choose_pairs(*few).shape == (2, 0)
+
+
+def test_a_condition_that_says_whether_a_tool_is_still_called_is_found():
+    rng = np.random.default_rng(2)
+    rows, runs = [], []
+    for run in range(60):
+        amount = rng.uniform(0, 20_000)
+        # A call that has nothing to do with it comes before the approval or after it.
+        asks = [amount > 10_000, rng.random() < 0.5]
+        for done in range(1 + sum(asks)):
+            called = asks[0] and done > (asks[1] and run % 2)
+            rows.append([amount if run % 10 else -1e8, rng.normal(), float(called)])
+            runs.append(run)
+    table, runs = np.array(rows, np.float32), np.array([runs, runs])
+    columns, counts = np.array([0, 1]), np.array([2])
+    rules = find_rules(table, columns, np.float32(-1e8), counts, runs)
+    assert (rules.columns.tolist(), rules.counts.tolist()) == ([0], [2])
+    assert rules.low[0] == pytest.approx(10_000, rel=0.1)
+    amounts = np.array([[20_000, 0, 0], [20_000, 0, 1], [500, 0, 0], [-1e8, 0, 0]], np.float32)
+    assert rules.read(amounts)[:, 0].tolist() == [1, 0, 0, 0]
+    few = table[:9], columns, np.float32(-1e8), counts, runs[:, :9]
+    assert not len(find_rules(*few).low)
+    assert find_rules(*few).read(table).shape == (len(table), 0)
 
 
 def test_a_tool_that_a_run_called_is_a_candidate_of_this_run_alone():

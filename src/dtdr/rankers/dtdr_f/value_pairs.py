@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,11 +105,12 @@ class _Kinds:
         inside = counts.astype(np.float64)
         totals = inside @ self._last
         likely: npt.NDArray[np.float64] = (
-            _x_log_x(inside) + _x_log_x(totals - inside) - _x_log_x(totals)
+            x_log_x(inside) + x_log_x(totals - inside) - x_log_x(totals)
         ) @ self._next
         return likely
 
 
-def _x_log_x(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def x_log_x(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Each value times its logarithm, 0 for 0."""
     product: npt.NDArray[np.float64] = values * np.log(np.maximum(values, 1))
     return product

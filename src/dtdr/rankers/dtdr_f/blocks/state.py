@@ -3,6 +3,8 @@
 It knows the values that each tool returned last, in this turn or an earlier one. Each value that
 several groups of demonstrations have is a column, and so are differences of two numbers that
 separate next tools. So it learns rules such as "an amount above the limit needs an approval".
+Conditions on one of these that say whether a run still calls a tool are further columns: of a tool
+that few runs call, at many different moments, the trees see too few steps.
 
 Example: ``get_claim`` returned an amount of 1,200 and, three calls later, ``get_policy`` a limit of
 1,000. The column of their difference is 200. If .9 of the trees then predict ``ask_approval`` among
@@ -21,9 +23,11 @@ import numpy.typing as npt
 from dtdr.errors import ModelError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
+from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
@@ -66,6 +70,7 @@ class State(Block):
     Args:
         keys: shape (columns,), sorted: the owner, kind and hash of each column.
         pairs: shape (2, n): columns whose difference is a further column.
+        rules: on all of these, further columns.
         forest: learned from rows of these columns; None where names alone were known.
         training: what they were learned from.
     """
@@ -80,10 +85,11 @@ class State(Block):
         self,
         keys: npt.NDArray[np.int64],
         pairs: Indices,
+        rules: Rules,
         forest: Forest | None,
         training: TrainingSet,
     ) -> None:
-        self.keys, self.pairs, self.forest = keys, pairs, forest
+        self.keys, self.pairs, self.rules, self.forest = keys, pairs, rules, forest
         self.slots, self.seen = training.slots, training.seen
         owners, low = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
         size = len(training.seen)
@@ -94,7 +100,7 @@ class State(Block):
         self.output_words = slice(outputs, self.words.span.stop)
         self.width = len(keys)
         # The last column takes what has none; no tree reads it.
-        self.start_row = np.zeros(self.width + len(pairs[0]) + 1, np.float32)
+        self.start_row = np.zeros(self.width + len(pairs[0]) + len(rules.low) + 1, np.float32)
         numeric = (owners == _ASKED) | (owners >= _FIRST_SLOT)
         self.start_row[: self.width][numeric & (low < NUMERIC)] = MISSING
         self.at = {
@@ -116,36 +122,46 @@ class State(Block):
         data, slots = training.data, training.slots
         empty, no_pairs = np.empty(0, np.int64), np.empty((2, 0), np.intp)
         if data.has_names_only:
-            return cls(empty, no_pairs, None, training)
-        block = cls(_choose_keys(training), no_pairs, None, training)
-        rows, wanted, weights = [], [], []
-        for row, acceptable in block._iter_rows(training):
+            return cls(empty, no_pairs, NO_RULES, None, training)
+        block = cls(_choose_keys(training), no_pairs, NO_RULES, None, training)
+        rows, wanted, weights, plans = [], [], [], []
+        for plan, row, acceptable in block._iter_rows(training):
             for tool in acceptable:
                 rows.append(row)
                 wanted.append(slots[tool])
                 weights.append(1 / len(acceptable))
+                plans.append(plan)
         if not rows:
-            return cls(empty, no_pairs, None, training)
+            return cls(empty, no_pairs, NO_RULES, None, training)
         rng = np.random.default_rng(training.seed)
         if len(rows) > _MOST_ROWS:
             kept = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
-            rows, wanted, weights = ([part[at] for at in kept] for part in (rows, wanted, weights))
+            rows, wanted, weights, plans = (
+                [part[at] for at in kept] for part in (rows, wanted, weights, plans)
+            )
         table, classes, counts = np.stack(rows), np.array(wanted), np.array(weights, np.float32)
         numeric = np.flatnonzero(block.start_row[: block.width] == MISSING)
         numeric = numeric[(block.keys[numeric] & 0xFFFFFFFF) < IN_QUERY]
         last = np.array(block.at[_LAST])
         called = np.where(table[:, last] * (last >= 0) > 0, np.arange(len(last)) + 1, 0).max(axis=1)
         pairs = choose_pairs(table, numeric, MISSING, called, classes)
-        block = cls(block.keys, pairs, None, training)
-        table = np.concatenate([table[:, :-1], _differences(table, pairs), table[:, -1:]], axis=1)
-        table[:, -1] = 0
+        table = np.concatenate([table[:, :-1], _differences(table, pairs)], axis=1)
+        owners = block.keys >> 32
+        values = np.flatnonzero((owners == _ASKED) | (owners >= _FIRST_SLOT))
+        values = np.append(values, np.arange(block.width, table.shape[1]))
+        counted = np.array([at for at in block.at[_COUNT] if at >= 0], np.intp)
+        runs = np.array([plans, _groups_of(data)[plans]])
+        rules = find_rules(table, values, MISSING, counted, runs)
+        last_column = np.zeros((len(table), 1), np.float32)
+        table = np.concatenate([table, rules.read(table), last_column], axis=1)
+        block = cls(block.keys, pairs, rules, None, training)
         block.forest = Forest.fit(
             table, classes, len(training.seen), weights=counts, seed=training.seed
         )
         return block
 
-    def _iter_rows(self, training: TrainingSet) -> Iterator[tuple[Matrix, tuple[int, ...]]]:
-        """The row of each step of a run with outputs, and the acceptable tools."""
+    def _iter_rows(self, training: TrainingSet) -> Iterator[tuple[int, Matrix, tuple[int, ...]]]:
+        """Each step of a run with outputs: the run, the row, and the acceptable tools."""
         data = training.data
         queries = rows_of(training.featurizer.vectors)
         plan, start, state = -1, None, None
@@ -168,7 +184,7 @@ class State(Block):
             if state.is_known:
                 row = state.with_words()
                 row[-1] = 0
-                yield row, step.acceptable
+                yield plan, row, step.acceptable
 
     def first(self, words: Row, context: Context, asked: Values) -> _StateRow:
         """The state before the first call."""
@@ -197,6 +213,8 @@ class State(Block):
         return {
             "keys": self.keys,
             "pairs": self.pairs.astype(np.int32),
+            "rule_columns": np.array([self.rules.columns, self.rules.counts], np.int32),
+            "rule_bounds": np.array([self.rules.low, self.rules.high], np.float32),
             **{f"forest_{name}": array for name, array in forest.items()},
         }
 
@@ -213,9 +231,17 @@ class State(Block):
             pairs.size and not 0 <= pairs.min() <= pairs.max() < len(keys)
         ):
             raise ModelError("the pairs of values of the model are damaged; fit it again")
-        width = len(keys) + pairs.shape[1] + 1
+        width = len(keys) + pairs.shape[1]
+        columns, bounds = arrays["rule_columns"].astype(np.intp), arrays["rule_bounds"]
+        if (
+            columns.shape != bounds.shape
+            or columns.shape[:1] != (2,)
+            or (columns.size and not 0 <= columns.min() <= columns.max() < width)
+        ):
+            raise ModelError("the rules of the model are damaged; fit it again")
+        rules, width = Rules(*columns, *bounds), width + columns.shape[1] + 1
         forest = Forest.restore(parts, width, len(training.seen)) if parts else None
-        return cls(keys, pairs, forest, training)
+        return cls(keys, pairs, rules, forest, training)
 
 
 class _Span:
@@ -323,7 +349,8 @@ class _StateRow(NamedTuple):
         if not self.is_known or block.forest is None:
             return
         row = self.with_words()
-        row[block.width : -1] = _differences(row[None], block.pairs)[0]
+        row[block.width : -1 - len(block.rules.low)] = _differences(row[None], block.pairs)[0]
+        row[-1 - len(block.rules.low) : -1] = block.rules.read(row[None])[0]
         row[-1] = 0
         shares = block.forest.predict(row)
         share, smoothed = rows.state_probability, rows.state
@@ -337,8 +364,7 @@ class _StateRow(NamedTuple):
 def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
     """Keys of enough groups of demonstrations, sorted."""
     data, slots = training.data, np.array(training.slots)
-    rows = np.arange(len(data))
-    groups = np.where(data.groups > 0, data.groups.astype(np.int64), -1 - rows)
+    groups = _groups_of(data)
 
     def columns(name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         column = data.columns[name]
@@ -375,6 +401,11 @@ def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
         chosen.append(np.arange(count) + (_RUN << 32) + kind)
     keys: npt.NDArray[np.int64] = np.unique(np.concatenate(chosen))
     return keys[keys >= 0]
+
+
+def _groups_of(data: EncodedDemonstrations) -> npt.NDArray[np.int64]:
+    """The group of each demonstration; one without is its own."""
+    return np.where(data.groups > 0, data.groups.astype(np.int64), -1 - np.arange(len(data)))
 
 
 def _own(slots: npt.NDArray[Any], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

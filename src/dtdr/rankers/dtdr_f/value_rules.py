@@ -1,0 +1,152 @@
+"""Conditions on one value that say which tool a run still calls, such as an amount above 10,000."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.rankers.dtdr_f.value_pairs import x_log_x
+from dtdr.rankers.nn import Indices, Matrix
+
+_MOST_RULES = 3
+"""Rules of a tool."""
+_LEAST_CASES, _LEAST_GROUPS = 5, 3
+"""Runs that call the tool, runs on either side of a condition, and groups that call the tool."""
+_LEAST_SHARE, _LEAST_RATIO = 0.25, 4.0
+"""Share of the runs in which a condition is true that call the tool, and that share by the one of
+the other runs."""
+_LEAST_GAIN = 7.0
+"""Nats of log likelihood that a condition adds."""
+_ABOVE_ALL = 1e11
+"""Above every value."""
+
+
+class Rules(NamedTuple):
+    """Conditions ``low < value <= high``, each for a tool.
+
+    Attributes:
+        columns: shape (n,): of the values.
+        counts: shape (n,): the columns that count the calls of the tools.
+        low, high: shape (n,).
+    """
+
+    columns: Indices
+    counts: Indices
+    low: Matrix
+    high: Matrix
+
+    def read(self, table: Matrix) -> Matrix:
+        """1 where a condition is true and its tool was not called yet, else 0; shape (rows, n)."""
+        values = table[:, self.columns]
+        is_due = (values > self.low) & (values <= self.high) & (table[:, self.counts] == 0)
+        due: Matrix = is_due.astype(np.float32)
+        return due
+
+
+NO_RULES = Rules(*np.empty((2, 0), np.intp), *np.empty((2, 0), np.float32))
+
+
+def find_rules(
+    table: Matrix, columns: Indices, missing: np.float32, counts: Indices, runs: Indices
+) -> Rules:
+    """The conditions that say best whether a run calls a tool that it has not called yet.
+
+    A run is one case of a tool: all that was known when the tool was first called, or at the end of
+    the run. So it does not matter at which step the agent obeys a rule.
+
+    Args:
+        table: shape (steps, columns).
+        columns: those with values.
+        missing: the value of a number that is not known.
+        counts: shape (tools,): columns that count the calls of each tool.
+        runs: shape (2, steps): the run of each step, and its group; steps of a run stand together.
+    """
+    starts = np.flatnonzero(np.diff(runs[0], prepend=-1))
+    calls = table[:, counts]
+    is_called = np.maximum.reduceat(calls, starts, axis=0) > 0
+    steps = np.where(calls == 0, np.arange(len(table))[:, None], -1)
+    last = np.maximum.reduceat(steps, starts, axis=0)
+    places = _Places(table[:, columns], missing)
+    picks: list[tuple[int, int, float, float]] = []
+    for tool, count in enumerate(counts.tolist()):
+        known = last[:, tool] >= 0
+        cases, taken = last[known, tool], is_called[known, tool]
+        if taken.sum() < _LEAST_CASES or len(np.unique(runs[1, cases[taken]])) < _LEAST_GROUPS:
+            continue
+        gains, bounds = places.best(cases, taken)
+        for at in np.argsort(-gains, kind="stable")[:_MOST_RULES].tolist():
+            if gains[at] > _LEAST_GAIN:
+                low, high = bounds[:, at].tolist()
+                picks.append((int(columns[at]), count, low, high))
+    picked = np.array(picks, np.float64).reshape(-1, 4).T
+    return Rules(*picked[:2].astype(np.intp), *picked[2:].astype(np.float32))
+
+
+class _Places:
+    """The distinct values of each column, one column after the other.
+
+    Args:
+        numbers: shape (steps, columns).
+        missing: what is not known.
+    """
+
+    def __init__(self, numbers: Matrix, missing: np.float32) -> None:
+        distinct, places = [], np.empty(numbers.shape, np.int64)
+        self._starts = np.zeros(numbers.shape[1] + 1, np.intp)
+        for at, column in enumerate(numbers.T):
+            values, order = np.unique(column, return_inverse=True)
+            places[:, at] = order + self._starts[at]
+            self._starts[at + 1] = self._starts[at] + len(values)
+            distinct.append(values)
+        self._places, self._missing = places, missing
+        self._values = np.concatenate([*distinct, np.zeros(1, np.float32)])
+        self._column = np.repeat(np.arange(len(distinct)), np.diff(self._starts))
+
+    def best(
+        self, cases: Indices, taken: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.float64], Matrix]:
+        """The gain of each column's best condition, 0 without one, and its two bounds.
+
+        Args:
+            cases: shape (n,): steps.
+            taken: shape (n,): whether the run calls the tool.
+        """
+        starts = self._starts[:-1]
+        both = np.stack([self._count(cases), self._count(cases[taken])], axis=1)
+        below = both.cumsum(axis=0)
+        below -= (below[starts] - both[starts])[self._column]
+        size, called = below[self._starts[1:] - 1][self._column].T
+        inside, within = below.T
+        outside, without = size - inside, called - within
+        share, other = within / np.maximum(inside, 1), without / np.maximum(outside, 1)
+        is_below, is_above = (
+            (some >= _LEAST_CASES) & (inner >= _LEAST_SHARE) & (inner >= _LEAST_RATIO * outer)
+            for some, inner, outer in ((within, share, other), (without, other, share))
+        )
+        is_rule = (is_below | is_above) & (np.minimum(inside, outside) >= _LEAST_CASES)
+        gains = _likelihood(inside, within) + _likelihood(outside, without)
+        gains = np.where(is_rule, gains - _likelihood(size, called), 0.0)
+        best = np.maximum.reduceat(gains, starts)
+        ends = np.flatnonzero(gains == best[self._column])
+        ends = ends[np.unique(self._column[ends], return_index=True)[1]]
+        following = self._values[ends + 1]
+        middle = self._values[ends] + (following - self._values[ends]) / 2
+        middle = np.where(middle < following, middle, self._values[ends])
+        above = is_above[ends]
+        bounds = np.stack(
+            [np.where(above, middle, self._missing), np.where(above, _ABOVE_ALL, middle)]
+        )
+        return best, bounds.astype(np.float32)
+
+    def _count(self, steps: Indices) -> Indices:
+        """How many of these steps have each value that is known."""
+        counts = np.bincount(self._places[steps].ravel(), minlength=len(self._column))
+        counts[self._values[:-1] == self._missing] = 0
+        return counts
+
+
+def _likelihood(cases: Indices, taken: Indices) -> npt.NDArray[np.float64]:
+    """Log likelihood of whether a tool is called, by its share of the cases."""
+    return x_log_x(taken) + x_log_x(cases - taken) - x_log_x(cases)

@@ -332,11 +332,11 @@ def _read_texts(values: dict[int, float], path: int, texts: Iterable[str], is_li
     for text in texts:
         if len(text) <= _LONGEST_FLAG:
             last = text[-1:]
-            number = to_number(text) if last.isdigit() or last in _NUMBER_ENDS else None
-            if number is None:
+            value = to_number(text) if last.isdigit() or last in _NUMBER_ENDS else None
+            if value is None:
                 _count_flag(values, path, text)
-            elif -_LARGEST < number < _LARGEST:
-                _add_number(values, path, number, is_listed)
+            elif -_LARGEST < value < _LARGEST:
+                _add_number(values, path, value, is_listed)
 
 
 def _add_number(values: dict[int, float], path: int, value: float, is_listed: bool) -> None:

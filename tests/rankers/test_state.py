@@ -154,7 +154,7 @@ OUTPUTS = st.recursive(
 def test_values_read_path_by_path_are_those_read_part_by_part(calls):
     fast = ValueReader("Ann asks about 12 open cases")
     slow = fast.copy()
-    slow._read_columns = lambda whole: None
+    slow._read_columns = lambda whole: None  # type: ignore[method-assign]
     for output, argument, is_parallel in calls:
         one, other = (
             reader.read({"x": argument}, output, is_parallel=is_parallel) for reader in (fast, slow)
@@ -201,7 +201,7 @@ def test_a_difference_that_decides_is_chosen():
 
 def test_a_condition_that_says_whether_a_tool_is_still_called_is_found():
     rng = np.random.default_rng(2)
-    rows, runs = [], []
+    rows, run_of = [], []
     for run in range(60):
         amount = rng.uniform(0, 20_000)
         # A call that has nothing to do with it comes before the approval or after it.
@@ -209,8 +209,8 @@ def test_a_condition_that_says_whether_a_tool_is_still_called_is_found():
         for done in range(1 + sum(asks)):
             called = asks[0] and done > (asks[1] and run % 2)
             rows.append([amount if run % 10 else -1e8, rng.normal(), float(called)])
-            runs.append(run)
-    table, runs = np.array(rows, np.float32), np.array([runs, runs])
+            run_of.append(run)
+    table, runs = np.array(rows, np.float32), np.array([run_of, run_of])
     columns, counts = np.array([0, 1]), np.array([2])
     rules = find_rules(table, columns, np.float32(-1e8), counts, runs)
     assert (rules.columns.tolist(), rules.counts.tolist()) == ([0], [2])

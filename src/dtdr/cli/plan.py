@@ -52,7 +52,7 @@ def plan(
             both, if there are learned arguments and an LLM.
         examples (FILE): Take examples for the prompt from these demonstrations or logs; default:
             none.
-        coverage (P): Show the LLM the fewest tools that include a right one with probability P.
+        coverage (P): Show the LLM as few tools as possible so that one is right with probability P.
     """
     from dtdr.llm import backends
     from dtdr.llm.planning import Planner

@@ -39,6 +39,9 @@ class Engine(Protocol):
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Start a task. Its future raises what the function raises, or a DtdrError."""
 
+    def ask_workers(self, function: Callable[[], Result]) -> list[Result]:
+        """Ask each worker, as far as the engine can reach each one; returns their answers."""
+
     def close(self) -> None:
         """Stop what is under way, and disconnect."""
 
@@ -79,8 +82,7 @@ def _check_workers(engine: Engine, address: str) -> None:
     """Raise a DtdrError unless workers have this process's versions of Python and dtdr."""
     here = versions()
     try:
-        for task in [engine.submit(versions) for _ in range(engine.workers)]:
-            there = task.result()
+        for there in engine.ask_workers(versions):
             if there != here:
                 raise DtdrError(
                     f"a worker of {address} has Python {there[0]} with dtdr {there[1]}, and here "
@@ -207,6 +209,11 @@ class DaskEngine:
         task: Future[Result] = self._executor.submit(function, *arguments)
         return task
 
+    def ask_workers(self, function: Callable[[], Result]) -> list[Result]:
+        """See ``Engine.ask_workers``."""
+        answers: dict[str, Result] = self._client.run(function)
+        return list(answers.values())
+
     def close(self) -> None:
         """See ``Engine.close``."""
         self._executor.shutdown(wait=False)
@@ -247,6 +254,11 @@ class RayEngine:
             )
         reference = self._functions[function].remote(*arguments)
         return _RayTask(self._ray, reference)
+
+    def ask_workers(self, function: Callable[[], Result]) -> list[Result]:
+        """See ``Engine.ask_workers``: a task for each CPU, which Ray spreads over the nodes."""
+        tasks = [self.submit(function) for _ in range(self.workers)]
+        return [task.result() for task in tasks]
 
     def close(self) -> None:
         """See ``Engine.close``."""

@@ -18,7 +18,7 @@ _LEAST_SHARE, _LEAST_RATIO = 0.25, 4.0
 """Share of the runs in which a condition is true that call the tool, and that share by the one of
 the other runs."""
 _LEAST_GAIN = 12.0
-"""Nats of log likelihood that a condition adds. The best of the some e^9 places to cut the values at
+"""Nats of log likelihood that a condition adds. The best of some e^9 places to cut the values
 adds 9 by chance; with 7, tau-bench's airline had .013 less top-1."""
 _ABOVE_ALL = 1e11
 """Above every value."""

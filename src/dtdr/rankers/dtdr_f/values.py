@@ -117,7 +117,7 @@ class ValueReader:
         return other
 
     def _read_columns(self, whole: Sequence[tuple[int, Any]]) -> dict[int, float] | None:
-        """The values as ``_walk`` reads them; None if they are so many that their order decides.
+        """The values as ``_walk`` reads them; None if there are more than it would keep.
 
         All values of one path are read at once, which is four times as fast.
         """

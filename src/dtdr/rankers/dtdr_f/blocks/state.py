@@ -99,10 +99,12 @@ class State(Block):
         outputs = self.words.begin + int(self.words.keys.searchsorted(_OUTPUT))
         self.output_words = slice(outputs, self.words.span.stop)
         self.width = len(keys)
+        pairs_end = self.width + len(pairs[0])
+        rules_end = pairs_end + len(rules.low)
+        self.pair_span, self.rule_span = slice(self.width, pairs_end), slice(pairs_end, rules_end)
         # The last column takes what has none; no tree reads it.
-        self.start_row = np.zeros(self.width + len(pairs[0]) + len(rules.low) + 1, np.float32)
-        numeric = (owners == _ASKED) | (owners >= _FIRST_SLOT)
-        self.start_row[: self.width][numeric & (low < NUMERIC)] = MISSING
+        self.start_row = np.zeros(rules_end + 1, np.float32)
+        self.start_row[: self.width][_are_values(keys) & (low < NUMERIC)] = MISSING
         self.at = {
             kind: self._columns_of(_RUN, kind, size) for kind in (_LAST, _SECOND, _COUNT, _EARLIER)
         }
@@ -146,8 +148,7 @@ class State(Block):
         called = np.where(table[:, last] * (last >= 0) > 0, np.arange(len(last)) + 1, 0).max(axis=1)
         pairs = choose_pairs(table, numeric, MISSING, called, classes)
         table = np.concatenate([table[:, :-1], _differences(table, pairs)], axis=1)
-        owners = block.keys >> 32
-        values = np.flatnonzero((owners == _ASKED) | (owners >= _FIRST_SLOT))
+        values = np.flatnonzero(_are_values(block.keys))
         values = np.append(values, np.arange(block.width, table.shape[1]))
         counted = np.array([at for at in block.at[_COUNT] if at >= 0], np.intp)
         runs = np.array([plans, _groups_of(data)[plans]])
@@ -349,8 +350,8 @@ class _StateRow(NamedTuple):
         if not self.is_known or block.forest is None:
             return
         row = self.with_words()
-        row[block.width : -1 - len(block.rules.low)] = _differences(row[None], block.pairs)[0]
-        row[-1 - len(block.rules.low) : -1] = block.rules.read(row[None])[0]
+        row[block.pair_span] = _differences(row[None], block.pairs)[0]
+        row[block.rule_span] = block.rules.read(row[None])[0]
         row[-1] = 0
         shares = block.forest.predict(row)
         share, smoothed = rows.state_probability, rows.state
@@ -401,6 +402,13 @@ def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
         chosen.append(np.arange(count) + (_RUN << 32) + kind)
     keys: npt.NDArray[np.int64] = np.unique(np.concatenate(chosen))
     return keys[keys >= 0]
+
+
+def _are_values(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which columns have values of the query or of a tool."""
+    owners = keys >> 32
+    are_values: npt.NDArray[np.bool_] = (owners == _ASKED) | (owners >= _FIRST_SLOT)
+    return are_values
 
 
 def _groups_of(data: EncodedDemonstrations) -> npt.NDArray[np.int64]:

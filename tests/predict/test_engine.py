@@ -31,10 +31,10 @@ def folder(tmp_path_factory):
 
 
 @contextmanager
-def dask_cluster():
+def dask_cluster(workers=2):
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+        n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True
     ) as cluster:
         yield cluster.scheduler_address.replace("tcp", "dask")
 
@@ -55,9 +55,10 @@ def ray_cluster():
 CLUSTERS = {"dask": dask_cluster, "ray": ray_cluster}
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
-def address(request):
-    """The address of a cluster of two workers."""
+@pytest.fixture(params=CLUSTERS)
+def address(request, monkeypatch):
+    """The address of a cluster of two workers, for one test, since it may lose killed ones."""
+    monkeypatch.setattr(engine, "_NO_WORKER_SECONDS", 10)
     with CLUSTERS[request.param]() as address:
         yield address
 
@@ -106,6 +107,16 @@ def test_an_import_on_a_cluster_writes_what_one_machine_writes_or_names_the_file
     assert done.code == 2
     done = cli("import", "dtdr", folder / "5.jsonl", "-o", output, "--force", "--engine", address)
     assert (done.code, "5.jsonl is not JSON" in done.err) == (2, True)
+    cluster = engine.connect(address)
+    arguments = (find_format("dtdr"), CutOptions(), None, False)
+    try:
+        tasks = engine.run_tasks(
+            import_file, [folder / "gone.jsonl"], *arguments, label="Importing", engine=cluster
+        )
+        with pytest.raises(InputError, match=r"cannot read \S+gone\.jsonl: no such file"):
+            list(tasks)
+    finally:
+        cluster.close()
     own = "tests.predict.test_engine:read_or_die"
     for number, query in enumerate(("one", "two", "always")):
         (folder / f"{number}.txt").write_text(query)
@@ -118,16 +129,6 @@ def test_an_import_on_a_cluster_writes_what_one_machine_writes_or_names_the_file
     assert done.code == 1
     assert f"no worker could read {last}" in done.err
     assert [item.query for item in read_demonstrations(output)] == ["one", "two"]
-    cluster = engine.connect(address)
-    arguments = (find_format("dtdr"), CutOptions(), None, False)
-    try:
-        tasks = engine.run_tasks(
-            import_file, [folder / "gone.jsonl"], *arguments, label="Importing", engine=cluster
-        )
-        with pytest.raises(InputError, match=r"cannot read \S+gone\.jsonl: no such file"):
-            list(tasks)
-    finally:
-        cluster.close()
 
 
 @pytest.mark.slow
@@ -163,6 +164,17 @@ def test_a_cluster_gives_the_same_bytes_and_survives_a_killed_worker(address, fo
             )
     finally:
         cluster.close()
+
+
+@pytest.mark.slow
+def test_a_cluster_without_workers_is_named_instead_of_waited_for(folder, monkeypatch):
+    monkeypatch.setattr(engine, "_NO_WORKER_SECONDS", 1)
+    monkeypatch.setattr(engine, "_CHECK_SECONDS", 0.5)
+    with (
+        dask_cluster(workers=0) as address,
+        pytest.raises(DtdrError, match=r"the cluster has had none for 1 s; start workers"),
+    ):
+        draw_sample([folder], 100, engine=address)
 
 
 @pytest.mark.slow

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import joblib
 from joblib.externals.loky import get_reusable_executor
@@ -26,6 +27,13 @@ do not fill the driver."""
 
 _CONNECT_SECONDS = 20
 
+_CHECK_SECONDS = 5.0
+"""How often the driver looks whether the cluster still has workers while a task runs or waits."""
+
+_NO_WORKER_SECONDS = 120.0
+"""How long a task waits for a cluster without workers: long enough for one that grows with its
+work to start some."""
+
 
 class Engine(Protocol):
     """Where tasks run."""
@@ -38,6 +46,12 @@ class Engine(Protocol):
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Start a task. Its future raises what the function raises, or a DtdrError."""
+
+    def wait(self, task: Future[Any], seconds: float) -> bool:
+        """Wait for a task no longer than some seconds; returns whether it has ended."""
+
+    def has_workers(self) -> bool:
+        """Whether anything could run a task now."""
 
     def ask_workers(self, function: Callable[[], Result]) -> list[Result]:
         """Ask each worker, as far as the engine can reach each one; returns their answers."""
@@ -159,14 +173,15 @@ def _run_ordered(
             if not window:
                 return
             item, task = window.popleft()
-            yield _result(item, task)
+            yield _result(engine, item, task)
     finally:
         for _, task in window:
             task.cancel()
 
 
-def _result(item: Any, task: Future[Result]) -> Result:
+def _result(engine: Engine, item: Any, task: Future[Result]) -> Result:
     try:
+        _wait(engine, item, task)
         return task.result()
     except (DtdrError, MemoryError):
         raise
@@ -174,6 +189,24 @@ def _result(item: Any, task: Future[Result]) -> Result:
         raise DtdrError(
             f"no worker could read {item}: {_first_line(error)}; look at the log of the cluster"
         ) from error
+
+
+def _wait(engine: Engine, item: Any, task: Future[Any]) -> None:
+    """Wait for a task as long as the cluster has workers.
+
+    A worker may be lost for good, such as one of Dask that dies while it starts; tasks of a
+    cluster without any would wait for ever.
+    """
+    last_seen = time.monotonic()
+    while not engine.wait(task, _CHECK_SECONDS):
+        now = time.monotonic()
+        if engine.has_workers():
+            last_seen = now
+        elif now - last_seen >= _NO_WORKER_SECONDS:
+            raise DtdrError(
+                f"no worker could read {item}: the cluster has had none for "
+                f"{_NO_WORKER_SECONDS:.0f} s; start workers, and look at its log"
+            )
 
 
 def _first_line(error: BaseException) -> str:
@@ -208,6 +241,14 @@ class DaskEngine:
         """See ``Engine.submit``."""
         task: Future[Result] = self._executor.submit(function, *arguments)
         return task
+
+    def wait(self, task: Future[Any], seconds: float) -> bool:
+        """See ``Engine.wait``."""
+        return bool(wait([task], seconds).done)
+
+    def has_workers(self) -> bool:
+        """See ``Engine.has_workers``."""
+        return bool(self._client.nthreads())
 
     def ask_workers(self, function: Callable[[], Result]) -> list[Result]:
         """See ``Engine.ask_workers``."""
@@ -255,9 +296,20 @@ class RayEngine:
         reference = self._functions[function].remote(*arguments)
         return _RayTask(self._ray, reference)
 
+    def wait(self, task: Future[Any], seconds: float) -> bool:
+        """See ``Engine.wait``."""
+        ended, _ = self._ray.wait([cast(_RayTask, task).reference], timeout=seconds)
+        return bool(ended)
+
+    def has_workers(self) -> bool:
+        """See ``Engine.has_workers``."""
+        return bool(self._ray.cluster_resources().get("CPU", 0))
+
     def ask_workers(self, function: Callable[[], Result]) -> list[Result]:
         """See ``Engine.ask_workers``: a task for each CPU, which Ray spreads over the nodes."""
         tasks = [self.submit(function) for _ in range(self.workers)]
+        for task in tasks:
+            _wait(self, "the version of dtdr", task)
         return [task.result() for task in tasks]
 
     def close(self) -> None:
@@ -272,16 +324,16 @@ class _RayTask(Future[Any]):
 
     def __init__(self, ray: Any, reference: Any) -> None:
         super().__init__()
-        self._ray, self._reference = ray, reference
+        self._ray, self.reference = ray, reference
 
     def result(self, timeout: float | None = None) -> Any:
         try:
-            return self._ray.get(self._reference, timeout=timeout)
+            return self._ray.get(self.reference, timeout=timeout)
         except self._ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise cause if isinstance(cause, Exception) else error from error
 
     def cancel(self) -> bool:
         with contextlib.suppress(Exception):
-            self._ray.cancel(self._reference, force=False)
+            self._ray.cancel(self.reference, force=False)
         return True

@@ -214,6 +214,25 @@ def test_most_secrets_of_templates_are_found_and_few_ordinary_texts_replaced(par
         ({"iban": "DE12 3456 7890 1234 5678 90"}, {"iban": "[personal]"}),
         ({"account_number": 1234567890}, {"account_number": "[personal]"}),
         ({"account_id": 1234567890}, {"account_id": 1234567890}),
+        (
+            {"ssn": "X123", "passport_number": "99", "taxId": 7, "Kontonummer": "alt: 4"},
+            dict.fromkeys(("ssn", "passport_number", "taxId", "Kontonummer"), "[personal]"),
+        ),
+        ({"customer": {"passport": ["X1", "99"]}}, {"customer": {"passport": ["[personal]"] * 2}}),
+        # What is no number of a person stays: words about it, flags, counts, and other fields.
+        *(
+            (value, value)
+            for value in (
+                {"passport": "valid", "ssn": None, "tax_id": "", "iban": True, "dni": 1},
+                {
+                    "passport_count": 12,
+                    "passports": 3,
+                    "ssn_checks": "2 of 2",
+                    "iban_country": "D3",
+                },
+                {"steuer": 19, "account": "99", "license": "GPL-3", "card": 7, "identity": 3},
+            )
+        ),
         ({"phone": ["5552671", "5552672"]}, {"phone": ["[personal]", "[personal]"]}),
         ({"ip_address": "some host 12"}, {"ip_address": "some host 12"}),
         ({"address": "1 Elm Court, Leeds"}, {"address": "[personal]"}),

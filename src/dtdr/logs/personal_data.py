@@ -41,6 +41,7 @@ _WORDS = {name: re.compile(_one_line(kind["words"])) for name, kind in _KNOWN["k
 _NUMBERED = re.compile(
     _KNOWN["numbered"].strip().replace("*", r"\w*").replace("\n", "|").replace(" ", "|")
 )
+_NUMBER_FIELDS = re.compile(_one_line(_KNOWN["number_fields"]["words"]))
 _NOT_AFTER = re.compile(_one_line(_KNOWN["kinds"]["address"]["not_after"]))
 
 
@@ -113,6 +114,32 @@ def kind_of_field(name: str) -> str:
     """The kind of personal data that a field of this name has; empty for other fields."""
     kind: str = _context(tuple(_WORD.findall(name[-80:])[-7:])).kind
     return kind if kind in _VALUES else ""
+
+
+@lru_cache(maxsize=50_000)
+def _has_number(field: str) -> bool:
+    """Whether the name of a field says that it has a number of a person or an account."""
+    words = [word.lower() for word in _WORD.findall(field[-80:])[-7:]]
+    for _ in range(4):
+        if any(_NUMBER_FIELDS.fullmatch(" ".join(words[-length:])) for length in (3, 2, 1)):
+            return True
+        if not words or words[-1] not in _CONNECTORS:
+            break
+        words.pop()
+    return False
+
+
+def is_personal(field: str, value: str) -> bool:
+    """Whether the value of a field of this name is personal data.
+
+    A field such as ``ssn`` is so with any value that has a digit, except the flags 0 and 1; words
+    such as "valid" say something about the number. Other fields need a value that looks so.
+    """
+    if fits(kind_of_field(field), value):
+        return True
+    value = value.strip()
+    has_value = value not in ("0", "1") and any(map(str.isdigit, value[:_MOST_CHARACTERS]))
+    return has_value and _has_number(field)
 
 
 def fits(kind: str, value: str) -> bool:

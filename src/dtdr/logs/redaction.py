@@ -14,7 +14,7 @@ from typing import Any
 
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
-from dtdr.logs.personal_data import fits, kind_of_field
+from dtdr.logs.personal_data import is_personal, kind_of_field
 from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, DIGITS, HINTS, Rule, Scan
 from dtdr.logs.secret_names import Secrecy, has_any, secrecy
 from dtdr.logs.tables import scrub_tables
@@ -178,7 +178,7 @@ class Redactor:
         is_atom = isinstance(value, (str, int)) and not isinstance(value, bool)
         if not is_atom or not key or _PLACEHOLDER.fullmatch(str(scrubbed)):
             return scrubbed
-        if not fits(kind_of_field(key), str(value)):
+        if not is_personal(key, str(value)):
             return scrubbed
         self.counts["personal"] += 1
         return "[personal]"

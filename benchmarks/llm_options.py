@@ -50,7 +50,9 @@ def parser(about: str | None, *, retriever: str | None = None) -> argparse.Argum
     shown = made.add_mutually_exclusive_group()
     shown.add_argument("--top", type=int, default=3, help="tools shown")
     shown.add_argument(
-        "--coverage", type=float, help="the fewest tools that hold a right one this often"
+        "--coverage",
+        type=float,
+        help="as many tools as needed to show a right one at this share of the steps",
     )
     made.add_argument("--seed", type=int, default=0)
     return made

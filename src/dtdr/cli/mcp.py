@@ -66,8 +66,8 @@ def mcp(
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
             The environment variable DTDR_MCP_KEY has the key that clients must send.
         top_k (K): List at most K ranked tools.
-        coverage (C): List the fewest tools that include the right one with probability C, at most
-            K. Needs a dtdr-f model.
+        coverage (C): List as many tools as needed to show a right one at this share of the steps,
+            such as 0.95, and at most K. Needs a dtdr-f model.
         sticky (HOW): When a tool may leave the list. grow: when the run ends. confidence: when
             another tool is clearly better. none: at every step.
         whole_run: Choose one list for the whole run, for clients that load tools once. The gateway

@@ -74,7 +74,7 @@ class Selection:
         top_k: at most this many tools. From 2 on, the last place is kept for the tool that the
             query's words name best, of those with fewer than ten calls in the demonstrations.
         threshold: only tools above this probability, in [0, 1).
-        coverage: the fewest tools that include an acceptable one this often, in (0, 1).
+        coverage: as many tools as needed to show a right one at this share of the steps, in (0, 1).
         token_budget: as many tools as fit into this many prompt tokens.
         fallback: for a query unlike the demonstrations, ignore ``threshold`` and ``coverage`` and
             show all tools (paper, Limitations); ``top_k`` and ``token_budget`` still apply.

@@ -120,7 +120,8 @@ class SelectionBounds(RequestBody, kw_only=True):
     top_k: Annotated[TopK, says("At most this many.")] = None
     threshold: Annotated[Threshold, says("Only tools above this probability.")] = None
     coverage: Annotated[
-        Coverage, says("The fewest tools that include an acceptable one this often (dtdr-f only).")
+        Coverage,
+        says("As many tools as needed to show a right one at this share of the steps (dtdr-f)."),
     ] = None
     token_budget: Annotated[TokenBudget, says("As many tools as fit into this many tokens.")] = None
     fallback: Annotated[

@@ -318,6 +318,35 @@ def test_feedback_is_answered_before_it_is_learned_and_the_model_says_what_waits
     assert (shown["demonstrations"], shown["learning_error"]) == (6 + 3, None)
 
 
+def test_a_change_of_tools_is_answered_before_it_is_made(learning, monkeypatch):
+    proceed = threading.Event()
+    for name in ("add_tools", "remove_tools"):
+        change = getattr(Model, name)
+
+        def slow(self, tools, change=change):
+            assert proceed.wait(60)
+            return change(self, tools)
+
+        monkeypatch.setattr(Model, name, slow)
+    for change in ({"add": [{"name": "scan"}]}, {"remove": ["weather"]}):
+        answer = learning.post("/v1/models/mail/tools", change)
+        assert answer.status_code == 202
+        added = [tool["name"] for tool in change.get("add", ())]
+        assert answer.json()["waiting"] == {
+            "demonstrations": 0,
+            "added_tools": added,
+            "removed_tools": change.get("remove", []),
+        }
+    shown = learning.get("/v1/models/mail").json()
+    assert shown["learning"]["added_tools"] == ["scan"]
+    assert shown["learning_since"] <= datetime.now(UTC).isoformat()
+    assert shown["waiting"]["removed_tools"] == ["weather"]
+    proceed.set()
+    vocabulary = wait_until_learned(learning)["vocabulary"]
+    assert "scan" in vocabulary
+    assert "weather" not in vocabulary
+
+
 def test_a_change_that_fails_is_shown_and_stops_no_other(learning, monkeypatch):
     update = Model.update
 

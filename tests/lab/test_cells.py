@@ -43,6 +43,20 @@ def test_the_code_of_dtdr_and_of_the_users_own_ranker_counts(tmp_path, monkeypat
     assert code_version("dtdr.rankers.bm25") == code_version() in versions
 
 
+def test_the_code_of_the_users_own_icl_method_counts(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = set()
+    for text in ("one", "another"):
+        (tmp_path / "icl_of_a_test.py").write_text(
+            f"def write(shown, tools):\n    return {text!r}\n"
+        )
+        importlib.invalidate_caches()
+        sys.modules.pop("icl_of_a_test", None)
+        code_version.cache_clear()
+        keys.add(Experiment.of({**SPEC, "icl": "icl_of_a_test:write"}).key)
+    assert len(keys) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

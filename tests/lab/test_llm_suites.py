@@ -89,7 +89,7 @@ def test_with_gold_tools_every_plan_calls_the_right_functions(tmp_path):
 def test_without_a_section_every_kind_of_run_is_shown_and_methods_keep_their_rows(tmp_path):
     suite = tmp_path / "own.toml"
     grid = (
-        'dataset = "bundled"\nsplit = "paper"\nseed = 0\nplans = 30\nretriever = "dr"\n'
+        'dataset = "bundled"\nsplit = "paper"\nseed = [0, 1]\nplans = 30\nretriever = "dr"\n'
         'size = 3\nicl = ["hard", "soft", "hard-weighted"]\n'
     )
     suite.write_text(f'[[experiments]]\nkind = ["selections", "plans"]\n{grid}')
@@ -121,4 +121,8 @@ def test_without_a_section_every_kind_of_run_is_shown_and_methods_keep_their_row
     (table,) = (path.read_text() for path in (folder / "tables").glob("own-*.csv"))
     assert table.startswith("Model,Method,FSA %")
     assert "Ranker alone %,Tokens,Step s" in table
+    # A cell counts the steps of both splits.
+    exact = [row["exact"] for row in steps if row["icl"] == "soft"]
+    assert len(exact) == 2
+    assert f'"dr, soft",{50 * sum(exact):.1f} ' in table
     assert r"\toprule" in (folder / "tables.tex").read_text()

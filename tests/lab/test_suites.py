@@ -75,6 +75,9 @@ def test_a_ranker_of_the_users_own_is_added_to_a_suite_of_the_paper():
     assert {spec["retriever"] for spec in added.specs()} == published | {"dtdr-f"}
     chosen = suite.with_choices(retriever=["dr", "dtdr-f"])
     assert {spec["retriever"] for spec in chosen.specs()} == {"dr", "dtdr-f"}
+    downstream = read_suite("paper-downstream").with_choices(retriever=["dtdr-f"])
+    selects = {spec["select"] for spec in downstream.specs() if spec["retriever"] == "dtdr-f"}
+    assert selects == {"greedy"}, "it is no upper bound"
 
 
 def test_the_suite_of_the_documentation_can_be_read(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dtdr.evaluate.lab.fitting import asks_llm
+from dtdr.llm.prompting import icl_method
 from dtdr.rankers import ranker_class
 
 DatasetSplit: TypeAlias = tuple[str, str]
@@ -45,7 +46,12 @@ class Experiment:
     def of(cls, spec: Mapping[str, Any]) -> Experiment:
         """An experiment; keys whose value is None are left out, so that they change no name."""
         kept = {key: value for key, value in spec.items() if value is not None}
-        code = code_version(ranker_class(str(kept["retriever"])).__module__)
+        modules = [ranker_class(str(kept["retriever"])).__module__]
+        icl = str(kept.get("icl", ""))
+        if ":" in icl:
+            icl_method(icl)  # imports it
+            modules.append(icl.partition(":")[0])
+        code = code_version(*modules)
         text = json.dumps([kept, code], sort_keys=True, ensure_ascii=False)
         return cls(kept, hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest())
 
@@ -91,11 +97,11 @@ def unique(experiments: Iterable[Experiment]) -> list[Experiment]:
 
 
 @cache
-def code_version(module: str = "") -> str:
-    """Hash of the code of dtdr, and of the module of a ranker of the user's own.
+def code_version(*modules: str) -> str:
+    """Hash of the code of dtdr, and of the modules of a ranker and an ICL method of the user's own.
 
     Args:
-        module: where the ranker's class is, imported already; those of dtdr change nothing.
+        modules: where they are, imported already; those of dtdr change nothing.
     """
     digest = hashlib.sha256()
     for package in USED:
@@ -103,7 +109,8 @@ def code_version(module: str = "") -> str:
             name = path.relative_to(_ROOT).as_posix()
             if not name.startswith(_SHOWN):
                 digest.update(f"{name}\0".encode() + path.read_bytes())
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is not None and not Path(file).resolve().is_relative_to(_ROOT):
-        digest.update(Path(file).read_bytes())
+    for module in modules:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is not None and not Path(file).resolve().is_relative_to(_ROOT):
+            digest.update(Path(file).read_bytes())
     return digest.hexdigest()[:16]

@@ -14,6 +14,7 @@ from dtdr.deprecated import renamed_key
 from dtdr.errors import InputError, cannot_read, check_choice, unknown_choice
 from dtdr.evaluate.lab.fitting import needs_llm
 from dtdr.evaluate.lab.kinds import KINDS, RANK
+from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.llm.prompting import LAYOUTS
 
 ORDER = ("retrieval", "ablations", "prompts", "runs", "downstream")
@@ -111,7 +112,8 @@ class Suite:
 
         Rankers take the place of those of a grid, but where the grid gives them parameters or
         cuts their history: that is about its own, so only they are kept. So are they for the
-        suite's quick form. Rankers that a suite of the paper does not have are added to its own.
+        suite's quick form. Rankers that a suite of the paper does not have are added to its own,
+        but for the upper bounds.
         """
         known = {name for grid in self.experiments for name in grid["retriever"]}
         named = choices.get("retriever") or ()
@@ -119,10 +121,15 @@ class Suite:
         grids = []
         for grid in self.experiments:
             changed = dict(grid)
+            is_about_its_own = (
+                is_quick
+                or bool(grid.keys() & {"parameters", "history"})
+                or (is_added and ORACLE in grid["retriever"])
+            )
             for key, values in choices.items():
                 if values is None or key not in {*grid, "plans", "encoder"}:
                     continue
-                if key == "retriever" and (is_quick or grid.keys() & {"parameters", "history"}):
+                if key == "retriever" and is_about_its_own:
                     values = grid[key] if is_added else [v for v in grid[key] if v in values]
                 elif key == "retriever" and is_added:
                     values = [*grid[key], *values]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 from typing import Any
 
@@ -15,8 +16,10 @@ from dtdr.evaluate.lab.report.results import (
     WILSON,
     Results,
     group_experiments,
+    of_last,
     paper,
     paper_row,
+    records_of,
     share_of,
 )
 from dtdr.evaluate.statistics import Proportion, holm, paired_p_value
@@ -26,10 +29,6 @@ UNSURE = (0.3, 0.4, 0.5)
 """No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
 
 READINGS = ("strict", "names")
-
-
-def _accuracy(results: Results, experiment: Experiment, reading: str = "exact") -> Proportion:
-    return share_of(results.value(experiment)["records"], READING_KEYS[reading])
 
 
 def build_downstream(results: Results, suite: str) -> list[Block]:
@@ -82,11 +81,11 @@ COSTS = ("Ranker alone %", "Tokens", "Step s")
 
 def _costs(results: Results, experiments: Sequence[Experiment]) -> list[Cell]:
     """The columns ``COSTS`` of a method; empty where it selects at no single steps."""
-    of_steps = next((item for item in experiments if item.kind == "selections"), None)
-    if of_steps is None:
+    of_steps = of_last([item for item in experiments if item.kind == "selections"])
+    if not of_steps:
         return [EMPTY] * len(COSTS)
-    records = results.value(of_steps)["records"]
-    alone = EMPTY if _is_without_ranker(of_steps) else percent(share_of(records, "ranker"))
+    records = records_of(results, of_steps)
+    alone = EMPTY if _is_without_ranker(of_steps[0]) else percent(share_of(records, "ranker"))
     costs = _step_costs(records)
     return [alone, number(costs.get("tokens")), number(costs["seconds"], 2)]
 
@@ -104,28 +103,29 @@ READING_KEYS = {"exact": "exact", "lenient": "right"}
 
 @dataclass(frozen=True)
 class _Measure:
-    """One column of the downstream table: which experiment it is of, and which records count."""
+    """One column of the downstream table: which experiments it is of, and which records count."""
 
     kind: str
     key: str
     loop: str = "own"
 
-    def find(self, experiments: Sequence[Experiment]) -> Experiment | None:
-        """The experiment of a method that the column is about."""
-        fitting = [
-            experiment
-            for experiment in experiments
-            if experiment.kind == self.kind and _loop(experiment) == self.loop
-        ]
-        return fitting[-1] if fitting else None
+    def find(self, experiments: Sequence[Experiment]) -> list[Experiment]:
+        """The experiments of a method that the column is about, one for each split."""
+        return of_last(
+            [
+                experiment
+                for experiment in experiments
+                if experiment.kind == self.kind and _loop(experiment) == self.loop
+            ]
+        )
 
-    def share(self, results: Results, experiment: Experiment) -> Proportion:
-        return share_of(results.value(experiment)["records"], self.key)
+    def share(self, results: Results, experiments: Sequence[Experiment]) -> Proportion:
+        return share_of(records_of(results, experiments), self.key)
 
-    def by_plan(self, results: Results, experiment: Experiment) -> dict[str, float]:
-        """Each plan's mean over its records."""
+    def by_plan(self, results: Results, experiments: Sequence[Experiment]) -> dict[str, float]:
+        """Each plan's mean over its records, of every split that held it out."""
         values: dict[str, list[float]] = defaultdict(list)
-        for record in results.value(experiment)["records"]:
+        for record in records_of(results, experiments):
             values[record["plan"]].append(float(record[self.key]))
         return {plan: fmean(items) for plan, items in values.items()}
 
@@ -161,9 +161,9 @@ def _p_values(
         measure = measures[title]
         for model in dict.fromkeys(name[0] for name in groups):
             means = {
-                name: measure.by_plan(results, experiment)
+                name: measure.by_plan(results, measured)
                 for name, experiments in groups.items()
-                if name[0] == model and (experiment := measure.find(experiments)) is not None
+                if name[0] == model and (measured := measure.find(experiments))
             }
             if len(means) < 2:
                 continue
@@ -185,8 +185,8 @@ def _downstream_caption(experiments: Sequence[Experiment], *, has_p: bool, has_a
         f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG; the answer is "
         "the function's name and nothing else (lenient: or one listed name inside other text). "
         "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
-        "(strict, the paper's), or functions and dependencies only (names). Each cell is one "
-        "greedy selection over the same steps or plans of one split."
+        "(strict, the paper's), or functions and dependencies only (names). Every method has the "
+        "same steps and plans, those of all splits together."
     )
     if any(experiment.kind == "selections" for experiment in experiments):
         caption += (
@@ -327,13 +327,15 @@ def build_icl(results: Results, suite: str) -> list[Block]:
     for dataset_split, experiments in group_experiments(
         results.experiments(suite, "selections"), lambda experiment: experiment.dataset_split
     ).items():
-        rows: dict[str, dict[str, Proportion]] = {}
-        for experiment in experiments:
-            by_model = rows.setdefault(str(experiment.spec["icl"]), {})
-            by_model[str(experiment.spec["llm"])] = _accuracy(results, experiment)
+        rows = group_experiments(experiments, lambda experiment: str(experiment.spec["icl"]))
+
+        def accuracy(row: Sequence[Experiment], model: str) -> Cell:
+            asked = of_last([experiment for experiment in row if experiment.spec["llm"] == model])
+            return percent(share_of(records_of(results, asked), "exact")) if asked else EMPTY
+
         columns = {
-            model: lambda row, model=model: percent(row.get(model))
-            for model in dict.fromkeys(model for row in rows.values() for model in row)
+            model: partial(accuracy, model=model)
+            for model in dict.fromkeys(str(experiment.spec["llm"]) for experiment in experiments)
         }
         title = f"Function selection accuracy in %, {results.split_title(dataset_split, suite)}"
         blocks.append(method_table(rows, columns, title, WILSON, head="ICL"))
@@ -368,10 +370,10 @@ def build_weights(results: Results, suite: str) -> list[Block]:
     for dataset_split, experiments in group_experiments(
         results.experiments(suite, "selections"), lambda experiment: experiment.dataset_split
     ).items():
-        records = {
-            f"{item.spec['llm']}, {item.method}, {item.spec['icl']}": results.value(item)["records"]
-            for item in experiments
-        }
+        groups = group_experiments(
+            experiments, lambda item: f"{item.spec['llm']}, {item.method}, {item.spec['icl']}"
+        )
+        records = {name: records_of(results, of_last(items)) for name, items in groups.items()}
         title = f"FSA in %, {results.split_title(dataset_split, suite)}"
         blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
     return blocks

@@ -10,8 +10,17 @@ from typing import Any
 
 from dtdr.evaluate.lab.experiments import DatasetSplit
 from dtdr.evaluate.lab.report.page import Block, Text, method_table
-from dtdr.evaluate.lab.report.results import Results, paper, paper_row, share_of
+from dtdr.evaluate.lab.report.results import (
+    Results,
+    group_experiments,
+    of_last,
+    paper,
+    paper_row,
+    records_of,
+    share_of,
+)
 from dtdr.evaluate.lab.report.variations import build_ablations
+from dtdr.evaluate.lab.suite import PAPER_ORDER
 from dtdr.evaluate.lab.summary import ExperimentSummary, Summaries, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title
@@ -42,10 +51,13 @@ FEWEST_STEPS = 40
 def build_retrieval(results: Results, suite: str) -> list[Block]:
     """One table a data set and split; then what a user's suite varies."""
     accuracies: dict[DatasetSplit, dict[str, dict[str, Proportion]]] = {}
-    for experiment in results.experiments(suite, "selections"):
-        models = accuracies.setdefault(experiment.dataset_split, {})
-        accuracy = share_of(results.value(experiment)["records"], "exact")
-        models.setdefault(str(experiment.spec["llm"]), {})[experiment.method] = accuracy
+    for (dataset_split, model, method), experiments in group_experiments(
+        results.experiments(suite, "selections"),
+        lambda experiment: (experiment.dataset_split, experiment.spec["llm"], experiment.method),
+    ).items():
+        models = accuracies.setdefault(dataset_split, {})
+        records = records_of(results, of_last(experiments))
+        models.setdefault(model, {})[method] = share_of(records, "exact")
     blocks: list[Block] = []
     said: set[str] = set()
     for dataset_split, summaries in results.by_dataset_split(suite).items():
@@ -94,7 +106,7 @@ def _retrieval_table(  # noqa: C901
         )
     for model, by_method in accuracies.items():
         columns[f"FSA %, {model}"] = lambda name, by_method=by_method: percent(by_method.get(name))  # type: ignore[misc]
-    if published:
+    if suite in PAPER_ORDER:
         for key in ("parameters", "stored"):
             columns[key.title()] = partial(kept, key)
     if accuracies and published:
@@ -116,12 +128,14 @@ def _retrieval_table(  # noqa: C901
         "Fit s and Step µs are medians over the splits, measured while another was computed."
     )
     notes += [FSA_NOTE] if accuracies else []
-    if published:
+    if suite in PAPER_ORDER:
         notes.append(
             "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K "
             "coordinates of centres. Stored: every number that the ranker keeps of what it "
-            "learned. The paper's figures are in italics; the text above names the differences."
+            "learned."
         )
+    if published:
+        notes.append("The paper's figures are in italics; the text above names the differences.")
     rows = {name: name for name in summaries}
     title = results.split_title(dataset_split, suite)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))

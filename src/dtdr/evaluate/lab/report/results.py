@@ -212,6 +212,18 @@ def group_experiments(
     return groups
 
 
+def of_last(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The last experiment and those that differ from it in the seed of their split alone."""
+    settings = [{**experiment.spec, "seed": None} for experiment in experiments]
+    pairs = zip(experiments, settings, strict=True)
+    return [experiment for experiment, setting in pairs if setting == settings[-1]]
+
+
+def records_of(results: Results, experiments: Iterable[Experiment]) -> list[Mapping[str, Any]]:
+    """The records of several experiments, one after the other."""
+    return [record for experiment in experiments for record in results.value(experiment)["records"]]
+
+
 def share_of(records: Iterable[Mapping[str, Any]], key: str) -> Proportion:
     """The share of records in which a key is true."""
     return proportion(bool(record[key]) for record in records)

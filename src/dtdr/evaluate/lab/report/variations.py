@@ -9,7 +9,13 @@ from typing import Any
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.experiments import Experiment
 from dtdr.evaluate.lab.report.page import Block, Figure, Text, method_table
-from dtdr.evaluate.lab.report.results import WILSON, Results, group_experiments, share_of
+from dtdr.evaluate.lab.report.results import (
+    WILSON,
+    Results,
+    group_experiments,
+    records_of,
+    share_of,
+)
 from dtdr.evaluate.lab.summary import INTERVALS, mean_of
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import Interval
@@ -170,10 +176,7 @@ def _curves(
 def _mean(results: Results, experiments: Sequence[Experiment], model: str, metric: str) -> Interval:
     if not model:
         return mean_of([results.value(experiment) for experiment in experiments], metric)
-    share = share_of(
-        (record for experiment in experiments for record in results.value(experiment)["records"]),
-        "exact",
-    )
+    share = share_of(records_of(results, experiments), "exact")
     return Interval(share.value, share.low, share.high)
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/plan_success.py --llm gguf:qwen2.5-coder-0.5b.gguf --plans 40
     python benchmarks/plan_success.py --cells hard:dtdr-f:plan:learned --plans 1000
+    python benchmarks/plan_success.py --cells hard:dtdr-c:retriever:learned --recipe paper
     python benchmarks/plan_success.py --smoke
 
 Each cell plans the same queries of the test side from the start, parameters included, and writes
@@ -29,6 +30,7 @@ from dtdr.evaluate.tables import Table
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning import Planner
 from dtdr.predict import create
+from dtdr.rankers import ranker_class
 
 CELLS = (
     "hard:dtdr-f:retriever:learned,hard:dtdr-f:plan:learned,"
@@ -61,6 +63,8 @@ class Cell:
             stem += f"-{self.fill}"
         if given.held_out:
             stem += "-held-out"
+        if given.recipe and ranker_class(self.ranker).uses_encoder:
+            stem += f"-{given.recipe}-{given.encoder}"
         covered = "" if given.coverage is None else f"-coverage-{given.coverage:g}"
         folder: Path = given.runs
         return folder / f"{stem}{covered}.jsonl"
@@ -85,6 +89,8 @@ def _arguments() -> argparse.Namespace:
         "--cells", default=CELLS, help="ICL:RETRIEVER:SELECT[:FILL], with commas between"
     )
     parser.add_argument("--plans", type=int, default=40)
+    parser.add_argument("--recipe", help="of rankers with an encoder: paper")
+    parser.add_argument("--encoder", default="minilm", help="with --recipe")
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
@@ -111,7 +117,7 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
         "plans": any(cell.select == "plan" for cell in cells),
     }
     fitted = {
-        name: create(name).fit(known, data.tools, **learned)
+        name: create(name, **_settings(name, given)).fit(known, data.tools, **learned)
         for name in dict.fromkeys(cell.ranker for cell in cells)
     }
     opened: AbstractContextManager[LLM | None] = nullcontext()
@@ -137,6 +143,12 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
                 split_sha256=split_sha256(known, unseen),
                 seed=given.seed,
             )
+
+
+def _settings(ranker: str, given: argparse.Namespace) -> dict[str, str]:
+    if given.recipe and ranker_class(ranker).uses_encoder:
+        return {"recipe": given.recipe, "encoder": given.encoder}
+    return {}
 
 
 def _show(logs: list[tuple[Cell, PlanningLog]], given: argparse.Namespace) -> None:

@@ -44,6 +44,11 @@ FSA_NOTE = (
     "0.5, as held-out training plans chose it."
 )
 
+RIGHT_NOTE = (
+    "Right is a tool whose inputs are there and that the plan still calls; for Log top-1 and Log "
+    "MRR, only the one that the plan calls next."
+)
+
 FEWEST_STEPS = 40
 """With fewer steps per split, the mean of a plan length is too uncertain."""
 
@@ -117,7 +122,7 @@ def _retrieval_table(  # noqa: C901
         )
     columns["Fit s"] = partial(median, "fit_seconds")
     columns["Step µs"] = partial(median, "rank_microseconds_median")
-    notes = [_split_note(next(iter(summaries.values())))]
+    notes = [_split_note(next(iter(summaries.values()))), RIGHT_NOTE]
     if best:
         notes.append(
             "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a "
@@ -125,7 +130,7 @@ def _retrieval_table(  # noqa: C901
             "the best method, adjusted by Holm's method for the rows of this table."
         )
     notes.append(
-        "Fit s and Step µs are medians over the splits, measured while another was computed."
+        "Fit s and Step µs: medians over the splits. Other experiments may have run beside them."
     )
     notes += [FSA_NOTE] if accuracies else []
     if suite in PAPER_ORDER:
@@ -188,10 +193,13 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
             blocks.append(Text(f"{title}: no length has {FEWEST_STEPS} steps a split or more."))
             continue
         caption = (
-            "Columns: calls of the whole plan, the end of the plan not counted. Means over splits "
-            "± half of Student's 95 % interval (from three splits on); lengths with fewer than "
-            f"{FEWEST_STEPS} steps a split are left out. Steps: over all splits."
+            "Columns: calls of the whole plan, the end of the plan not counted; lengths with fewer "
+            f"than {FEWEST_STEPS} steps a split are left out."
         )
+        if len(splits) >= FEWEST_SPLITS:
+            caption += (
+                " Means over the splits ± half of Student's 95 % interval. Steps: of all splits."
+            )
         rows = {name: {n: _top1(splits, n) for n in lengths} for name, splits in summaries.items()}
         if dataset_split == ("tinyagent", "paper") and results.is_comparable(suite):
             rows |= _published_lengths(lengths)

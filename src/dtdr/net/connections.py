@@ -25,8 +25,9 @@ body, is noticed in time."""
 _LAST_SECONDS = 0.05
 """For requests that were sent before the server stops; uvicorn waits for at least 0.1 s."""
 
-_MOST_PIPELINED = 100
-"""Requests that wait for the answer to an earlier one. HTTP clients in use send none of them."""
+_MOST_UNPARSED = 262_144
+"""Bytes that wait for the answer to an earlier request; one reading of the event loop. HTTP clients
+in use send no request before that answer."""
 
 
 def limit_connections(
@@ -74,6 +75,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """Whether the piece that is parsed completed a head or a chunk's line, or had bytes of a body.
     """
     _is_refused = False
+    _unparsed = b""
+    """Bytes behind a request that is being answered."""
 
     # -- the transport's side ------------------------------------------------------------------
 
@@ -95,12 +98,35 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, in pieces."""
+        """Parse what arrived, or keep it until an earlier request has its answer."""
+        self._unparsed += data
+        self._parse_pieces()
+        if len(self._unparsed) > _MOST_UNPARSED:
+            self._count("pipelined")
+            self.end()
+
+    def _parse_pieces(self) -> None:
+        """Parse what arrived, in pieces, up to a request.
+
+        Requests behind it are parsed one by one, each after the answer to the one before: parsing
+        the thousands that one reading can contain would keep all other clients waiting.
+        """
+        data, self._unparsed = self._unparsed, b""
         start = 0
-        while start < len(data) and not (self._is_refused or self.transport.is_closing()):
+        while start < len(data) and not self._is_answering():
+            if self._is_refused or self.transport.is_closing():
+                return
             end = start + (_BODY_PIECE if self._is_in_body else _PIECE)
             self._parse(data[start:end])
             start = end
+        if start < len(data):
+            self._unparsed = data[start:]
+            self.flow.pause_reading()
+
+    def _is_answering(self) -> bool:
+        """Whether a whole request waits for the rest of its answer."""
+        is_complete = self.cycle is None or self.cycle.response_complete
+        return not (is_complete or self._is_in_body or self._is_refused)
 
     def _parse(self, data: bytes) -> None:
         """Parse a piece, and watch the size and the time of heads."""
@@ -138,8 +164,6 @@ class LimitedProtocol(HttpToolsProtocol):
             raise ValueError(reason)
         self._is_in_body = self._has_progressed = True
         super().on_headers_complete()
-        if len(self.pipeline) > _MOST_PIPELINED:
-            raise ValueError("too many requests wait")  # as if the last one could not be read
 
     def on_chunk_header(self) -> None:
         """Note the end of a chunk's line."""
@@ -175,6 +199,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._is_in_body:
             self._set_timer(self._limits.body_seconds)
+        elif self._unparsed:
+            self.loop.call_soon(self._parse_pieces)
         else:
             limits = self._limits
             seconds = limits.head_seconds if self._head_bytes else limits.idle_seconds

@@ -24,7 +24,7 @@ FORMS = ("{}", "'{}'", "out_5 = {}(", "I do not know", "{}")
 
 def retrieved(history):
     """DR: the functions that came after the last one in more than a share α of the cases."""
-    after = defaultdict(Counter)
+    after: dict[str, Counter[str]] = defaultdict(Counter)
     for item in TRAIN:
         names = ["start", *item.plan.tools, "end"]
         for one, other in itertools.pairwise(names):

@@ -328,14 +328,14 @@ def test_a_change_of_tools_is_answered_before_it_is_made(learning, monkeypatch):
             return change(self, tools)
 
         monkeypatch.setattr(Model, name, slow)
-    for change in ({"add": [{"name": "scan"}]}, {"remove": ["weather"]}):
-        answer = learning.post("/v1/models/mail/tools", change)
+    for added, removed in ((["scan"], []), ([], ["weather"])):
+        body = {"add": [{"name": name} for name in added], "remove": removed}
+        answer = learning.post("/v1/models/mail/tools", body)
         assert answer.status_code == 202
-        added = [tool["name"] for tool in change.get("add", ())]
         assert answer.json()["waiting"] == {
             "demonstrations": 0,
             "added_tools": added,
-            "removed_tools": change.get("remove", []),
+            "removed_tools": removed,
         }
     shown = learning.get("/v1/models/mail").json()
     assert shown["learning"]["added_tools"] == ["scan"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -72,18 +72,24 @@ def context_of(text: str, start: int, field: str = "") -> NumberContext:
 def _context(written: tuple[str, ...]) -> NumberContext:
     words = [word.lower() for word in written]
     leads = bool(words) and words[-1] in _LEADING
-    for count in range(5):
-        if not words:
+    for rest in _without_connectors(words, most=4):
+        if not rest:
             return NumberContext("", leads)
-        if kind := _kind_of(words):
+        if kind := _kind_of(rest):
             return NumberContext(kind, leads)
-        if count < 4 and words[-1] in _CONNECTORS:
-            words.pop()
-            continue
-        break
     # "Order shipped 530-661-7677": what is numbered may be a few words before.
-    is_numbered = any(_NUMBERED.fullmatch(word) for word in words[-3:])
+    is_numbered = any(_NUMBERED.fullmatch(word) for word in rest[-3:])
     return NumberContext(NUMBERED if is_numbered else "other", leads)
+
+
+def _without_connectors(words: list[str], most: int) -> Iterator[list[str]]:
+    """The words, and the words without the last one, two, … connectors, such as "is" or "no"."""
+    yield words
+    for _ in range(most):
+        if not words or words[-1] not in _CONNECTORS:
+            return
+        words = words[:-1]
+        yield words
 
 
 def _kind_of(words: Sequence[str]) -> str:
@@ -109,24 +115,26 @@ def _cjk_kind(word: str, name: str, known: re.Pattern[str]) -> bool:
     return any(known.fullmatch(word, at) or known.match(word, at) for at in range(len(word)))
 
 
+def _words_of_field(name: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(name[-80:])[-7:])
+
+
 @lru_cache(maxsize=50_000)
 def kind_of_field(name: str) -> str:
     """The kind of personal data that a field of this name has; empty for other fields."""
-    kind: str = _context(tuple(_WORD.findall(name[-80:])[-7:])).kind
+    kind: str = _context(_words_of_field(name)).kind
     return kind if kind in _VALUES else ""
 
 
 @lru_cache(maxsize=50_000)
 def _has_number(field: str) -> bool:
     """Whether the name of a field says that it has a number of a person or an account."""
-    words = [word.lower() for word in _WORD.findall(field[-80:])[-7:]]
-    for _ in range(4):
-        if any(_NUMBER_FIELDS.fullmatch(" ".join(words[-length:])) for length in (3, 2, 1)):
-            return True
-        if not words or words[-1] not in _CONNECTORS:
-            break
-        words.pop()
-    return False
+    words = [word.lower() for word in _words_of_field(field)]
+    return any(
+        _NUMBER_FIELDS.fullmatch(" ".join(rest[-length:]))
+        for rest in _without_connectors(words, most=3)
+        for length in (3, 2, 1)
+    )
 
 
 def is_personal(field: str, value: str) -> bool:

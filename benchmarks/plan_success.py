@@ -63,7 +63,7 @@ class Cell:
             stem += f"-{self.fill}"
         if given.held_out:
             stem += "-held-out"
-        if given.recipe and ranker_class(self.ranker).uses_encoder:
+        if _settings(self.ranker, given):
             stem += f"-{given.recipe}-{given.encoder}"
         covered = "" if given.coverage is None else f"-coverage-{given.coverage:g}"
         folder: Path = given.runs
@@ -146,6 +146,7 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
 
 
 def _settings(ranker: str, given: argparse.Namespace) -> dict[str, str]:
+    """Parameters of a ranker that ``--recipe`` changes: of one with an encoder."""
     if given.recipe and ranker_class(ranker).uses_encoder:
         return {"recipe": given.recipe, "encoder": given.encoder}
     return {}

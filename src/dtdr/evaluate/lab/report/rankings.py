@@ -130,7 +130,7 @@ def _retrieval_table(  # noqa: C901
             "the best method, adjusted by Holm's method for the rows of this table."
         )
     notes.append(
-        "Fit s and Step µs: medians over the splits. Other experiments may have run beside them."
+        "Fit s and Step µs: medians over the splits. Others may have run at the same time."
     )
     notes += [FSA_NOTE] if accuracies else []
     if suite in PAPER_ORDER:

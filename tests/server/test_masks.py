@@ -1,6 +1,7 @@
 """The mask endpoints give what dtdr.agents gives."""
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,14 +18,14 @@ USER = {"role": "user", "content": QUERY}
 FUNCTION = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 ANSWER = {"role": "tool", "tool_call_id": "1", "content": "…"}
 DESCRIBED = [{"name": tool.name, "description": tool.description} for tool in small_data.TOOLS]
-OPENAI = {
+OPENAI: dict[str, Any] = {
     "messages": [USER, {"role": "assistant", "tool_calls": [FUNCTION]}, ANSWER],
     "tools": [{"type": "function", "function": tool} for tool in DESCRIBED],
     "temperature": 0.5,
 }
 USE = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "1", "content": "…"}
-ANTHROPIC = {
+ANTHROPIC: dict[str, Any] = {
     "messages": [
         USER,
         {"role": "assistant", "content": [USE]},
@@ -72,6 +73,31 @@ def test_a_request_is_masked_and_counted_as_the_library_does(served, fitted, pro
     else:
         assert 0 < shown < every
         assert 0 < hidden < every
+
+
+@pytest.mark.parametrize(
+    ("provider", "body", "form"),
+    [(openai, OPENAI, "allowed-tools"), (anthropic, ANTHROPIC, "deferred")],
+)
+def test_no_form_is_the_default_of_the_provider(served, provider, body, form):
+    path = f"/v1/mask/{provider.__name__.rpartition('.')[2]}"
+    sent = {"request": body, "policy": {"top_k": 2}}
+    answers = [
+        served.post(path, sent | extra).json()
+        for extra in ({}, {"form": None}, {"form": form}, {"form": "filtered"})
+    ]
+    assert answers[0] == answers[1] == answers[2] != answers[3]
+
+
+def test_a_request_with_more_tools_than_openai_takes_is_filtered(served):
+    new = [
+        {"type": "function", "function": {"name": f"further_{number}"}}
+        for number in range(openai.MOST_TOOLS)
+    ]
+    body = OPENAI | {"tools": [*OPENAI["tools"], *new]}
+    answer = served.post("/v1/mask/openai", {"request": body, "policy": {"top_k": 2}}).json()
+    assert list(answer["changes"]) == ["tools"]
+    assert openai.tool_names(answer["changes"]["tools"]) == tuple(answer["shown"])
 
 
 def test_what_a_policy_leaves_out_is_as_in_the_library():

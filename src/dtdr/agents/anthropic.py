@@ -98,7 +98,7 @@ _ANTHROPIC = _Anthropic()
 tool_name, tool_names = _ANTHROPIC.tool_name, _ANTHROPIC.tool_names
 transcript, select, apply = _ANTHROPIC.transcript, _ANTHROPIC.select, _ANTHROPIC.apply
 mask_request, filter_tools = _ANTHROPIC.mask_request, _ANTHROPIC.filter_tools
-count_definitions = _ANTHROPIC.count_definitions
+default_form, count_definitions = _ANTHROPIC.default_form, _ANTHROPIC.count_definitions
 
 
 def references(names: Iterable[str]) -> list[dict[str, str]]:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
-from urllib.parse import urlsplit
 
 from dtdr.agents import openai
 from dtdr.agents.mask import ToolMask
@@ -42,7 +41,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         form: ``filtered`` leaves tools out; the others keep all, and with them the prompt cache.
             ``allowed-tools``, for models of OpenAI, puts the shown ones into ``tool_choice``;
             ``hint`` names the preferred ones in a last message of this call. None takes
-            ``allowed-tools`` for OpenAI's own API and ``filtered`` for every other model.
+            ``allowed-tools`` for up to 128 tools with OpenAI's own API, else ``filtered``.
         api: which API of OpenAI the model uses, for ``allowed-tools``; None asks the model.
         search: give the agent a tool ``search_tools`` to search for hidden tools; what it finds is
             shown from then on.
@@ -95,7 +94,8 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         if not request.tools:
             return request
         selection = self.select(request.tools, request.messages)
-        form = self.form or ("allowed-tools" if _is_openai(request.model) else "filtered")
+        address = _address(request.model)
+        form = self.form or openai.cheapest_form(len(request.tools), address=address)
         if form == "filtered":
             shown = [tool for tool in request.tools if selection.shows(tool_name(tool))]
             return request.override(tools=shown)
@@ -115,12 +115,10 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(messages=[*request.messages, HumanMessage(text)])
 
 
-def _is_openai(model: object) -> bool:
-    """Whether a chat model asks OpenAI itself, and not a server that is compatible with it."""
-    if not any(kind.__module__.startswith("langchain_openai.") for kind in type(model).__mro__):
-        return False
-    address = str(getattr(model, "openai_api_base", None) or "https://api.openai.com/v1")
-    return urlsplit(address).hostname == "api.openai.com"
+def _address(model: object) -> str:
+    """URL of the API that a chat model asks through OpenAI's client; empty for other models."""
+    client = getattr(model, "root_client", None) or getattr(model, "root_async_client", None)
+    return str(getattr(client, "base_url", ""))
 
 
 def _search_tool(mask: ToolMask) -> BaseTool:

@@ -3,8 +3,8 @@
 Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
 
 ``allowed-tools`` keeps ``tools`` constant, and with it the prompt cache; ``filtered`` works with
-every compatible server; ``hint`` keeps all tools and names the preferred ones after the
-conversation.
+every compatible server and with more than 128 tools; ``hint`` keeps all tools and names the
+preferred ones after the conversation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
@@ -22,6 +23,9 @@ from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
 Api = Literal["chat", "responses"]
+
+MOST_TOOLS = 128
+"""OpenAI refuses requests with more tools (its API reference, ``tools``)."""
 
 
 class _OpenAI(Provider):
@@ -64,6 +68,10 @@ class _OpenAI(Provider):
         names = map(self.tool_name, listed if isinstance(listed, list) else [choice])
         return frozenset(filter(None, names))
 
+    def default_form(self, body: Mapping[str, Any]) -> str:
+        """See ``Provider``."""
+        return cheapest_form(len(body.get("tools") or ()))
+
     def write(self, body: Mapping[str, Any], selection: ToolSelection) -> dict[str, Any]:
         """See ``Provider``."""
         api: Api = "chat" if self.key(body) == "messages" else "responses"
@@ -76,7 +84,26 @@ _OPENAI = _OpenAI()
 tool_name, tool_names = _OPENAI.tool_name, _OPENAI.tool_names
 transcript, select, apply = _OPENAI.transcript, _OPENAI.select, _OPENAI.apply
 mask_request, filter_tools = _OPENAI.mask_request, _OPENAI.filter_tools
-count_definitions = _OPENAI.count_definitions
+default_form, count_definitions = _OPENAI.default_form, _OPENAI.count_definitions
+
+
+def cheapest_form(
+    tool_count: int, *, address: object = "https://api.openai.com"
+) -> Literal["allowed-tools", "filtered"]:
+    """The form that costs least of those that the API at this address takes.
+
+    Only OpenAI itself is known to follow a list of allowed tools.
+
+    >>> cheapest_form(20), cheapest_form(200), cheapest_form(20, address="http://localhost:8000/v1")
+    ('allowed-tools', 'filtered', 'filtered')
+
+    Args:
+        tool_count: tools of the request.
+        address: URL of the API; what is not one is of another provider.
+    """
+    host = urlsplit(str(address)).hostname or ""
+    is_openai = host == "api.openai.com" or host.endswith(".api.openai.com")  # one for each region
+    return "allowed-tools" if is_openai and tool_count <= MOST_TOOLS else "filtered"
 
 
 def allowed_tools(

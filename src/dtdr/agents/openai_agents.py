@@ -43,7 +43,7 @@ class ToolMaskModel(Model):
         form: ``filtered`` leaves tools out. ``allowed-tools``, for models of OpenAI, keeps all, and
             with them the prompt cache, and puts the shown ones into ``tool_choice``; agents with
             hosted tools or handoffs get ``filtered`` all the same. None takes ``allowed-tools`` for
-            OpenAI's own API and ``filtered`` for every other model.
+            up to 128 tools with OpenAI's own API, else ``filtered``.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
@@ -126,7 +126,7 @@ class ToolMaskModel(Model):
         if not tools:
             return settings, tools
         selection, forced = self.select(tools, items), settings.tool_choice
-        form = self.form or ("allowed-tools" if _is_openai(self.model) else "filtered")
+        form = self.form or openai.cheapest_form(len(tools), address=_address(self.model))
         names = list(map(tool_name, tools))
         if form == "filtered" or has_handoffs or None in names:
             return settings, [
@@ -151,12 +151,11 @@ def _body(settings: ModelSettings) -> dict[str, Any]:
     return dict(settings.extra_body) if isinstance(settings.extra_body, dict) else {}
 
 
-def _is_openai(model: Model) -> bool:
-    """Whether a model asks OpenAI itself, and not a server that is compatible with it."""
+def _address(model: Model) -> str:
+    """URL of the API that a model asks; empty for models of other packages."""
     if not isinstance(model, (OpenAIChatCompletionsModel, OpenAIResponsesModel)):
-        return False
-    address = model._get_client().base_url
-    return address.host == "api.openai.com"
+        return ""
+    return str(model._get_client().base_url)
 
 
 def tool_name(tool: Tool) -> str | None:

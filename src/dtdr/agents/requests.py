@@ -104,7 +104,7 @@ class Provider(ABC):
     of objects, and for two tools of one name.
 
     Attributes:
-        forms: what ``mask_request`` can write, the default first.
+        forms: what ``mask_request`` can write, the provider's own first.
         hint_role: the role of the message that is a hint.
     """
 
@@ -125,7 +125,11 @@ class Provider(ABC):
 
     @abstractmethod
     def write(self, body: Mapping[str, Any], selection: ToolSelection) -> dict[str, Any]:
-        """The fields of a request that the default form changes."""
+        """The fields of a request that the provider's own form changes."""
+
+    def default_form(self, body: Mapping[str, Any]) -> str:
+        """The form of a request for which none is given."""
+        return self.forms[0]
 
     def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
         """The conversation of a request."""
@@ -185,12 +189,12 @@ class Provider(ABC):
         Args:
             body: the keywords of the provider's ``create``.
             mask: model and policy.
-            form: one of ``forms``; None for the first of them.
+            form: one of ``forms``; None for ``default_form``.
 
         Raises:
             InputError: an unknown form.
         """
-        return self.apply(body, self.select(body, mask), form or self.forms[0])
+        return self.apply(body, self.select(body, mask), form or self.default_form(body))
 
     def filter_tools(
         self, tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()

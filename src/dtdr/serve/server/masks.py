@@ -44,14 +44,17 @@ class OpenAIMaskRequest(MaskRequest, kw_only=True):
     request: Annotated[
         Object, says("Keywords of chat.completions.create or responses.create; others may follow.")
     ]
-    form: OpenAIForm = "allowed-tools"
+    form: Annotated[
+        OpenAIForm | None,
+        says("Null: allowed-tools, or filtered for more than 128 tools, which OpenAI refuses."),
+    ] = None
 
 
 class AnthropicMaskRequest(MaskRequest, kw_only=True):
     """A request to Anthropic."""
 
     request: Annotated[Object, says("Keywords of messages.create; others may follow.")]
-    form: AnthropicForm = "deferred"
+    form: Annotated[AnthropicForm | None, says("Null: deferred.")] = None
 
 
 class MaskResponse(ModelAnswer, kw_only=True):
@@ -99,9 +102,10 @@ async def _mask(
     def answer() -> MaskResponse:
         mask = ToolMask(snapshot.model, ToolPolicy(**msgspec.structs.asdict(body.policy)))
         try:
+            form = body.form or provider.default_form(request)
             selection = provider.select(request, mask)
-            masked = provider.mask_request(request, mask, body.form)
-            shown, hidden = provider.count_definitions(request, selection, body.form)
+            masked = provider.mask_request(request, mask, form)
+            shown, hidden = provider.count_definitions(request, selection, form)
         except (TypeError, AttributeError, KeyError, IndexError) as error:
             raise HTTPException(
                 422, f"the request does not fit the provider's API ({type(error).__name__})"

@@ -44,7 +44,7 @@ unit: $(VENV)/.dev
 # Every script and notebook of examples/.
 test-examples: $(VENV)/.dev
 	$(BIN)/pip install --quiet -e '.[examples]'
-	$(TEST_ENV) $(BIN)/pytest tests/test_examples_run.py
+	$(TEST_ENV) $(BIN)/pytest -n 2 tests/test_examples_run.py
 
 # What takes long by its nature: large inputs, many processes, published sets.
 test-slow: $(VENV)/.slow
@@ -74,8 +74,14 @@ test-studio: $(VENV)/.browser
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+# Two at a time; what one prints stays together, and make names the one that fails.
 bench-smoke: $(VENV)/.dev
-	for script in benchmarks/*.py; do $(TEST_ENV) $(BIN)/python $$script --smoke || exit 1; done
+	$(MAKE) --no-print-directory -j 2 --output-sync $(SMOKE)
+
+SMOKE := $(patsubst benchmarks/%.py,smoke-%,$(wildcard benchmarks/*.py))
+.PHONY: $(SMOKE)
+$(SMOKE): smoke-%: benchmarks/%.py
+	$(TEST_ENV) $(BIN)/python $< --smoke
 
 # The coding agents that benchmarks/clients.py and a slow test try, 1.2 GB; neither needs them.
 clients:

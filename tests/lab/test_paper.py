@@ -165,7 +165,7 @@ def test_records_that_cannot_be_used_end_a_lab_unless_they_are_skipped(nothing_h
 
 @pytest.mark.slow
 def test_the_whole_paper_runs_from_download_to_report(nothing_here, monkeypatch):
-    write_hub(nothing_here / "hub", 400)
+    write_hub(nothing_here / "hub", 2000)
     fetch = fetch_from(nothing_here / "hub")
     monkeypatch.setattr("dtdr.evaluate.datasets.download._hub_download", lambda: fetch)
     for name in PAPER_SETS:
@@ -174,7 +174,7 @@ def test_the_whole_paper_runs_from_download_to_report(nothing_here, monkeypatch)
         server.context, server.script = 10**6, scripted
         code, out, err = dtdr(
             *("lab", "run", "paper", "--full", "--skip-bad", "--only-known-tools"),
-            *("--encoder", "lexical", "--llm", f"openai:m@{server.url}", "--json", "--seeds", "2"),
+            *("--encoder", "lexical", "--llm", f"openai:m@{server.url}", "--json", "--seeds", "1"),
             *("--cache", nothing_here / "lab", "-o", nothing_here / "report"),
         )
     assert code == 0, err

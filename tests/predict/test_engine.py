@@ -2,7 +2,7 @@
 
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,15 +58,18 @@ CLUSTERS = {"dask": dask_cluster, "ray": ray_cluster}
 @pytest.fixture(params=CLUSTERS)
 def address(request, monkeypatch):
     """The address of a cluster of two workers, for one test, since it may lose killed ones."""
-    monkeypatch.setattr(engine, "_NO_WORKER_SECONDS", 10)
+    monkeypatch.setattr(engine, "_NO_WORKER_SECONDS", 60)
     with CLUSTERS[request.param]() as address:
         yield address
 
 
 def kill_once(part, marker):
-    """Kills the worker that it runs on the first time, as a lack of memory would."""
-    if not os.path.exists(marker):
-        open(marker, "w").close()
+    """Kills the worker that it runs on the first time, as a lack of memory would.
+
+    One worker at a time: a cluster of two goes on with the other.
+    """
+    with suppress(FileExistsError):
+        open(marker, "x").close()
         os.kill(os.getpid(), signal.SIGKILL)
     return str(part)
 
@@ -76,11 +79,11 @@ def kill_always(part):
 
 
 def read_or_die(path):
-    """A format whose reader kills its worker the first time, and always if the file says so."""
+    """A format whose first reader kills its worker, and each one if the file says so."""
     query = Path(path).read_text()
     if query == "always":
         kill_always(path)
-    kill_once(path, f"{path}.killed")
+    kill_once(path, str(Path(path).with_name("killed")))
     call = {"id": "1", "function": {"name": "find", "arguments": "{}"}}
     yield [{"role": "user", "content": query}, {"role": "assistant", "tool_calls": [call]}]
 

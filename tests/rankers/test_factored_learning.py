@@ -168,7 +168,7 @@ def test_none_of_many_rankings_during_changes_is_wrong():
 
     docs/security.md reports 1,000,000 rankings.
     """
-    least = int(os.environ.get("DTDR_TEST_RANKINGS", "30000"))
+    least = int(os.environ.get("DTDR_TEST_RANKINGS", "10000"))
     spare = Tool("zz_spare", "Nothing that anybody asks for")
     model = create("dtdr-f").fit(FEW, [*TOOLS, spare], **RANKER_ONLY)
     item = TEST[0]

@@ -2,7 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import type { Made, Schemas } from "./api";
 import { percent } from "./state";
-import { Field, Name, Select } from "./widgets";
+import { Field, Name, Scroll, Select } from "./widgets";
 
 type Predicted = Schemas["CallPrediction"];
 type Source = Schemas["ValueSource"];
@@ -156,7 +156,7 @@ export function Prediction({ of, query, calls }: { of: Predicted; query: string;
     <section class="cost" aria-label="Predicted call">
       <h3>As a call: <Name of={of.tool} /></h3>
       <MarkedQuery query={query} of={of} />
-      <div class="scroll" tabIndex={0} role="group" aria-label="Arguments">
+      <Scroll label="Arguments">
         <table>
           <thead><tr><th>Argument</th><th>Value</th><th>From</th><th class="num">Probable</th></tr>
           </thead>
@@ -181,7 +181,7 @@ export function Prediction({ of, query, calls }: { of: Predicted; query: string;
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </section>
   );
 }

@@ -4,7 +4,7 @@ import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, count, go, model, param, percent } from "./state";
 import {
-  Bar, Field, ModelLine, Name, RunFilters, Waiting, isFiltered, runFilter,
+  Bar, Field, ModelLine, Name, RunFilters, Scroll, Waiting, isFiltered, runFilter,
 } from "./widgets";
 
 type Graph = Schemas["GraphResponse"];
@@ -132,7 +132,7 @@ function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre
     return `M${from} ${one.y}C${from + bend} ${one.y} ${to - bend} ${two.y} ${to - 4} ${two.y}`;
   };
   return (
-    <div class="scroll drawing" tabIndex={0} role="group" aria-label="Graph of the tools">
+    <Scroll label="Graph of the tools" kind="drawing">
       <svg viewBox={`0 0 ${width} ${height}`} style={{
         minWidth: `${columns.length * 190}px`, maxWidth: `${width * 1.15}px`,
       }}
@@ -188,7 +188,7 @@ function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre
           ) : <g key={at} class="node end" {...events}>{mark}</g>;
         })}
       </svg>
-    </div>
+    </Scroll>
   );
 }
 
@@ -239,7 +239,7 @@ function ToolPanel({ tool }: { tool: string }) {
       {of.arguments.length > 0 && (
         <>
           <h3>Where its arguments come from</h3>
-          <div class="scroll" tabIndex={0} role="group" aria-label="Sources of arguments">
+          <Scroll label="Sources of arguments">
             <table>
               <thead><tr><th>Argument</th><th>From</th></tr></thead>
               <tbody>
@@ -260,7 +260,7 @@ function ToolPanel({ tool }: { tool: string }) {
                 })}
               </tbody>
             </table>
-          </div>
+          </Scroll>
         </>
       )}
       {(about.value?.runs ?? 0) > 0 && of.calls > 0 && (

@@ -3,7 +3,7 @@
 import { usePolled } from "./api";
 import type { Schemas } from "./api";
 import { address, count, model, percent, runChanges } from "./state";
-import { Bar, ModelLine, Name, Scoring, Waiting } from "./widgets";
+import { Bar, ModelLine, Name, Scoring, Scroll, Waiting } from "./widgets";
 
 const METRICS: Record<string, string> = {
   mrr: "MRR", top1: "Top-1", "recall@5": "Recall@5", log_top1: "Log top-1",
@@ -47,7 +47,7 @@ function Confused({ of }: { of: Schemas["Confusion"][] }) {
     <section class="panel" aria-label="Confused tools">
       <h2>Confused tools</h2>
       {of.length ? (
-        <div class="scroll" tabIndex={0} role="group" aria-label="Confused tools"><table>
+        <Scroll label="Confused tools"><table>
           <thead><tr><th>Predicted</th><th>Called</th><th class="num">Steps</th></tr></thead>
           <tbody>
             {of.map((item) => (
@@ -57,7 +57,7 @@ function Confused({ of }: { of: Schemas["Confusion"][] }) {
               </tr>
             ))}
           </tbody>
-        </table></div>
+        </table></Scroll>
       ) : <p class="empty">None.</p>}
     </section>
   );
@@ -72,7 +72,7 @@ function Branches({ of }: { of: Schemas["Branch"][] }) {
           <p class="muted">
             Conditions on outputs that decide the next tool, those that the model misses most first.
           </p>
-          <div class="scroll" tabIndex={0} role="group" aria-label="Branches"><table>
+          <Scroll label="Branches"><table>
             <thead><tr><th>If</th><th>The agent calls</th><th class="num">Agent</th>
               <th class="num">Ranked first</th><th class="num">Otherwise</th></tr></thead>
             <tbody>
@@ -85,7 +85,7 @@ function Branches({ of }: { of: Schemas["Branch"][] }) {
                 </tr>
               ))}
             </tbody>
-          </table></div>
+          </table></Scroll>
         </>
       ) : <p class="empty">No value of an output says which tool comes next in enough of these runs.</p>}
     </section>
@@ -124,7 +124,7 @@ export function MissesView() {
           <section class="panel" aria-label="The most confident mistakes">
             <h2>The most confident mistakes</h2>
             {of.mistakes.length ? (
-              <div class="scroll" tabIndex={0} role="group" aria-label="Mistakes"><table>
+              <Scroll label="Mistakes"><table>
                 <thead><tr><th>Query</th><th>Last call</th><th>Predicted</th>
                   <th class="num">Probability</th><th>Called</th></tr></thead>
                 <tbody>
@@ -142,7 +142,7 @@ export function MissesView() {
                     </tr>
                   ))}
                 </tbody>
-              </table></div>
+              </table></Scroll>
             ) : <p class="empty">At every step, the best tool is right.</p>}
           </section>
         </>

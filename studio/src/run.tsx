@@ -8,7 +8,7 @@ import {
   about, address, count, forks, go, model, param, percent, place, query, runChanges, setCalls,
   setQuery, side, step, writeCalls,
 } from "./state";
-import { Bar, Field, ModelLine, Name, Scoring, Select, Waiting } from "./widgets";
+import { Bar, Field, ModelLine, Name, Scoring, Scroll, Select, Waiting } from "./widgets";
 
 const FEW = 12;
 const MANY = 60;
@@ -289,7 +289,7 @@ function Difference() {
     <section class="panel" aria-label="What the forks differ in">
       <h2>What changes</h2>
       {rows.length ? (
-        <div class="scroll" tabIndex={0} role="group" aria-label="Forks"><table>
+        <Scroll label="Forks"><table>
           <thead><tr><th>Tool</th><th class="num">Fork 1</th><th class="num">Fork 2</th>
             <th class="num">Change</th></tr></thead>
           <tbody>
@@ -302,7 +302,7 @@ function Difference() {
               </tr>
             ))}
           </tbody>
-        </table></div>
+        </table></Scroll>
       ) : <p class="empty">Both forks rank alike. Accept another tool in one of them.</p>}
     </section>
   );
@@ -313,7 +313,7 @@ function Recorded({ of, calls }: { of: Schemas["RunResponse"]; calls: Made[] }) 
   if (of.scoring) return <Scoring text={of.scoring} />;
   const at = (number: number) => ({ calls: writeCalls(knownBefore(calls, number)), fork: null });
   return (
-    <div class="scroll" tabIndex={0} role="group" aria-label="Called and predicted"><table>
+    <Scroll label="Called and predicted"><table>
       <thead><tr><th>Called</th><th>Predicted</th>
         <th class="num wide">Probability of it</th><th class="num">Rank of the called</th><th class="wide">Output</th><th>Look</th></tr></thead>
       <tbody>
@@ -335,7 +335,7 @@ function Recorded({ of, calls }: { of: Schemas["RunResponse"]; calls: Made[] }) 
           </tr>
         ))}
       </tbody>
-    </table></div>
+    </table></Scroll>
   );
 }
 

@@ -1,7 +1,7 @@
 // All runs, a page at a time: filtered, sorted, and how well each was predicted.
 import { usePolled } from "./api";
 import { about, count, go, model, param } from "./state";
-import { Field, ModelLine, RunFilters, RunLink, Scoring, Select, Waiting, isFiltered, listFilter }
+import { Field, ModelLine, RunFilters, RunLink, Scoring, Scroll, Select, Waiting, isFiltered, listFilter }
   from "./widgets";
 
 const PAGE = 50;
@@ -59,7 +59,7 @@ export function RunsView() {
         </p>
       ) : (
         <>
-          <div class="scroll" tabIndex={0} role="group" aria-label="Runs"><table class="runs-table">
+          <Scroll label="Runs"><table class="runs-table">
             <thead><tr><th>Run</th>{hasTimes && <th class="wide">Time</th>}
               <th class="num wide">Calls</th><th class="wide">Outcome</th><th class="num">Right</th><th class="num">Lowest rank</th></tr></thead>
             <tbody>
@@ -74,7 +74,7 @@ export function RunsView() {
                 </tr>
               ))}
             </tbody>
-          </table></div>
+          </table></Scroll>
           <p class="actions">
             <button disabled={!offset}
               onClick={() => go("runs", { from: String(Math.max(0, offset - PAGE)) })}>Back</button>

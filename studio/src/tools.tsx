@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { usePost } from "./api";
 import { address, count, model, percent } from "./state";
-import { Field, ModelLine, Waiting } from "./widgets";
+import { Field, ModelLine, Scroll, Waiting } from "./widgets";
 
 const MOST = 200;
 const FEW = 0.001; // of all calls; tools below are folded
@@ -30,7 +30,7 @@ export function ToolsView() {
       {!answer.data ? <Waiting answer={answer} /> : !tools.length ? (
         <p class="empty">No tool matches. Change the text.</p>
       ) : (
-        <div class="scroll" tabIndex={0} role="group" aria-label="Tools"><table>
+        <Scroll label="Tools"><table>
           <thead><tr><th>Tool</th><th class="num">Calls</th><th class="num wide">Runs</th>
             <th class="num">Failed calls</th><th class="wide">Mostly followed by</th>
             <th class="num">Tokens</th></tr></thead>
@@ -57,7 +57,7 @@ export function ToolsView() {
               </tr>
             ))}
           </tbody>
-        </table></div>
+        </table></Scroll>
       )}
       {rare.length > 0 && (
         <p>

@@ -2,7 +2,7 @@
 import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, go, model, param, percent, runChanges, step } from "./state";
-import { Name, Select, Waiting } from "./widgets";
+import { Name, Scroll, Select, Waiting } from "./widgets";
 
 type Explanation = Schemas["Explanation"];
 
@@ -15,7 +15,7 @@ function EvidenceTable({ of }: { of: Explanation }) {
   return (
     <section class="panel" aria-label="Evidence">
       <h2>What speaks for it</h2>
-      <div class="scroll" tabIndex={0} role="group" aria-label="Evidence">
+      <Scroll label="Evidence">
         <table class="why">
           <thead>
             <tr><th>In the run</th><th>Against <Name of={of.rival} /></th>
@@ -36,7 +36,7 @@ function EvidenceTable({ of }: { of: Explanation }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
       <p class="muted">
         The step is ranked again without each word, call and value. Above 0, it speaks for this
         tool; below 0, for the other one. 0.7 doubles the odds.
@@ -115,12 +115,12 @@ export function WhyView() {
       {!!of?.similar?.length && (
         <section class="panel" aria-label="Similar demonstrations">
           <h2>The most similar demonstrations</h2>
-          <div class="scroll similar">
+          <Scroll label="Similar demonstrations" kind="similar">
             <table>
               <thead><tr><th class="num">Similarity</th><th>Run</th><th>Same words</th></tr></thead>
               <tbody>{of.similar.map((item) => <Similar key={item.id} of={item} />)}</tbody>
             </table>
-          </div>
+          </Scroll>
         </section>
       )}
     </>

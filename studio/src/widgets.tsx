@@ -1,5 +1,6 @@
 // Small parts that several views share.
 import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Answer } from "./api";
 import { about, address, count, go, param, percent, runChanges } from "./state";
 import type { View } from "./state";
@@ -17,6 +18,33 @@ export function Bar({ share, kind = "" }: { share: number; kind?: string }) {
     <span class={`bar ${kind}`} aria-hidden="true">
       <span style={{ width: `${Math.max(0, Math.min(1, share)) * 100}%` }} />
     </span>
+  );
+}
+
+/** What may be wider than the window: it scrolls, with an arrow at each side on which it goes on. */
+export function Scroll({ label, kind = "", children }: {
+  label: string; kind?: string; children: ComponentChildren;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const [cut, setCut] = useState("");
+  const look = () => {
+    if (!box.current) return; // taken from the page before the browser reported a size
+    const { scrollLeft, scrollWidth, clientWidth } = box.current;
+    const sides = [scrollLeft > 1 && "is-cut-left",
+      scrollLeft + clientWidth < scrollWidth - 1 && "is-cut-right"];
+    setCut(sides.filter(Boolean).join(" "));
+  };
+  useEffect(look);
+  useEffect(() => {
+    const sizes = new ResizeObserver(look);
+    for (const element of [box.current!, ...box.current!.children]) sizes.observe(element);
+    return () => sizes.disconnect();
+  }, []);
+  return (
+    <div class={`scroll-frame ${cut}`}>
+      <div class={`scroll ${kind}`} ref={box} onScroll={look} tabIndex={cut ? 0 : undefined}
+        role="group" aria-label={label}>{children}</div>
+    </div>
   );
 }
 

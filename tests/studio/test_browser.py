@@ -492,3 +492,26 @@ def test_a_phone_shows_the_best_tool_and_the_map_on_its_first_screen(browser, od
         assert browser.run(top, mark) < 600, view
     right = "return document.querySelector(arguments[0]).getBoundingClientRect().right"
     assert browser.run(right, ".runs-table tbody td:last-child") < 390
+
+
+# -- narrow windows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["misses", "map"])
+def test_what_is_wider_than_the_window_scrolls_and_has_an_arrow_where_it_goes_on(
+    browser, tinyagent, view
+):
+    visit(browser, tinyagent)
+    wide = """return [...document.querySelectorAll('.scroll')].filter((box) =>
+        box.scrollWidth > box.clientWidth + 1).map((box) => [box.parentElement.className,
+        getComputedStyle(box.parentElement, '::after').content.includes('→'), box.tabIndex])"""
+    browser.resize(390)
+    browser.open(view)
+    settle(browser)
+    browser.wait(lambda: browser.run(wide))
+    browser.wait(lambda: all(each[1:] == [True, 0] for each in browser.run(wide)))
+    frames = "document.querySelectorAll('.scroll-frame.is-cut-right')"
+    browser.run(f"{frames}.forEach((frame) => frame.firstElementChild.scrollLeft = 1e5)")
+    browser.wait(lambda: browser.count(".is-cut-left") and not browser.count(".is-cut-right"))
+    browser.resize(1440)
+    browser.wait(lambda: not browser.count(".is-cut-left"))

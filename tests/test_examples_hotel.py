@@ -38,6 +38,11 @@ def test_every_format_tells_the_same_runs(fmt, logs):
         assert {tool.name for tool in stream.tools} == {tool["function"]["name"] for tool in TOOLS}
 
 
+@pytest.mark.parametrize("path", [LOG, str(LOG), [str(LOG)]])
+def test_a_single_path_is_a_list_of_one(path):
+    assert sum(1 for _ in open_demonstrations(path)) == RUNS
+
+
 def test_the_runs_are_as_untidy_as_real_ones():
     runs = list(open_demonstrations([LOG], "openai-chat", CutOptions(empty=True)))
     called = {name for item in runs for name in item.plan.tools}

@@ -35,7 +35,7 @@ CANONICAL = Canonical.name
 
 
 def open_demonstrations(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     fmt: str | None = None,
     options: CutOptions | None = None,
     *,
@@ -48,8 +48,9 @@ def open_demonstrations(
     redactor.
 
     Args:
-        paths: files or pipes, ``-`` for standard input, plain or gzipped; or, for demonstrations,
-            Parquet files, folders, patterns and URLs (``jsonl.read_demonstrations``).
+        paths: one or several files or pipes, ``-`` for standard input, plain or gzipped; or, for
+            demonstrations, Parquet files, folders, patterns and URLs
+            (``jsonl.read_demonstrations``).
         fmt: one of ``FORMATS``; None detects it.
         options: how conversations are cut, references found and failures treated.
         redactor: removes secrets and personal data; None leaves them.
@@ -63,6 +64,7 @@ def open_demonstrations(
             None, the first record that cannot be used, with file and line; or there is no
             demonstration.
     """
+    paths = [paths] if isinstance(paths, (str, Path)) else paths
     is_plain = options is None and redactor is None
     has_shards = any(map(is_sharded, paths))
     if is_plain and fmt in (None, CANONICAL) and has_shards and not _are_logs(paths):

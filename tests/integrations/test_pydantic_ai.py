@@ -152,3 +152,18 @@ def test_the_form_follows_from_the_model_within_wrappers():
     model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=AsyncOpenAI(api_key="x")))
     assert openai.cheapest_form(5, address=_address(WrapperModel(model))) == "allowed-tools"
     assert openai.cheapest_form(5, address=_address(TestModel())) == "filtered"
+
+
+def test_the_old_name_still_filters():
+    from pydantic_ai import Agent
+    from pydantic_ai.capabilities import PrepareTools
+
+    from dtdr.agents.pydantic_ai import prepare_tools
+    from tests.integrations.frameworks import pydantic_ai_model, pydantic_ai_tools
+
+    with pytest.warns(DeprecationWarning, match="use ToolMaskCapability"):
+        prepare = prepare_tools(mask())
+    script = Script()
+    model, tools = pydantic_ai_model(script), pydantic_ai_tools(script)
+    Agent(model, tools=tools, capabilities=[PrepareTools(prepare)]).run_sync(QUERY)
+    assert script.seen == [best([]) | {NEW}]

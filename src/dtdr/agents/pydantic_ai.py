@@ -14,6 +14,7 @@ from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.conversation.events import AssistantMessage, UserMessage
 from dtdr.conversation.items import Item, ToolCallRequest, ToolResult
+from dtdr.deprecated import warn_renamed
 from dtdr.errors import MissingExtraError, check_choice
 
 try:
@@ -108,6 +109,12 @@ class ToolMaskCapability(AbstractCapability[Any]):
         elif settings["tool_choice"] == "required":
             settings["tool_choice"] = names
         return replace(request_context, model_settings=settings)
+
+
+def prepare_tools(mask: ToolMask, form: Literal["filtered", "deferred"] = "filtered") -> Any:
+    """Deprecated: use ``ToolMaskCapability``. A function for Pydantic AI's ``PrepareTools``."""
+    warn_renamed("prepare_tools", "ToolMaskCapability")
+    return ToolMaskCapability(mask, form).prepare_tools
 
 
 def _address(model: Any) -> str:

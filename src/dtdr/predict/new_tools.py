@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.predict.search import ToolSearch
@@ -13,6 +14,9 @@ from dtdr.rankers.ranking import Ranking
 FEW_CALLS = 10
 """From this many calls on, the ranking alone decides whether a tool is shown. A tool with fewer is
 ranked by little more than its description, and a mask that hides it keeps it from being learned."""
+
+_QUERIES = 64
+"""Queries whose match is remembered: a run asks for it at each of its steps."""
 
 
 def count_calls(demonstrations: Iterable[Demonstration]) -> Counter[str]:
@@ -53,10 +57,19 @@ class NewTools:
         few = self.few.intersection(names)
         if not few:
             return None
-        if query.strip() and (matches := self.search.find(query, 1, offered=few)):
-            return matches[0][0]
+        if query.strip() and (match := self._match(query, few)) is not None:
+            return match
         if kept is None:
             return None
         unused = self.unused & few
         unused = unused.intersection(kept) or unused
         return next((name for name in ranking.tools if name in unused), None) if unused else None
+
+    @cached_property
+    def _match(self) -> Callable[[str, frozenset[str]], str | None]:
+        """The tool among some that a query names best; None if it matches none."""
+
+        def match(query: str, few: frozenset[str]) -> str | None:
+            return next((name for name, _ in self.search.find(query, 1, offered=few)), None)
+
+        return lru_cache(_QUERIES)(match)

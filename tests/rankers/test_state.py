@@ -16,7 +16,7 @@ from dtdr.errors import ModelError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.observations import RunReader
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
-from dtdr.rankers.dtdr_f.value_rules import find_rules
+from dtdr.rankers.dtdr_f.value_rules import Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, LENGTH, NUMBER, ValueReader, read_query, to_number
 from dtdr.rankers.trees import Forest
 from tests.helpers import RANKER_ONLY
@@ -220,6 +220,19 @@ def test_a_condition_that_says_whether_a_tool_is_still_called_is_found():
     few = table[:9], columns, np.float32(-1e8), counts, runs[:, :9]
     assert not len(find_rules(*few).low)
     assert find_rules(*few).read(table).shape == (len(table), 0)
+
+
+def test_of_the_tools_that_are_due_the_one_that_runs_call_first_is_first():
+    """Ten runs call the tool of column 2, then that of column 1, and end."""
+    both, bounds = np.array([0, 0]), np.array([[5, 5], [1e11, 1e11]], np.float32)
+    rules = Rules(both, np.array([1, 2]), *bounds, np.zeros((2, 2), np.float32))
+    assert rules.first(np.ones((1, 2), np.float32)).tolist() == [[0.5, 0.5]]
+    table = np.array([[9, 0, 0], [9, 0, 1], [9, 1, 1]] * 10, np.float32)
+    called, runs = np.array([2, 1, -1] * 10), np.repeat(np.arange(10), 3)
+    rules = rules.with_order(rules.read(table), called, np.ones(30, np.float32), runs)
+    first = rules.first(np.array([[1, 1], [1, 0], [0, 0]], np.float32))
+    assert first[0, 1] > 0.9
+    assert first.sum(axis=1).tolist() == pytest.approx([1, 1, 0])
 
 
 def test_a_tool_that_a_run_called_is_a_candidate_of_this_run_alone():

@@ -1,4 +1,8 @@
-"""Conditions on one value that say which tool a run still calls, such as an amount above 10,000."""
+"""Conditions on one value that say which tool a run still calls, such as an amount above 10,000.
+
+Several tools can be due at once. Which of them comes first is learned from the steps at which two
+were due and one was called.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ _LEAST_GAIN = 12.0
 adds 9 by chance; with 7, tau-bench's airline had .013 less top-1."""
 _ABOVE_ALL = 1e11
 """Above every value."""
+_LEAST_SUM = np.float32(1e-9)
 
 
 class Rules(NamedTuple):
@@ -31,12 +36,22 @@ class Rules(NamedTuple):
         columns: shape (n,): of the values.
         counts: shape (n,): the columns that count the calls of the tools.
         low, high: shape (n,).
+        behind: shape (k, k), of the k tools with conditions in the order of ``counts``: log
+            probability that the second tool does not wait for the first, where both are due; on
+            the diagonal, that a run calls a tool that is due.
     """
 
     columns: Indices
     counts: Indices
     low: Matrix
     high: Matrix
+    behind: Matrix
+
+    @property
+    def best(self) -> Indices:
+        """The best condition of each tool that has some; shape (k,)."""
+        best: Indices = np.unique(self.counts, return_index=True)[1]
+        return best
 
     def read(self, table: Matrix) -> Matrix:
         """1 where a condition is true and its tool was not called yet, else 0; shape (rows, n)."""
@@ -45,8 +60,44 @@ class Rules(NamedTuple):
         due: Matrix = is_due.astype(np.float32)
         return due
 
+    def with_order(self, due: Matrix, called: Indices, weights: Matrix, runs: Indices) -> Rules:
+        """These conditions, with what comes first among tools that are due at once.
 
-NO_RULES = Rules(*np.empty((2, 0), np.intp), *np.empty((2, 0), np.float32))
+        A tool that is due until the end and never called, because another one replaces it, is
+        behind whatever is called. Shares of who was first do better than votes, which run in
+        circles.
+
+        Args:
+            due: shape (steps, n): from ``read``.
+            called: shape (steps,): the column that counts the tool that was called next.
+            weights: shape (steps,): how much a step counts.
+            runs: shape (steps,): the run of each step; steps of a run stand together.
+        """
+        due = due[:, self.best]
+        taken = due * (self.counts[self.best] == called[:, None])
+        steps = (taken * weights[:, None]).T @ due
+        starts = np.flatnonzero(np.diff(runs, prepend=-1))
+        cases, calls = (np.maximum.reduceat(part, starts).sum(axis=0) for part in (due, taken))
+        goes = 1 - steps / (steps + steps.T + 1)
+        np.fill_diagonal(goes, (calls + 0.5) / (cases + 1))
+        return self._replace(behind=np.log(goes))
+
+    def first(self, due: Matrix) -> Matrix:
+        """How likely each tool comes first among those that are due by their best condition.
+
+        Args:
+            due: shape (rows, k): 1 where a tool is due.
+
+        Returns:
+            Shape (rows, k): each row sums to 1, or is 0 where no tool is due.
+        """
+        first: Matrix = due * np.exp(due @ self.behind)
+        first /= np.maximum(first.sum(axis=1, keepdims=True), _LEAST_SUM)
+        return first
+
+
+_NO_PLACES, _NO_VALUES = np.empty(0, np.intp), np.empty(0, np.float32)
+NO_RULES = Rules(_NO_PLACES, _NO_PLACES, _NO_VALUES, _NO_VALUES, np.empty((0, 0), np.float32))
 
 
 def find_rules(
@@ -82,7 +133,10 @@ def find_rules(
                 low, high = bounds[:, at].tolist()
                 picks.append((int(columns[at]), count, low, high))
     picked = np.array(picks, np.float64).reshape(-1, 4).T
-    return Rules(*picked[:2].astype(np.intp), *picked[2:].astype(np.float32))
+    tools = len(np.unique(picked[1]))
+    columns, counts = picked[:2].astype(np.intp)
+    low, high = picked[2:].astype(np.float32)
+    return Rules(columns, counts, low, high, np.zeros((tools, tools), np.float32))
 
 
 class _Places:

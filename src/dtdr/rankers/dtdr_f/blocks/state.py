@@ -4,7 +4,8 @@ It knows the values that each tool returned last, in this turn or an earlier one
 several groups of demonstrations have is a column, and so are differences of two numbers that
 separate next tools. So it learns rules such as "an amount above the limit needs an approval".
 Conditions on one of these that say whether a run still calls a tool are further columns: of a tool
-that few runs call, at many different moments, the trees see too few steps.
+that few runs call, at many different moments, the trees see too few steps. Where several tools are
+due at once, ``due_first`` says which comes first.
 
 Example: ``get_claim`` returned an amount of 1,200 and, three calls later, ``get_policy`` a limit of
 1,000. The column of their difference is 200. If .9 of the trees then predict ``ask_approval`` among
@@ -58,10 +59,11 @@ _QUERY, _SAID, _OUTPUT = (kind << 20 for kind in range(3))
 
 
 class StateRows(FeatureRows):
-    """The prediction of the forest; all 0 while only names are known."""
+    """The prediction of the forest, and of the conditions; all 0 while only names are known."""
 
     state: Matrix  # log of the tool's share of the trees, with ``_SMOOTHING``
     state_probability: Matrix  # share of the tool, 0 for tools without demonstrations
+    due_first: Matrix  # how likely it comes first of the tools that conditions say are due
 
 
 class State(Block):
@@ -108,6 +110,10 @@ class State(Block):
         self.at = {
             kind: self._columns_of(_RUN, kind, size) for kind in (_LAST, _SECOND, _COUNT, _EARLIER)
         }
+        self.best_rules = rules.best
+        counted = {column: slot for slot, column in enumerate(self.at[_COUNT])}
+        slots = [counted[column] for column in rules.counts[self.best_rules].tolist()]
+        self.due_tools = training.seen[np.array(slots, np.intp)]
         self.status_at = self._columns_of(_RUN, _STATUS, 4)
         self.sizes_at = np.array(self._columns_of(_RUN, _NUMBERS, len(_SIZES)))
 
@@ -153,8 +159,10 @@ class State(Block):
         counted = np.array([at for at in block.at[_COUNT] if at >= 0], np.intp)
         runs = np.array([plans, _groups_of(data)[plans]])
         rules = find_rules(table, values, MISSING, counted, runs)
-        last_column = np.zeros((len(table), 1), np.float32)
-        table = np.concatenate([table, rules.read(table), last_column], axis=1)
+        due, last_column = rules.read(table), np.zeros((len(table), 1), np.float32)
+        following = np.array(block.at[_COUNT])[classes]
+        rules = rules.with_order(due, following, counts, runs[0])
+        table = np.concatenate([table, due, last_column], axis=1)
         block = cls(block.keys, pairs, rules, None, training)
         block.forest = Forest.fit(
             table, classes, len(training.seen), weights=counts, seed=training.seed
@@ -216,6 +224,7 @@ class State(Block):
             "pairs": self.pairs.astype(np.int32),
             "rule_columns": np.array([self.rules.columns, self.rules.counts], np.int32),
             "rule_bounds": np.array([self.rules.low, self.rules.high], np.float32),
+            "rule_order": self.rules.behind,
             **{f"forest_{name}": array for name, array in forest.items()},
         }
 
@@ -240,7 +249,10 @@ class State(Block):
             or (columns.size and not 0 <= columns.min() <= columns.max() < width)
         ):
             raise ModelError("the rules of the model are damaged; fit it again")
-        rules, width = Rules(*columns, *bounds), width + columns.shape[1] + 1
+        rules = Rules(columns[0], columns[1], bounds[0], bounds[1], arrays["rule_order"])
+        if rules.behind.shape != (len(rules.best),) * 2:
+            raise ModelError("the order of rules of the model is damaged; fit it again")
+        width += columns.shape[1] + 1
         forest = Forest.restore(parts, width, len(training.seen)) if parts else None
         return cls(keys, pairs, rules, forest, training)
 
@@ -351,8 +363,10 @@ class _StateRow(NamedTuple):
             return
         row = self.with_words()
         row[block.pair_span] = _differences(row[None], block.pairs)[0]
-        row[block.rule_span] = block.rules.read(row[None])[0]
+        due = block.rules.read(row[None])
+        row[block.rule_span] = due[0]
         row[-1] = 0
+        rows.due_first[block.due_tools] = block.rules.first(due[:, block.best_rules])[0]
         shares = block.forest.predict(row)
         share, smoothed = rows.state_probability, rows.state
         share.fill(0)

@@ -38,7 +38,7 @@ from dtdr.evaluate.tables import Column, count, share
 from dtdr.predict import create
 from dtdr.predict.model import Model
 from dtdr.predict.search import SEARCH_LIMIT, STOP_WORDS, ToolSearch
-from dtdr.text.encoders.lexical import words
+from dtdr.text.words import words
 from paraphrases import paraphrase
 from printing import print_rows
 from sets import load_sets, make_parser

@@ -12,7 +12,6 @@ from dtdr import Demonstration, Plan, Run, Tool, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent, StepFeatures
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, PositionRows, _moves, _PositionState
@@ -24,6 +23,7 @@ from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.zero_shot.model import ZeroShotModel
 from dtdr.text.encoders.lexical import LexicalEncoder
+from dtdr.text.words import name_words
 from tests.helpers import RANKER_ONLY, inner, mean_reciprocal_rank
 
 # What can be asked for, the tool that does it, and words that say so.

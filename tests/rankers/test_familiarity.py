@@ -14,9 +14,10 @@ from dtdr.predict import create
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold, hash_ngrams
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
-from dtdr.rankers.dtdr_f.text import QueryText, hash_word
+from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
 from dtdr.text.encoders.base import Encoder
+from dtdr.text.words import hash_word
 from tests.helpers import RANKER_ONLY
 
 

@@ -13,9 +13,10 @@ from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict import create
 from dtdr.rankers.clustering import Clusters
-from dtdr.rankers.descriptions import document, name_words
+from dtdr.rankers.descriptions import document
 from dtdr.rankers.linear import MAX_CALLS, Optimisation
 from dtdr.rankers.similarity import convolution
+from dtdr.text.words import name_words
 from tests import small_data
 from tests.helpers import RANKER_ONLY, mean_reciprocal_rank
 

@@ -14,8 +14,9 @@ from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
-from dtdr.rankers.dtdr_f.text import QueryText, hash_word
-from dtdr.text.encoders.lexical import words as words_of
+from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.text.words import hash_word
+from dtdr.text.words import words as words_of
 from tests.helpers import RANKER_ONLY, inner
 
 PHRASES = {

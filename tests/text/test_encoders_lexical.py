@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from dtdr.errors import EncoderError, ModelError
 from dtdr.text import encoders
-from dtdr.text.encoders.lexical import TOKEN_PATTERN, LexicalEncoder, normalise, words
+from dtdr.text.encoders.lexical import LexicalEncoder
+from dtdr.text.words import TOKEN_PATTERN, normalise, words
 
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8))

@@ -12,7 +12,7 @@ from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import document
 from dtdr.rankers.name_ranker import StaticRanker
 from dtdr.text.encoders.base import MAX_CHARACTERS
-from dtdr.text.encoders.lexical import words
+from dtdr.text.words import words
 
 
 class WordIndex:

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from dtdr.data.tools import Tool
-
-_CAMEL_CASE = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])")
-_SEPARATORS = re.compile(r"[\W_]+")
-
-
-def name_words(name: str) -> str:
-    """The words of a tool name: ``getUser_by-id`` becomes ``get user by id``.
-
-    A name without any letter or digit is given back as it is.
-    """
-    spaced = _SEPARATORS.sub(" ", _CAMEL_CASE.sub(" ", name)).strip().lower()
-    return spaced or name
+from dtdr.text.words import name_words
 
 
 def document(tool: Tool) -> str:

@@ -19,7 +19,7 @@ from dtdr.rankers.base import Arrays, Ranker
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.trees import Forest
-from dtdr.text.encoders.lexical import words
+from dtdr.text.words import words
 
 _MOST_COLUMNS, _MOST_ROWS, _LEAST_RUNS = 3_000, 20_000, 2
 _LONGEST, _MOST_VALUES = 24, 128

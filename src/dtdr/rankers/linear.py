@@ -18,7 +18,6 @@ from dtdr.errors import InputError, check_at_least, check_choice
 from dtdr.rankers import nn
 from dtdr.rankers.base import UNKNOWN, History
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe, recipe_encoder
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
@@ -26,6 +25,7 @@ from dtdr.rankers.vectors import fit_encoder, product, rows, softmax
 from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder, Vectors
 from dtdr.text.sparse import csr_array
+from dtdr.text.words import name_words
 
 MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public

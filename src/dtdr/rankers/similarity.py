@@ -16,12 +16,12 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, StaticRanker, check_recipe
 from dtdr.rankers.vectors import dense, fit_encoder, product, rows, softmax, unit
 from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.text.words import name_words
 
 TEMPERATURE = 0.15
 """Softmax temperature of cosines: those of words want a lower one, those of sentences a higher."""

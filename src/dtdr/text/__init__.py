@@ -1,1 +1,1 @@
-"""Text: encoders, tokens and vectors."""
+"""Text: words, encoders and vectors."""

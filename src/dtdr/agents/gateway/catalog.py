@@ -15,8 +15,9 @@ from mcp.shared.exceptions import MCPError
 
 from dtdr.agents.search import described_tool
 from dtdr.predict.search import ToolSearch
-from dtdr.rankers.descriptions import document, name_words
+from dtdr.rankers.descriptions import document
 from dtdr.rankers.ranking import Ranking
+from dtdr.text.words import name_words
 
 SEPARATOR = "__"
 """In a full name; providers of LLMs allow letters, digits, ``_`` and ``-`` in names."""

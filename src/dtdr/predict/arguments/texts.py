@@ -20,6 +20,7 @@ from dtdr.data.outputs import READ_LENGTH
 from dtdr.predict.arguments.prediction import ValueSource
 from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 from dtdr.predict.arguments.values import canonical, read_date, short_hash
+from dtdr.text.words import prefix_stem
 
 MAX_TOKENS = 400
 """Tokens of one text; a longer one is read from its start."""
@@ -107,16 +108,8 @@ def tokenize(text: str) -> TokenizedText:
         tuple(map(canonical, values)),
         np.array([is_named for *_, is_named in spans], np.bool_),
         frozenset().union(*map(telling_words, tokens)),
-        tuple(frozenset(map(stem, clause_words)) for clause_words in words),
+        tuple(frozenset(map(prefix_stem, clause_words)) for clause_words in words),
     )
-
-
-def stem(word: str) -> str:
-    """A word without most of its endings, so that ``files`` and ``file`` agree."""
-    word = word.casefold()
-    if len(word) > 5:
-        return word[:5]
-    return word[:-1] if len(word) > 3 and word.endswith("s") else word
 
 
 @lru_cache(maxsize=1 << 14)
@@ -125,7 +118,7 @@ def telling_words(value: Any) -> frozenset[str]:
     if not isinstance(value, str):
         return frozenset([canonical(value)])
     tokens = (match.group() for match in islice(_TOKEN.finditer(value), MAX_TOKENS))
-    words = {entry for entry in map(stem, tokens) if len(entry) > 2 and entry[0].isalpha()}
+    words = {entry for entry in map(prefix_stem, tokens) if len(entry) > 2 and entry[0].isalpha()}
     if value[:1].isdigit() and len(value) < 20:
         words.add(canonical(value))
     return frozenset(words - _FUNCTION_STEMS)
@@ -134,7 +127,7 @@ def telling_words(value: Any) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def name_stems(name: str) -> frozenset[str]:
     """Stems of the words in a name: ``userEmail_address`` has user, email, addre."""
-    return frozenset(stem(word) for word in _CAMEL.findall(name) if len(word) > 1)
+    return frozenset(prefix_stem(word) for word in _CAMEL.findall(name) if len(word) > 1)
 
 
 def _clauses(
@@ -388,7 +381,7 @@ def combine_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         dict(places),
         said,
         features([f"w {word}" for word in words]),
-        frozenset(stem(word) for part in parts for word in part.lower),
+        frozenset(prefix_stem(word) for part in parts for word in part.lower),
         clause,
         tuple(clauses),
     )

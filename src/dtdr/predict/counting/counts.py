@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.rankers.dtdr_f.familiarity import hash_ngrams
-from dtdr.rankers.dtdr_f.text import hash_word
 from dtdr.rankers.training import TrainingData
 from dtdr.text.encoders.base import MAX_CHARACTERS
-from dtdr.text.encoders.lexical import words
+from dtdr.text.words import hash_word, words
 
 Numbers = npt.NDArray[np.uint64]
 Phrases = npt.NDArray[np.uint32]

@@ -26,13 +26,14 @@ from dtdr.rankers.dtdr_f.observations import (
     read_context,
 )
 from dtdr.rankers.dtdr_f.ragged import Ragged
-from dtdr.rankers.dtdr_f.text import QueryText, hash_word, stems_of
+from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.values import NO_VALUES, Values, read_query
 from dtdr.rankers.folds import divide
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import dense
 from dtdr.text.encoders.base import Encoder
 from dtdr.text.sparse import csr_array
+from dtdr.text.words import hash_word
 
 _TEXT = {
     **dict.fromkeys(("words", "stems", "others"), np.uint32),

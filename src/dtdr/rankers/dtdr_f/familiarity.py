@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
-from dtdr.rankers.dtdr_f.text import Hashes, hash_word
+from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.out_of_distribution import threshold_of
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders.base import Encoder
-from dtdr.text.encoders.lexical import words as words_of
+from dtdr.text.words import hash_word
+from dtdr.text.words import words as words_of
 
 _LEFT_OUT = 5_000
 """Queries that are scored without themselves to set the threshold; more would not move it."""

@@ -16,7 +16,7 @@ from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.explanation import Contribution, Explanation, SimilarDemonstration
 from dtdr.rankers.vectors import rows
 from dtdr.text.encoders.base import MAX_CHARACTERS
-from dtdr.text.encoders.lexical import words as words_of
+from dtdr.text.words import words as words_of
 
 _SIMILAR = 5
 _TERMS = 4

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import ERROR, REMOVED
 from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.dtdr_f.tool_texts import server_of
+from dtdr.text.words import name_words
 
 FEATURES = (
     *("one", "is_last", "since", "count", "followed_last", "in_query", "same_server"),

@@ -8,15 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.text.encoders.base import MAX_CHARACTERS
-from dtdr.text.encoders.lexical import normalise
-from dtdr.text.encoders.lexical import words as words_of
+from dtdr.text.words import hash_stem, hash_word, normalise
+from dtdr.text.words import words as words_of
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -27,9 +26,6 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _STOPS = frozenset(".!?;。！？；")
 _JOINTS = frozenset((",", "，", "、", ";", "and", "then", "also"))
 _BREAKS = _STOPS | _JOINTS
-_ENDING = re.compile(
-    r"(?<=...)(?:ings?|ed|ie[sd]?|(?<=x)es|(?<=....)es?|(?<=[^s])s|(?<=[bcdfghjklmnpqrstvwxz])y)$"
-)
 _ONE_HOT = 6
 """Counts 0 to 4, and 5 or more."""
 _ONE_HOTS = [[0.5 * (at == count) for at in range(_ONE_HOT)] for count in range(_ONE_HOT)]
@@ -48,7 +44,7 @@ class QueryText:
     """A query as 32-bit hashes (CRC-32) of its words.
 
     Attributes:
-        words: shape (words,): of the words as ``encoders.lexical.words`` finds them.
+        words: shape (words,): of the words as ``text.words.words`` finds them.
         stems: shape (words,): of the words without their endings.
         flags: shape (words,): of each word.
         others: of the stems of runs of letters within words that contain something else too.
@@ -115,17 +111,6 @@ def _read_word(word: str) -> tuple[int, int, int, tuple[int, ...]]:
     is_letters = word.isalpha()
     within = [] if is_letters else [part for part in _LETTERS.findall(word) if len(part) > 1]
     return hash_word(word), hash_stem(word), IS_LETTERS * is_letters, tuple(map(hash_stem, within))
-
-
-def hash_word(word: str) -> int:
-    """CRC-32 of a word."""
-    return crc32(word.encode("utf-8", "surrogatepass"))
-
-
-def hash_stem(word: str) -> int:
-    """CRC-32 of a word without its ending, where at least three letters stay."""
-    ending = _ENDING.search(word)
-    return hash_word(word[: ending.start()] if ending else word)
 
 
 def stems_of(texts: Iterable[str]) -> Ragged:

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.tools import Tool
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, Vocabulary
 from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.text.sparse import csr_array
+from dtdr.text.words import name_words
 
 _DENSE_VALUES = 2_000_000
 """Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.tools import Tool
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.text.sparse import csr_array, vstack
+from dtdr.text.words import name_words
 
 _FOLDS = 2
 """Four instead of two: validation MRR on T-Eval -.0003, TinyAgent +.0002."""

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.tools import Tool
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.ragged import Ragged
-from dtdr.rankers.dtdr_f.text import Hashes, hash_stem
+from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.zero_shot.words import READING, STOP_STEMS, SYNONYMS, WRITING, hash_words
 from dtdr.text.encoders.base import MAX_CHARACTERS
-from dtdr.text.encoders.lexical import words as words_of
 from dtdr.text.sparse import SparseMatrix
+from dtdr.text.words import hash_stem, name_words
+from dtdr.text.words import words as words_of
 
 _SATURATION, _LENGTH = 1.2, 0.75
 """BM25's k1 and b."""

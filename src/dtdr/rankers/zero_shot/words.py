@@ -16,8 +16,8 @@ from dtdr.rankers.dtdr_f.text import (
     MAX_WORDS,
     Hashes,
     QueryText,
-    hash_stem,
 )
+from dtdr.text.words import hash_stem
 
 _MOST_CLAUSES = 40
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -17,41 +15,7 @@ import numpy.typing as npt
 from dtdr.errors import EncoderError, ModelError
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.text.sparse import csr_array
-
-# Vowel signs and accents: ``\w`` leaves them out, which would cut Hindi or Thai words apart.
-_MARKS = "".join(
-    chr(code) for code in range(0x300, 0x2000) if unicodedata.category(chr(code)) in ("Mn", "Mc")
-)
-# Scripts written without spaces: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han. Each of their
-# characters is a word, so that pairs of words are pairs of characters.
-_SPACELESS = (
-    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ec0-\u0ec6\u0f40-\u0f6c"
-    "\u1000-\u102a\u1780-\u17b3\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
-    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-TOKEN_PATTERN = (
-    f"[{_SPACELESS}][{_MARKS}]*"
-    rf"|[^\W{_SPACELESS}]+(?:[{_MARKS}]+[^\W{_SPACELESS}]*)*"
-    r"|[^\w\s]"
-)
-"""Pattern of a word: a sequence of letters and digits, one character of a script without spaces, or
-one punctuation mark."""
-
-_any_words = re.compile(TOKEN_PATTERN).findall
-_ascii_words = re.compile(r"\w+|[^\w\s]").findall  # the same words of ASCII text, 2x faster
-
-
-def normalise(text: str) -> str:
-    """Text without differences of case, width or composition (NFKC, case-folded)."""
-    if text.isascii():
-        return text.lower()
-    return unicodedata.normalize("NFKC", text).casefold()
-
-
-def words(text: str) -> list[str]:
-    """The words of a text, in order; punctuation marks are words, and no word contains a space."""
-    text = normalise(text)
-    return _ascii_words(text) if text.isascii() else _any_words(text)
+from dtdr.text.words import words
 
 
 @lru_cache(maxsize=1 << 10)

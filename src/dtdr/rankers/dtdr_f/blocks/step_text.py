@@ -17,12 +17,12 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.ragged import count_rows
 from dtdr.rankers.dtdr_f.text import Hashes, stems_of
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
+from dtdr.text.words import name_words
 
 _LEAST_RUNS, _MOST_WORDS = 2, 4_000
 """A word counts if this many demonstrations have it before a call; the most frequent ones."""

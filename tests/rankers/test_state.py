@@ -224,8 +224,8 @@ def test_a_condition_that_says_whether_a_tool_is_still_called_is_found():
 
 def test_of_the_tools_that_are_due_the_one_that_runs_call_first_is_first():
     """Ten runs call the tool of column 2, then that of column 1, and end."""
-    both, bounds = np.array([0, 0]), np.array([[5, 5], [1e11, 1e11]], np.float32)
-    rules = Rules(both, np.array([1, 2]), *bounds, np.zeros((2, 2), np.float32))
+    low, high = np.array([[5, 5], [1e11, 1e11]], np.float32)
+    rules = Rules(np.array([0, 0]), np.array([1, 2]), low, high, np.zeros((2, 2), np.float32))
     assert rules.first(np.ones((1, 2), np.float32)).tolist() == [[0.5, 0.5]]
     table = np.array([[9, 0, 0], [9, 0, 1], [9, 1, 1]] * 10, np.float32)
     called, runs = np.array([2, 1, -1] * 10), np.repeat(np.arange(10), 3)

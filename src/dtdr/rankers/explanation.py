@@ -29,7 +29,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something in a run that speaks for a tool, or against it.
+    """Something in a run that makes a tool more likely, or less likely.
 
     Attributes:
         text: ``query: pay out``, ``after verify_bank`` or ``get_claim: amount 48,000``.
@@ -68,8 +68,8 @@ class Explanation:
         probability: over all tools.
         rival: the tool that it is compared with: the best of the others, unless named.
         rival_probability: over all tools.
-        evidence: the strongest of what speaks for the tool in the run, strongest first, then of
-            what speaks against it.
+        evidence: what makes the tool more likely in this run, strongest first, then what makes it
+            less likely; only the strongest of each.
         contributions: of the blocks of dtdr-f, in their order; empty for other rankers.
         similar: the nearest demonstrations, nearest first; of dtdr-f.
         note: what else has to be known to read it; empty where there is nothing.

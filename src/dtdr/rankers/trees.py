@@ -64,15 +64,15 @@ class Forest:
         forest.fit(rows, wanted, sample_weight=weights)
         parts = [_flatten(estimator.tree_) for estimator in forest.estimators_]
         starts = np.cumsum([0, *(len(part["columns"]) for part in parts)])
-        every = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        every["children"] += np.repeat(starts[:-1], np.diff(starts)).astype(np.int32)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        joined["children"] += np.repeat(starts[:-1], np.diff(starts)).astype(np.int32)
         # Most leaves have one class: equal distributions are kept once.
-        known, leaves = np.unique(every.pop("shares"), axis=0, return_inverse=True)
+        known, leaves = np.unique(joined.pop("shares"), axis=0, return_inverse=True)
         shares = np.zeros((len(known), classes), np.float32)
         shares[:, forest.classes_] = known
         depth = max(item.tree_.max_depth for item in forest.estimators_)
         return cls(
-            **every,
+            **joined,
             leaves=leaves.ravel().astype(np.int32),
             roots=starts[:-1].astype(np.int32),
             shares=shares,
@@ -118,11 +118,11 @@ class Forest:
         columns, children, leaves = (
             arrays[name].astype(np.int32) for name in ("columns", "children", "leaves")
         )
-        own, sizes = arrays["sizes"], np.diff([*roots, len(columns)])
+        declared, sizes = arrays["sizes"], np.diff([*roots, len(columns)])
         is_whole = (
             columns.shape == children.shape == leaves.shape == arrays["thresholds"].shape
-            and own.shape == (3,)
-            and own[:2].tolist() == [width, len(roots)]
+            and declared.shape == (3,)
+            and declared[:2].tolist() == [width, len(roots)]
             and len(roots) > 0
             and roots[0] == 0
             and sizes.min() > 0
@@ -130,12 +130,12 @@ class Forest:
             and (children < np.repeat(sizes, sizes)).all()
             and 0 <= leaves.min() <= leaves.max() < len(shares)
             and shares.shape[1:] == (classes,)
-            and 0 <= own[2] <= DEPTH
+            and 0 <= declared[2] <= DEPTH
         )
         if not is_whole:
             raise ModelError("the trees of the model do not fit its features; fit it again")
         children += np.repeat(roots, sizes)
-        return cls(columns, arrays["thresholds"], children, leaves, roots, shares, own)
+        return cls(columns, arrays["thresholds"], children, leaves, roots, shares, declared)
 
 
 def _pack(values: npt.NDArray[np.int32]) -> npt.NDArray[Any]:

@@ -55,7 +55,7 @@ class CandidateRanker:
 
     Attributes:
         low: shape (features + 1, 1): the least value of each feature in training, and 1.
-        high: likewise the greatest.
+        high: the greatest, in the same shape.
         mean: shape (features,): that of each feature in training.
         weights: shape (hidden + 1, features + 1): of every hidden unit, and of the linear model.
         output: shape (hidden,): weights of the hidden units.
@@ -153,9 +153,9 @@ def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
         prior: shape (features,): weights of log probabilities to start from, else 0.
     """
     start = (prior * steps.standard["scale"])[steps.varying].astype(np.float32)
-    experts = np.flatnonzero(start)
-    some = replace(steps, features=steps.features[:, :, experts])
-    start[experts] = _minimise(some, start[experts], 1.0)
+    with_prior = np.flatnonzero(start)
+    probabilities_only = replace(steps, features=steps.features[:, :, with_prior])
+    start[with_prior] = _minimise(probabilities_only, start[with_prior], 1.0)
     return _minimise(steps, start, _LINEAR_DECAY)
 
 

@@ -249,8 +249,8 @@ class EncodedDemonstrations:
         return contexts
 
     @cached_property
-    def asked(self) -> list[Values]:
-        """The numbers in each query."""
+    def query_values(self) -> list[Values]:
+        """The numbers and dates in each query."""
         keys, values = self.columns["asked_keys"], self.columns["asked_values"]
         return [Values(keys[row], values[row]) for row in range(len(self))]
 

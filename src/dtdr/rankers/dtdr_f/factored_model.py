@@ -52,15 +52,15 @@ from dtdr.rankers.zero_shot.model import ZeroShotModel
 from dtdr.rankers.zero_shot.scorer import ZeroShotState
 from dtdr.text.encoders.base import Encoder
 
-_ENOUGH = 0.25
+_FULL_TRUST = 0.25
 """Share of known words from which the query is trusted; below, counts of what comes next are mixed
 in. Without any, what the ranker learned of words ranks rare tools first."""
 
-_TRUST = 0.98
-"""The most that a query is trusted if there are tools without demonstrations. At a sure step
-these share more than tools that are often called. Counts then decide which of the others is likely:
-of five tools shown by a CI assistant that offers 20 tools no run called, 0.6 to 1.5 are such tools
-(1.7 to 2.4 without counts)."""
+_MOST_TRUST = 0.98
+"""The most that a query is trusted if there are tools without demonstrations. Where the next
+tool is nearly certain, these share more than tools that are often called. Counts then decide which
+of the others is likely: of five tools shown by a CI assistant that offers 20 tools no run called,
+0.6 to 1.5 are such tools (1.7 to 2.4 without counts)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ class FactoredModel:
         return replace(prepared, reader=reader)
 
     def prepare_features(
-        self, features: QueryFeatures, context: Context, asked: Values = NO_VALUES
+        self, features: QueryFeatures, context: Context, values: Values = NO_VALUES
     ) -> Query:
         """Everything that depends on the query and what came before it alone."""
         table = np.zeros((len(LAYOUT.names) + 1, len(self.training.tools)), np.float32)
@@ -162,7 +162,7 @@ class FactoredModel:
         earlier = [tool for tool, _ in context.calls]
         match = partial(self.zero_shot.match, features.text, earlier, context is not NO_CONTEXT)
         zero_shot = ZeroShotState(match, self.zero_shot.weights)
-        query = Query(features, context, asked, table, zero_shot)
+        query = Query(features, context, values, table, zero_shot)
         for block, part in zip(self.blocks, LAYOUT.rows, strict=True):
             state = block.start(query, block.rows(table[part]))
             if state is not None:
@@ -192,7 +192,7 @@ class FactoredModel:
         if self.new_tools is not None and len(new):
             described = table[np.ix_(LAYOUT.text_rows, new)]
             mixed = self.new_tools.mix(mixed, described, new, self.offered[new])
-        trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(new) else 1.0)
+        trust = min(step.query.features.covered / _FULL_TRUST, _MOST_TRUST if len(new) else 1.0)
         if trust < 1:
             mixed = trust * mixed + (1 - trust) * candidate_ranker.softmax(table[LAYOUT.counts])
         mixed = self.hand_over.mix(mixed, step.zero_shot)
@@ -251,7 +251,7 @@ class FactoredModel:
             },
             "words": vars(featurizer.words),
             "stems": vars(featurizer.stems),
-            "asked": vars(training.asked),
+            "asked": vars(training.word_weights),
             "data": training.data.arrays(),
             "ranker": vars(self.ranker) if self.ranker else {},
             "new_tools": vars(self.new_tools) if self.new_tools else {},

@@ -81,7 +81,7 @@ def fit(
     if not candidate_ranker.uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
         seen = np.arange(encoded.tools)
     zero_shot = ZeroShotModel(tools)
-    held = _HeldOut(len(tools), steps, seed)
+    held = _HeldOutSteps(len(tools), steps, seed)
     *fitted, whole = (
         FactoredModel.fit(zero_shot, part, reference=reference, seed=seed, seen=seen)
         for part in track([*map(encoded.subset, rest), encoded], "learning", len(rest) + 1)
@@ -106,7 +106,7 @@ def fit(
     return model, folds
 
 
-class _HeldOut:
+class _HeldOutSteps:
     """Steps of plans that the blocks have not seen.
 
     Args:
@@ -173,8 +173,8 @@ class _HeldOut:
                 text = text.reworded(self._rng, self._rng.uniform(_LEAST_SHARE, _MOST_SHARE))
             query = fitted.training.featurizer.read(text)
             context = NO_CONTEXT if names_only else encoded.contexts[plan]
-            asked = NO_VALUES if names_only else encoded.asked[plan]
-            features = StepFeatures(fitted.prepare_features(query, context, asked))
+            values = NO_VALUES if names_only else encoded.query_values[plan]
+            features = StepFeatures(fitted.prepare_features(query, context, values))
             parallel, outcomes = encoded.columns["parallel"][plan], encoded.outcomes[plan]
             for step in steps:
                 for at in range(features.calls, len(step.history)):

@@ -83,7 +83,8 @@ class Outcome:
         status: its place in ``STATUSES``.
         left: how many values of a list in an earlier output, or of the identifiers in the query,
             the tool was not called with yet, where it was called with one of them, plus one and at
-            most ``MOST_LEFT``; else 0.
+            most ``MOST_LEFT``; else 0. So it is 2 after ``get_order(#a1)`` if an output listed
+            #a1 and #a2, then 1 after ``get_order(#a2)``.
         values: of its arguments and its output.
 
     Args:

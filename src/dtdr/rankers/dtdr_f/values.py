@@ -1,4 +1,4 @@
-"""The values that calls return: numbers, dates, flags, counts, and which of them are equal.
+"""The values that calls take and return: numbers, dates, flags, counts, and which are equal.
 
 No text is kept: a value is a hash of its path, and of a flag's text, with a number.
 """
@@ -30,8 +30,8 @@ _Column = tuple[int, list[Any], bool]
 # The kind of a value, above the 20 bits of its hash.
 NUMBER, GREATEST, LENGTH, IN_QUERY, FLAG, EQUAL = (kind << 20 for kind in range(6))
 """A number, or the least of a list; the greatest of a list; the length of a list; whether a text or
-a number is in the query; how many items of a list have a text; whether a value is equal to one that
-another call returned at another path."""
+a number is in the query; how many items of a list have a text; whether a value is equal to one of
+an earlier step, of its arguments or its output, at another path."""
 NUMERIC = FLAG
 """Kinds below this have no value where they were not read; the others are 0 then."""
 
@@ -167,6 +167,7 @@ class ValueReader:
         return numbers, not self._numbers.isdisjoint(numbers)
 
     def _walk(self, path: int, whole: Any, values: dict[int, float]) -> None:
+        """Read an output part by part, up to the limits; slower than ``_read_columns``."""
         pending: list[tuple[int, Any, bool]] = [(path, whole, False)]
         parts = 0
         while pending and len(values) < _MOST_VALUES and parts < _MOST_PARTS:

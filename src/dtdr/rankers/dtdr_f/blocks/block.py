@@ -45,7 +45,7 @@ class TrainingSet:
         data: the demonstrations.
         seen: the tools that networks have outputs for, the end of plan last; weights are kept in
             this order, so that they do not move when tools do.
-        asked: what words ask for.
+        word_weights: which tools each word of a query asks for.
         reference: counts are scaled as if they were of this many plans, so that they mean the same
             in a fold and in the whole; 0 leaves them as they are.
         seed: of random numbers; only what learns needs it.
@@ -55,7 +55,7 @@ class TrainingSet:
     featurizer: QueryFeaturizer
     data: EncodedDemonstrations
     seen: Indices
-    asked: WordWeights
+    word_weights: WordWeights
     reference: float
     seed: int = 0
 
@@ -136,7 +136,7 @@ class Query:
     Attributes:
         features: what its text says.
         context: what came before it.
-        asked: the numbers in it.
+        values: the numbers and dates in its text.
         table: shape (features + 1, tools): before any call; the last row is ones.
         zero_shot: what ranks without demonstrations, before any call.
         states: of each block that changes with calls, before any; what names its rows; and which
@@ -146,7 +146,7 @@ class Query:
 
     features: QueryFeatures
     context: Context
-    asked: Values
+    values: Values
     table: Matrix
     zero_shot: ZeroShotState
     states: list[tuple[BlockState, Callable[[Matrix], Any], slice]] = field(default_factory=list)

@@ -62,7 +62,7 @@ class Parts(Block):
     rows = PartsRows
 
     def __init__(self, training: TrainingSet) -> None:
-        asked, self._seen = training.asked, training.seen
+        asked, self._seen = training.word_weights, training.seen
         self._weights = asked.weights.reshape(len(asked.weights), -1)
         self._means = asked.mean.ravel()
         self._scale = training.featurizer.words.idf
@@ -87,15 +87,17 @@ class Parts(Block):
         parts = part_terms(query.terms, query.parts)
         columns = np.concatenate(parts)
         values = self._scale[columns]
+        # One column for each word of each part, so that only the weights of these are multiplied.
         words = np.zeros((len(parts), len(columns)), np.float32)
-        owner = np.repeat(np.arange(len(parts)), list(map(len, parts)))
-        words[owner, np.arange(len(columns))] = values
+        part_of_word = np.repeat(np.arange(len(parts)), list(map(len, parts)))
+        words[part_of_word, np.arange(len(columns))] = values
         asked: Matrix = words @ self._weights[columns].astype(np.float32)
         # Parts were vectors of length 1 when the weights were learned.
         lengths = np.sqrt(np.einsum("ij,ij->i", words, words))
         asked /= np.maximum(lengths, np.float32(1e-9))[:, None]
-        asked += self._means
+        asked += self._means  # subtracted before the weights were learned
         np.maximum(asked, 0, out=asked)
+        # Weights of "whether" are before those of "how often" in each row.
         return asked.reshape(len(parts), 2, -1).swapaxes(0, 1)
 
 

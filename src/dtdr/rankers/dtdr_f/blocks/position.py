@@ -52,7 +52,7 @@ _FEWEST, _MOST, _STEPS_PER_CALL = 1.0, 20.0, 4
 _RIDGE = 1.0
 _NEIGHBOUR = np.float32(0.5)
 """Weight of a pair of words for each of its words, and share of a word's weight that its right
-neighbour has too: in "send the mail", "mail" also speaks for what "send" names. 1 and .25 are
+neighbour has too: in "send the mail", "mail" also counts for what "send" names. 1 and .25 are
 within two standard errors on T-Eval."""
 _BY_TEXT = np.float32(0.2)
 """Weight of a word in a description, per unit of its rarity: .1 and .4 are within .001 of MRR."""
@@ -108,7 +108,7 @@ class Position(Block):
     shortlist: ClassVar = {"named_ahead": 1.0}
 
     def __init__(self, training: TrainingSet) -> None:
-        self._weights, self._seen = training.asked.weights[:, 0], training.seen
+        self._weights, self._seen = training.word_weights.weights[:, 0], training.seen
         surface = _with_constant(surface_of(training.data.columns))
         kernel = surface.T @ surface + _RIDGE * np.eye(surface.shape[1])
         self._lengths = np.linalg.solve(kernel, surface.T @ training.data.lengths)

@@ -29,7 +29,7 @@ from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Ou
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
 from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules
-from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
+from dtdr.rankers.dtdr_f.values import GREATEST, IN_QUERY, NUMERIC, Values
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.trees import Forest
@@ -49,8 +49,8 @@ MISSING = np.float32(-1e8)
 _SMOOTHING = np.float32(0.05)
 """Share of the probability that all tools have."""
 
-# The owner of a key, above 32 bits: what is asked, then the run, then words, then each tool's slot.
-_ASKED, _RUN, _WORDS, _FIRST_SLOT = 0, 1, 2, 3
+# The owner of a key, above 32 bits: values of the query, the run, words, then each tool's slot.
+_QUERY_VALUES, _RUN, _WORDS, _FIRST_SLOT = 0, 1, 2, 3
 # The kind of a key of the run, above the 20 bits of a slot.
 _LAST, _SECOND, _COUNT, _EARLIER, _STATUS, _NUMBERS = (kind << 20 for kind in range(6))
 _SIZES = ("calls", "earlier_calls", "left", "distinct")
@@ -97,7 +97,8 @@ class State(Block):
         size = len(training.seen)
         bounds = owners.searchsorted(np.arange(_FIRST_SLOT + size + 1)).tolist()
         spans = [slice(*pair) for pair in pairwise(bounds)]
-        self.asked, self.run, self.words, *self.tools = (_Span(low, span) for span in spans)
+        columns_of_owners = [_OwnerColumns(low, span) for span in spans]
+        self.query_values, self.run, self.words, *self.tools = columns_of_owners
         outputs = self.words.begin + int(self.words.keys.searchsorted(_OUTPUT))
         self.output_words = slice(outputs, self.words.span.stop)
         self.width = len(keys)
@@ -177,7 +178,7 @@ class State(Block):
         for step in data.steps():
             if step.plan != plan:
                 plan = step.plan
-                start = self.first(queries[plan], data.contexts[plan], data.asked[plan])
+                start = self.first(queries[plan], data.contexts[plan], data.query_values[plan])
             parallel = data.columns["parallel"][plan]
             done = len(step.history)
             # Parallel calls have not returned while another of their step is chosen.
@@ -195,18 +196,18 @@ class State(Block):
                 row[-1] = 0
                 yield plan, row, step.acceptable
 
-    def first(self, words: Row, context: Context, asked: Values) -> _StateRow:
+    def first(self, words: Row, context: Context, values: Values) -> _StateRow:
         """The state before the first call."""
         row = self.start_row.copy()
-        self.asked.write(row, asked.keys, asked.values)
+        self.query_values.write(row, values.keys, values.values)
         self.words.write(row, (words[0] + _QUERY).astype(np.int32), words[1])
         self.words.write(row, (context.words + _SAID).astype(np.int32), context.weights)
         at = self.at[_EARLIER]
-        for (tool, _), values in zip(context.calls, context.values, strict=True):
+        for (tool, _), of_call in zip(context.calls, context.values, strict=True):
             slot = self.slots[tool]
             if slot >= 0:
                 row[at[slot]] += 1
-                self.tools[slot].replace(row, self.start_row, values)
+                self.tools[slot].replace(row, self.start_row, of_call)
         row[self.sizes_at[1]] = len(context.calls)
         return _StateRow(self, row, context is not NO_CONTEXT)
 
@@ -214,7 +215,7 @@ class State(Block):
         """Features before the first call."""
         if self.forest is None:
             return None
-        return self.first(query.features.words, query.context, query.asked)
+        return self.first(query.features.words, query.context, query.values)
 
     def arrays(self) -> Arrays:
         """The columns and the forest."""
@@ -257,8 +258,8 @@ class State(Block):
         return cls(keys, pairs, rules, forest, training)
 
 
-class _Span:
-    """The columns of one owner."""
+class _OwnerColumns:
+    """The columns of one owner: the query, the run, words, or a tool."""
 
     __slots__ = ("begin", "keys", "span")
 
@@ -290,14 +291,14 @@ class _Span:
         least = np.where(
             (old == MISSING) | (new == MISSING), np.maximum(old, new), np.minimum(old, new)
         )
-        row[self.span] = np.where(self.keys < 1 << 20, least, np.maximum(old, new))
+        row[self.span] = np.where(self.keys < GREATEST, least, np.maximum(old, new))
 
 
 class _StateRow(NamedTuple):
     """The row of features after some calls.
 
     Attributes:
-        row: shape (columns + pairs + 1,), without words of outputs, never changed once made.
+        row: shape (columns + pairs + rules + 1,), without words of outputs; never changed.
         is_known: whether more than names is known.
         step: slots of the calls of the last step.
         before: slots of the step before it.
@@ -394,8 +395,8 @@ def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
     values, more = columns("value_keys"), columns("earlier_keys")
     by_call = np.repeat(slots[calls], data.columns["value_counts"].values)
     by_earlier = np.repeat(earlier, data.columns["earlier_counts"].values)
-    chosen = [
-        _frequent(asked[0], asked[1], _MOST_VALUES) + (_ASKED << 32),
+    selected = [
+        _frequent(asked[0], asked[1], _MOST_VALUES) + (_QUERY_VALUES << 32),
         _frequent(
             np.concatenate([_own(by_call, values[0]), _own(by_earlier, more[0])]),
             np.concatenate([values[1], more[1]]),
@@ -407,21 +408,21 @@ def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
         (_SAID, *said),
         (_OUTPUT, *outputs),
     ):
-        chosen.append(_frequent(part, part_owner, _MOST_WORDS // 3) + (_WORDS << 32) + kind)
+        selected.append(_frequent(part, part_owner, _MOST_WORDS // 3) + (_WORDS << 32) + kind)
     called = _frequent(slots[calls], owner, _MOST_TOOLS)
     known = _frequent(earlier, earlier_owner, _MOST_TOOLS)
     for kind, part in ((_LAST, called), (_SECOND, called), (_COUNT, called), (_EARLIER, known)):
-        chosen.append(part[part >= 0] + (_RUN << 32) + kind)
+        selected.append(part[part >= 0] + (_RUN << 32) + kind)
     for kind, count in ((_STATUS, 4), (_NUMBERS, len(_SIZES))):
-        chosen.append(np.arange(count) + (_RUN << 32) + kind)
-    keys: npt.NDArray[np.int64] = np.unique(np.concatenate(chosen))
+        selected.append(np.arange(count) + (_RUN << 32) + kind)
+    keys: npt.NDArray[np.int64] = np.unique(np.concatenate(selected))
     return keys[keys >= 0]
 
 
 def _are_values(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which columns have values of the query or of a tool."""
     owners = keys >> 32
-    are_values: npt.NDArray[np.bool_] = (owners == _ASKED) | (owners >= _FIRST_SLOT)
+    are_values: npt.NDArray[np.bool_] = (owners == _QUERY_VALUES) | (owners >= _FIRST_SLOT)
     return are_values
 
 
@@ -440,10 +441,12 @@ def _frequent(
     keys: npt.NDArray[Any], owner: npt.NDArray[np.int64], most: int
 ) -> npt.NDArray[np.int64]:
     """The keys of most groups, at least ``_LEAST_GROUPS``."""
-    distinct, place = np.unique(keys.astype(np.int64), return_inverse=True)
+    distinct, key_index = np.unique(keys.astype(np.int64), return_inverse=True)
     _, group = np.unique(owner, return_inverse=True)
-    pairs = np.unique(place.astype(np.int64) * (int(group.max(initial=0)) + 1) + group)
-    counts = np.bincount(pairs // (int(group.max(initial=0)) + 1), minlength=len(distinct))
+    groups = int(group.max(initial=0)) + 1
+    # Each pair of a key and a group once, as one number.
+    pairs = np.unique(key_index.astype(np.int64) * groups + group)
+    counts = np.bincount(pairs // groups, minlength=len(distinct))
     best = np.argsort(-counts, kind="stable")
     best = best[(counts[best] >= _LEAST_GROUPS) & (distinct[best] >= 0)][:most]
     frequent: npt.NDArray[np.int64] = distinct[best]
@@ -456,6 +459,6 @@ def _ones(count: int) -> Matrix:
 
 def _differences(table: Matrix, pairs: Indices) -> Matrix:
     """The differences of pairs of columns, missing where one is; shape (rows, pairs)."""
-    one, other = table[:, pairs[0]], table[:, pairs[1]]
-    is_missing = (one == MISSING) | (other == MISSING)
-    return np.where(is_missing, MISSING, one - other).astype(np.float32)
+    left, right = table[:, pairs[0]], table[:, pairs[1]]
+    is_missing = (left == MISSING) | (right == MISSING)
+    return np.where(is_missing, MISSING, left - right).astype(np.float32)

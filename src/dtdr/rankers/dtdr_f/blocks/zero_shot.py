@@ -38,17 +38,17 @@ class ZeroShotBlock(Block):
 
     def start(self, query: Query, rows: ByTextsRows) -> BlockState:
         """The logarithm of the probability of each tool."""
-        state = _ZeroShotState(query.zero_shot)
+        state = _ZeroShotBlockState(query.zero_shot)
         state.write(rows)
         return state
 
 
 @dataclass(frozen=True, slots=True)
-class _ZeroShotState(BlockState):
+class _ZeroShotBlockState(BlockState):
     zero_shot: ZeroShotState
 
     def call(self, event: CallEvent, rows: ByTextsRows) -> BlockState:
-        return _ZeroShotState(event.zero_shot)
+        return _ZeroShotBlockState(event.zero_shot)
 
     def write(self, rows: ByTextsRows) -> None:
         rows.by_texts[:] = np.log(self.zero_shot.probabilities() + _LEAST)

@@ -33,7 +33,7 @@ LOADER_TOOL: dict[str, Any] = {
 """Its definition: the one tool that is never deferred, which the API requires."""
 
 
-class _Anthropic(Provider):
+class _AnthropicProvider(Provider):
     """Requests of the messages API."""
 
     forms = ("deferred", *(form for form in get_args(AnthropicForm) if form != "deferred"))
@@ -94,7 +94,7 @@ class _Anthropic(Provider):
         }
 
 
-_ANTHROPIC = _Anthropic()
+_ANTHROPIC = _AnthropicProvider()
 tool_name, tool_names = _ANTHROPIC.tool_name, _ANTHROPIC.tool_names
 transcript, select, apply = _ANTHROPIC.transcript, _ANTHROPIC.select, _ANTHROPIC.apply
 mask_request, filter_tools = _ANTHROPIC.mask_request, _ANTHROPIC.filter_tools

@@ -66,7 +66,7 @@ class RunObserver:
             self._collect(0)
 
     def _collect(self, most: int) -> None:
-        """Record the runs that were idle for long, and the longest idle beyond so many."""
+        """Record the runs that were idle for long; beyond ``most`` runs, the longest idle first."""
         horizon = time.monotonic() - IDLE_SECONDS
         for key, (transcript, seen) in list(self._waiting.items()):
             if seen > horizon and len(self._waiting) <= most:

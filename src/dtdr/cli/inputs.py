@@ -134,7 +134,7 @@ def is_fitted_to(model: Model, runs: Sequence[Demonstration]) -> bool:
     """Whether a model was fitted to just these runs."""
     failures = model.training_.failures is not None
     if not failures and all(run.outcome == "failure" for run in runs):
-        return False
+        return False  # a fit without failed runs would have nothing to learn from
     # The cheapest ranker there is; it hashes its training data as any other does.
     fitted = create("random").fit(runs, failures=failures, arguments=False, plans=False)
     return fitted.training_.sha256 == model.training_.sha256

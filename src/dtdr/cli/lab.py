@@ -194,9 +194,10 @@ def report(
 def _command() -> str:
     """The command line as typed, without what is different on another machine."""
     words: list[str] = []
-    here = ("--cache", "--output", "-o", "--workers")
+    local_options = ("--cache", "--output", "-o", "--workers")
+    # Left out as ``--cache=FOLDER``, and as ``--cache FOLDER``: the word after the option, too.
     for before, word in zip(["", *sys.argv[1:]], sys.argv[1:], strict=False):
-        if word.partition("=")[0] not in here and before not in here:
+        if word.partition("=")[0] not in local_options and before not in local_options:
             words.append(quote(word))
     return " ".join(["dtdr", *words])
 

@@ -185,7 +185,7 @@ def bound_output(
         return _cut_text(output, length), len(output)
     if whole_length is not None and whole_length <= length:
         return output, None
-    cutter = _Cutter(length)
+    cutter = _BoundedCopy(length)
     bounded = cutter.copy(output, -1)
     if not cutter.is_cut:
         return bounded, None
@@ -226,7 +226,7 @@ def _cut_text(text: str, length: int) -> str:
     return start[:end] if end > length // 2 else start[:length]
 
 
-class _Cutter:
+class _BoundedCopy:
     """Copies a JSON value part by part until the characters are used up."""
 
     def __init__(self, room: int) -> None:

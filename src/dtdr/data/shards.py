@@ -101,12 +101,12 @@ def find_beside(path: str | Path, name: str) -> Shard | None:
     try:
         is_folder = not glob.has_magic(remote) and system.isdir(remote)
         parent = remote.rstrip("/") if is_folder else remote.rpartition("/")[0]
-        beside = f"{parent}/{name}"
-        if not system.isfile(beside):
+        sibling = f"{parent}/{name}"
+        if not system.isfile(sibling):
             return None
     except Exception as error:
         raise explain_unreachable(url, error) from error
-    return _remote_shard(system, beside, _url_of(url, beside))
+    return _remote_shard(system, sibling, _url_of(url, sibling))
 
 
 def local_folders(path: str | Path) -> list[Path]:

@@ -82,7 +82,7 @@ class _Cases(NamedTuple):
     outcomes: Flags
 
 
-class _Candidate(NamedTuple):
+class _BranchCandidate(NamedTuple):
     """A condition for a tool: its gain, and the cases where it is true."""
 
     gain: float
@@ -106,13 +106,13 @@ def find_branches(log: RunLog, demonstrations: Sequence[Demonstration]) -> list[
     talks = read_conversations([item for item in demonstrations if (item.id, 0) in best])
     tools = sorted({tool for talk in talks for item, *_ in talk.steps for tool in item.plan.tools})
     places = {tool: at for at, tool in enumerate(tools)}
-    candidates: dict[int, list[_Candidate]] = defaultdict(list)
+    candidates: dict[int, list[_BranchCandidate]] = defaultdict(list)
     known = sorted({tool for talk in talks for *_, latest in talk.steps for tool in latest})
     for names in [*((tool,) for tool in known), *combinations(known, 2)]:
         cases = _collect(talks, names, best, places)
         for values, numbers, penalty in _iter_values(cases, names):
             for tool, gain, condition, inside in _best_splits(numbers, values, cases, penalty):
-                candidates[tool].append(_Candidate(gain, condition, inside, cases))
+                candidates[tool].append(_BranchCandidate(gain, condition, inside, cases))
     branches: dict[tuple[str, int, int], tuple[float, Branch]] = {}
     for tool, listed in candidates.items():
         for candidate in sorted(listed, key=lambda item: -item.gain):
@@ -230,7 +230,7 @@ def _gains(inside: Any, taken: Any, whole: Any, whole_taken: Any) -> Floats:
     return np.where(is_branch, gains - _likelihood(whole, whole_taken), -np.inf)
 
 
-def _group_gain(candidate: _Candidate, tool: int) -> float:
+def _group_gain(candidate: _BranchCandidate, tool: int) -> float:
     """The gain where all cases of a group on one side of the condition count as one."""
     inside, members = candidate.inside, candidate.cases.groups
     counts, agent = candidate.cases.outcomes[:2, :, tool]
@@ -251,7 +251,7 @@ def _likelihood(cases: Any, taken: Any) -> Any:
     return xlogy(taken, taken) + xlogy(cases - taken, cases - taken) - xlogy(cases, cases)
 
 
-def _to_branch(tool: str, at: int, candidate: _Candidate) -> Branch:
+def _to_branch(tool: str, at: int, candidate: _BranchCandidate) -> Branch:
     counts, agent, right, wrong = candidate.cases.outcomes[:, :, at]
     here, otherwise = candidate.inside & counts, ~candidate.inside & counts
     # First those where it is true; where a text is absent, the others have its path.

@@ -83,7 +83,7 @@ def read_run_log(path: str | Path) -> RunLog:
         _check(log)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    except Exception as error:  # bytes of anybody: zipfile and numpy have a dozen ways to refuse
+    except Exception as error:  # untrusted bytes: zipfile and numpy have a dozen ways to refuse
         reason = f" ({error})" if isinstance(error, _DamageError) else ""
         raise InputError(
             f"{path}: the run log is damaged or cut{reason}; run the evaluation again"

@@ -85,14 +85,14 @@ class ClaudeCode(LogFormat):
 
     def runs(self, payloads: list[bytes], key: str) -> Iterator[LoggedRun]:
         """The session, with sub-agents nested in their calls."""
-        session = _Session([json_codec.loads(payload) for payload in payloads], self.unknown)
+        session = _SessionLines([json_codec.loads(payload) for payload in payloads], self.unknown)
         for run in session.runs(key):
             run.group = self._root_of.get(key, key)
             run.replays = not run.id.startswith(f"{key}/")  # sub-agents have ids of their own
             yield run
 
 
-class _Session:
+class _SessionLines:
     """The lines of a session by thread; the user's thread has an empty id."""
 
     def __init__(self, lines: list[Mapping[str, Any]], unknown: Counter[str]) -> None:

@@ -146,7 +146,7 @@ def _is_phone(match: Match, scan: Scan) -> bool:
 
 
 def _personal(match: Match, scan: Scan) -> Span | None:
-    """The number that the words before it, or its form, make personal."""
+    """The span of a number that is personal by the words before it, or by its form."""
     context = context_of(match.string, match.start(), scan.field)
     value = match[0].rstrip(" ./-")
     end = match.start() + len(value)

@@ -134,7 +134,7 @@ class SpanFormat(LogFormat):
             for span in spans:
                 if not span.kind and span.tool in tools:
                     span.kind = "tool"
-        yield _Run(_Tree(spans)).logged()
+        yield _SpanRun(_Tree(spans)).logged()
 
 
 _DEEPEST = 50
@@ -189,7 +189,7 @@ class _Tree:
         return working
 
 
-class _Run:
+class _SpanRun:
     """One run: its spans in the order of their starts, and the span it is nested in."""
 
     def __init__(self, tree: _Tree, inside: Span | None = None, depth: int = 0) -> None:
@@ -232,7 +232,7 @@ class _Run:
     def _with_nested(self, call: LoggedCall, span: Span) -> LoggedCall:
         """The call with what ran inside it, if that called something."""
         if span.id in self.tree.runs and self.depth < _DEEPEST:
-            run = _Run(self.tree, span, self.depth + 1).logged()
+            run = _SpanRun(self.tree, span, self.depth + 1).logged()
             calls = [event for event in run.events if isinstance(event, LoggedCall)]
             # One call of the same tool is one execution, recorded by the agent and by the server.
             if calls and (len(calls) > 1 or calls[0].tool != call.tool):

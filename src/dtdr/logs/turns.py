@@ -78,7 +78,7 @@ class Cutter:
         if not run.group and any(e.nested for e in run.events if isinstance(e, LoggedCall)):
             run.group = run.id
         tags = self.options.leave_out
-        conversation = _Conversation(self, run)
+        conversation = _TurnWriter(self, run)
         for turn in turns_of(run.earlier, tags):
             conversation.add(turn)
         turn_number, mark = 0, run.group
@@ -98,7 +98,7 @@ class Cutter:
                 yield from self._cut_nested(conversation, demonstration)
 
     def _cut_nested(
-        self, conversation: _Conversation, demonstration: Demonstration | None
+        self, conversation: _TurnWriter, demonstration: Demonstration | None
     ) -> Iterator[Demonstration]:
         """Demonstrations of the runs inside a turn's calls."""
         for call in conversation.turn.calls():
@@ -109,7 +109,7 @@ class Cutter:
                 yield from self.cut(nested, parent)
 
     def _demonstration(
-        self, conversation: _Conversation, turn_number: int, parent: Parent | None
+        self, conversation: _TurnWriter, turn_number: int, parent: Parent | None
     ) -> Demonstration | None:
         """The demonstration of the latest turn; None if it is dropped."""
         run, turn, options = conversation.run, conversation.turn, self.options
@@ -151,7 +151,7 @@ class Cutter:
         return f"a tool is named {END!r}, which is reserved" if is_reserved else ""
 
 
-class _Conversation:
+class _TurnWriter:
     """The texts and calls so far, as demonstrations have them."""
 
     def __init__(self, cutter: Cutter, run: LoggedRun) -> None:

@@ -128,7 +128,7 @@ def require_distinct(specs: Iterable[UpstreamSpec]) -> None:
         raise InputError("name at least one upstream: dtdr mcp MODEL -- COMMAND, or --config FILE")
 
 
-class _Entry(msgspec.Struct):
+class _ServerEntry(msgspec.Struct):
     """A server of a configuration file, as MCP clients write it."""
 
     command: str = ""
@@ -145,10 +145,10 @@ def _read_entry(path: str | Path, name: str, value: object) -> UpstreamSpec:
         raise InputError(f"{path}: server {name!r} must be a JSON object")
     if "envFile" in value:
         raise InputError(f"{path}: server {name!r} has an 'envFile'; put its variables into 'env'")
-    fields = _Entry.__struct_fields__
+    fields = _ServerEntry.__struct_fields__
     known = {key: _expand(path, item) for key, item in value.items() if key in fields}
     try:
-        entry = msgspec.convert(known, _Entry)
+        entry = msgspec.convert(known, _ServerEntry)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: server {name!r} cannot be read: {error}") from error
     rest = msgspec.structs.asdict(entry)

@@ -23,7 +23,7 @@ MOST_TOKENS = 100_000
 LONG_NUMBER = "an integer of a message has at most 4,300 digits"
 
 _LONG_NUMBER = re.compile(rb"\d{4301}")
-"""Python writes no integer of so many digits."""
+"""Python raises an error on integers of more than 4,300 digits."""
 
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"

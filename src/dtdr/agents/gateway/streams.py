@@ -75,6 +75,7 @@ class _Messages(ObjectReceiveStream[Any]):
         self.lists: dict[types.RequestId | None, str] = {}
 
     async def receive(self) -> Any:
+        """The next message; lists that the gateway asked for come without bad items."""
         while not self._waiting:
             try:
                 item = await self._stream.receive()
@@ -93,6 +94,7 @@ class _Messages(ObjectReceiveStream[Any]):
         return item
 
     async def _mend(self, error: ValidationError) -> None:
+        """Queue what can be read of a rejected line; answer requests that cannot be read."""
         for message in iter_messages(_rejected(error)):
             if not isinstance(message, BadMessageError):
                 self._waiting.append(SessionMessage(message))

@@ -74,7 +74,7 @@ class ServerUnavailableError(MCPError):
         self.upstream, self.sent = upstream, sent
 
 
-class _Connection(NamedTuple):
+class _UpstreamConnection(NamedTuple):
     """A living connection; ``closed`` is set when nothing more can come from the server."""
 
     session: ClientSession
@@ -122,7 +122,7 @@ class Upstream:
         self._callers: list[tuple[ClientState, Context, OpenCall | None]] = []
         self._clients = clients
         self._tools_changed = tools_changed
-        self._connection: _Connection | None = None
+        self._connection: _UpstreamConnection | None = None
         self._changed = anyio.Event()
         self._listing = anyio.Lock()
 
@@ -172,7 +172,7 @@ class Upstream:
         with anyio.move_on_after(CONNECT_SECONDS) as scope:
             try:
                 async with client:
-                    connection = _Connection(client.session, closed)
+                    connection = _UpstreamConnection(client.session, closed)
                     await self._list_tools(connection)
                     scope.deadline = float("inf")
                     try:
@@ -186,7 +186,7 @@ class Upstream:
             return f"no connection within {CONNECT_SECONDS:g} s"
         return "the connection was closed"
 
-    async def _serve(self, connection: _Connection) -> None:
+    async def _serve(self, connection: _UpstreamConnection) -> None:
         logger.info("upstream %r: connected, %d tools", self.name, len(self.tools))
         await self._set_connection(connection)
         self.tried.set()
@@ -198,7 +198,7 @@ class Upstream:
             await connection.closed.wait()
             tasks.cancel_scope.cancel()
 
-    async def _probe(self, connection: _Connection) -> None:
+    async def _probe(self, connection: _UpstreamConnection) -> None:
         """Ask an HTTP server for signs of life; a busy one that stays silent counts as alive."""
         method = "server/discover" if connection.is_modern else "ping"
         while True:
@@ -206,7 +206,7 @@ class Upstream:
             with suppress(MCPError), anyio.move_on_after(PROBE_SECONDS):
                 await self._send(connection, method, {})
 
-    async def _set_connection(self, connection: _Connection | None) -> None:
+    async def _set_connection(self, connection: _UpstreamConnection | None) -> None:
         self._connection = connection
         self._changed.set()
         self._changed = anyio.Event()
@@ -264,7 +264,7 @@ class Upstream:
         finally:
             self._callers.remove(caller)
 
-    async def _ready(self) -> _Connection:
+    async def _ready(self) -> _UpstreamConnection:
         """The living connection, for which a request waits a moment."""
         with anyio.move_on_after(WAIT_SECONDS):
             while self._connection is None or self._connection.closed.is_set():
@@ -274,7 +274,7 @@ class Upstream:
 
     async def _send(
         self,
-        connection: _Connection,
+        connection: _UpstreamConnection,
         method: str,
         params: dict[str, Any],
         progress: ProgressFnT | None = None,
@@ -308,7 +308,9 @@ class Upstream:
             logger.info("upstream %r: %s", self.name, error)
             return []
 
-    async def _list(self, connection: _Connection, method: str, key: str) -> list[dict[str, Any]]:
+    async def _list(
+        self, connection: _UpstreamConnection, method: str, key: str
+    ) -> list[dict[str, Any]]:
         async def ask(cursor: str | None) -> RawResult:
             if key == "tools":
                 # Through the session, which keeps what the 2026 HTTP headers of a call need.
@@ -347,7 +349,7 @@ class Upstream:
                 return
         await self._tools_changed()
 
-    async def _list_tools(self, connection: _Connection) -> None:
+    async def _list_tools(self, connection: _UpstreamConnection) -> None:
         self._listed = await self._list(connection, "tools/list", "tools")
         await self.check_pins()
 
@@ -374,7 +376,7 @@ class Upstream:
         if self._connection is not None and not self._connection.is_modern:
             await self._connection.session.send_notification(types.RootsListChangedNotification())
 
-    async def _listen(self, connection: _Connection) -> None:
+    async def _listen(self, connection: _UpstreamConnection) -> None:
         """Receive changes from a 2026-07-28 server, which reports them only to listeners."""
         while True:
             try:

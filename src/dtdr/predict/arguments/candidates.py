@@ -30,7 +30,7 @@ from dtdr.predict.arguments.features import (
 )
 from dtdr.predict.arguments.prediction import ValueSource
 from dtdr.predict.arguments.state import ITEM, RunState, ValuePart
-from dtdr.predict.arguments.texts import hash_spans, name_stems, read_dates, telling_words
+from dtdr.predict.arguments.texts import content_stems, hash_spans, name_stems, read_dates
 from dtdr.predict.arguments.value_ranker import (
     KIND_LEVELS,
     CandidateBlock,
@@ -246,7 +246,7 @@ class CallCandidates:
         for position, (form, _) in enumerate(items):
             is_own = position < len(of_slot)
             rank = min(position if is_own else position - len(of_slot), 4)
-            said = "no" if texts.stems.isdisjoint(telling_words(form)) else "part"
+            said = "no" if texts.stems.isdisjoint(content_stems(form)) else "part"
             said = "whole" if form in texts.said else said
             parts.append(constant_features(said, rank, is_own, min(taken[form], 2)))
         options = [ValuePart(value, form, ValueSource("constant")) for form, value in items]

@@ -27,7 +27,7 @@ _LEAST_SHARE = 0.3
 """Share of a slot's runs that took its constants: an enumeration, a unit or a default covers many,
 names that several runs happen to share do not."""
 _EMPTY: tuple[Any, ...] = ("", [], {}, None)
-"""Values that say nothing of anybody, whatever their share."""
+"""Values that identify no user; they are kept whatever their share."""
 MAX_ITEMS = 20
 """Longest list whose values are counted, or that is put together; others are unknown."""
 MAX_DEPTH = 4
@@ -36,7 +36,7 @@ MAX_DEPTH = 4
 ANY_TOOL = ""
 """In place of a tool where the values of all slots of a name are counted."""
 _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
-_ENOUGH = 10
+_LEAST_TIMES = 10
 """Times that a slot is seen before what it never takes is left out."""
 _COUNT = re.compile(r"\d{1,2}")
 """Small numbers occur everywhere by chance."""
@@ -108,12 +108,12 @@ class Constants:
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The slots and values of further demonstrations too."""
         statistics = self.statistics.copy()
-        counts = _Counts()
+        counts = _DemonstrationCounts()
         for item in demonstrations:
             statistics.add(counts.add(item), group_hash(item))
         parameters = {
-            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.given[tool])))
-            for tool in (*self.parameters, *counts.given)
+            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.parameters[tool])))
+            for tool in (*self.parameters, *counts.parameters)
         }
         tools = Counter(name for names in parameters.values() for name in names)
         slots = dict(self.slots)
@@ -190,7 +190,7 @@ class _SlotCounts:
             type=before.type or common,
             is_list=before.is_list or self.is_list,
             is_composed=before.is_composed or self.is_composed,
-            has_texts=self.is_said or (before.has_texts if known else self.times < _ENOUGH),
+            has_texts=self.is_said or (before.has_texts if known else self.times < _LEAST_TIMES),
         )
         if not statistics.min_runs:
             return merged
@@ -222,17 +222,17 @@ class _SlotCounts:
         return tuple(name for name in names if name in frequent)
 
 
-class _Counts:
+class _DemonstrationCounts:
     """The slots of demonstrations.
 
     Attributes:
-        given: by tool, the parameters in the order in which calls first gave them.
+        parameters: by tool, the parameters in the order in which calls first gave them.
         slots: their values, by tool and slot.
     """
 
     def __init__(self) -> None:
         self._entries = RunEntries()
-        self.given: dict[str, dict[str, None]] = defaultdict(dict)
+        self.parameters: dict[str, dict[str, None]] = defaultdict(dict)
         self.slots: dict[Slot, _SlotCounts] = defaultdict(_SlotCounts)
 
     def add(self, item: Demonstration) -> RunEntries:
@@ -245,7 +245,7 @@ class _Counts:
                 if reference.path and reference.call in tool_of:
                     self._note_field((tool_of[reference.call], ""), reference.path)
             for parameter, value in call.arguments.items():
-                self.given[call.tool][parameter] = None
+                self.parameters[call.tool][parameter] = None
                 self._add_value((call.tool, parameter), value, content)
             content.add(call)
         return self._entries

@@ -84,6 +84,7 @@ def constant_features(said: str, rank: int, is_own: bool, times: int) -> Hashes:
         is_own: whether this tool took it in enough runs, not only others.
         times: how often this parameter took it in this run, at most 2.
     """
+    # ``c0`` to ``c5`` keep the hashes of combinations apart, and are saved with the weights.
     return features(
         ["c", f"c0 {is_own} {rank}", f"c1 {said} {is_own}", f"c4 {said}", f"c5 {times} {said}"]
     )

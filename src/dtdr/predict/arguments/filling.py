@@ -57,7 +57,7 @@ class SlotChoice(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether somebody else has to write the value."""
+        """Whether the user or an LLM has to write the value."""
         return self.form == UNKNOWN or self.form.startswith(AROUND)
 
 

@@ -17,7 +17,7 @@ from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.outputs import iter_leaves
 from dtdr.data.run import Run
 from dtdr.predict.arguments.prediction import CallPrediction, SourceKind, ValueSource
-from dtdr.predict.arguments.texts import read_texts, telling_words
+from dtdr.predict.arguments.texts import content_stems, read_texts
 from dtdr.predict.arguments.values import canonical, output_leaves, resolve_references
 
 ITEM = "*"
@@ -214,7 +214,7 @@ class RunState:
             form = canonical(value)
             if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
                 for entry in _records_around(record):
-                    words.setdefault(entry, set()).update(telling_words(value))
+                    words.setdefault(entry, set()).update(content_stems(value))
             kind = PartKind(tool, pattern, key, said.get(form, "no"))
             numbers = (
                 self.number(form),

@@ -55,7 +55,8 @@ class TokenizedText:
     Attributes:
         lower: the n tokens in lower case.
         starts, ends: first and last (exclusive) character of each token.
-        rows: features of tokens as the first of a span, as the last of one, and of types of spans.
+        rows: features of tokens as the first of a span and as the last of one, of the types of
+            spans, and of clauses: one table for each row of ``spans``.
         spans: first and last token, type and clause of each of the m spans; shape (4, m).
         values: the spans as written.
         canonical: the spans as they are compared.
@@ -107,14 +108,14 @@ def tokenize(text: str) -> TokenizedText:
         values,
         tuple(map(canonical, values)),
         np.array([is_named for *_, is_named in spans], np.bool_),
-        frozenset().union(*map(telling_words, tokens)),
+        frozenset().union(*map(content_stems, tokens)),
         tuple(frozenset(map(prefix_stem, clause_words)) for clause_words in words),
     )
 
 
 @lru_cache(maxsize=1 << 14)
-def telling_words(value: Any) -> frozenset[str]:
-    """Stems of a value's words of three letters and more, and its number."""
+def content_stems(value: Any) -> frozenset[str]:
+    """Stems of a value's words of three letters and more, but function words, and its number."""
     if not isinstance(value, str):
         return frozenset([canonical(value)])
     tokens = (match.group() for match in islice(_TOKEN.finditer(value), MAX_TOKENS))

@@ -220,7 +220,7 @@ class ValueRanker:
             self._squares = np.full(BUCKETS, _LEAST_SQUARE, np.float32)
         times = np.zeros(BUCKETS, np.uint16)
         for batch in batches:
-            times[batch.found] += 1
+            times[batch.distinct] += 1
         # What is learned lies close together, which is several times as fast.
         places = np.flatnonzero((times > 1) | (self._weights != 0))
         column_of = np.full(BUCKETS, -1, np.int32)
@@ -247,7 +247,7 @@ class _Batch:
 
     Attributes:
         flat: the buckets of all rows, until ``compile``.
-        found: each of them once, sorted.
+        distinct: each of them once, sorted.
         columns: the numbers of the features with a weight; shape (w,).
     """
 
@@ -286,24 +286,24 @@ class _Batch:
         joined = np.repeat(levels, [len(item.lengths) for item in tables])
         self._lengths = (lengths * joined)[is_used]
         ordered = np.sort(self.flat)
-        self.found = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+        self.distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])]
         row_of = np.cumsum(is_used, dtype=np.int32) - 1
         entries = np.ones(len(rows), np.float32), (within.astype(np.int32), row_of[rows])
         self._rows = coo_array(entries, shape=(len(self._owner), len(self._lengths)))
 
     def compile(self, column_of: npt.NDArray[np.int32], column: npt.NDArray[np.int32]) -> None:
         """Make the matrix of features, by each bucket's weight (-1: none); ``column`` is room."""
-        columns = column_of[self.found]
+        columns = column_of[self.distinct]
         has_weight = columns >= 0
         self.columns = columns[has_weight]
-        column[self.found] = np.where(has_weight, np.cumsum(has_weight) - 1, -1)
+        column[self.distinct] = np.where(has_weight, np.cumsum(has_weight) - 1, -1)
         columns = column[self.flat]
         keep = columns >= 0
         ends = np.cumsum(keep, dtype=np.int32)[np.cumsum(self._lengths) - 1]
         columns, starts = columns[keep], np.append(np.int32(0), ends)
         entries = np.ones(len(columns), np.float32), columns, starts
         self._features = csr_array(entries, shape=(len(ends), len(self.columns)))
-        self.flat = self.found = self.flat[:0]
+        self.flat = self.distinct = self.flat[:0]
 
     def gradient(self, weights: Floats) -> Floats:
         """The derivative of the loss by the weights; shape (w,)."""

@@ -88,7 +88,7 @@ class LearningOutcome:
 
 
 @dataclass
-class _State:
+class _ServedVersion:
     """The state of the served model."""
 
     checksum: str
@@ -209,7 +209,7 @@ class Trainer:
 
     # -- the model -----------------------------------------------------------------------------
 
-    def _find_state(self) -> _State:
+    def _find_state(self) -> _ServedVersion:
         """The served model, and its position in the log."""
         folder = self.versions.model
         checksum = checksum_of(folder)
@@ -222,13 +222,13 @@ class Trainer:
         history = self.versions.history()
         known = [change for change in history if change.checksum == checksum]
         if known:
-            return _State(checksum, known[-1].version, known[-1].position, model)
+            return _ServedVersion(checksum, known[-1].version, known[-1].position, model)
         # A model that was fitted again has learned from the log so far.
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
         copy_folder(folder, self.versions.folder / name)
         self.versions.add(VersionChange(name, "begun", checksum, position, now()))
-        return _State(checksum, name, position, model)
+        return _ServedVersion(checksum, name, position, model)
 
     def _learn(self) -> VersionChange | None:
         """Publish, hold or refuse a version; None if the model's folder has changed."""
@@ -267,7 +267,7 @@ class Trainer:
                 self.versions.publish(change, state.checksum)
             except ReplacedError:
                 return None
-            self._state = _State(checksum, name, self._read_to, updated)
+            self._state = _ServedVersion(checksum, name, self._read_to, updated)
             self.versions.prune(options.keep)
         else:
             self.versions.add(change)

@@ -37,7 +37,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class _Record(msgspec.Struct):
+class _KeyFile(msgspec.Struct):
     """A key file."""
 
     format: Literal["dtdr-keys"]
@@ -62,7 +62,7 @@ def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
         InputError: the file cannot be read, or is not a key file.
     """
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=_Record).keys
+        return msgspec.json.decode(Path(path).read_bytes(), type=_KeyFile).keys
     except OSError as error:
         remedy = "" if Path(path).exists() else f"; make it with: dtdr keys create {path}"
         raise cannot_read(path, error, remedy) from error
@@ -130,7 +130,7 @@ def _hash(key: str) -> str:
 
 
 def _write(path: str | Path, keys: tuple[ApiKey, ...]) -> None:
-    content = msgspec.json.format(msgspec.json.encode(_Record("dtdr-keys", 1, keys)), indent=1)
+    content = msgspec.json.format(msgspec.json.encode(_KeyFile("dtdr-keys", 1, keys)), indent=1)
     with replace_file(path) as stream:
         stream.write(content.decode() + "\n")
     os.chmod(path, 0o600)  # hashes only, but still private

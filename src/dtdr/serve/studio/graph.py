@@ -95,6 +95,7 @@ class ToolGraph:
         for run in runs:
             self._add(run, [self.index[name] for name in run.plan.tools])
         for node in self.nodes[2:]:
+            # Until here the sum over all calls of the tool.
             node.position = round(node.position / node.calls, 4)
 
     def _add(self, run: Demonstration, calls: Sequence[int]) -> None:

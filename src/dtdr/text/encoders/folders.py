@@ -29,7 +29,7 @@ def remember(checksum: str, folder: str | Path) -> None:
 
 
 def recall(checksum: object) -> Path | None:
-    """The folder that this user fitted with; None if there is none, or it is gone.
+    """The folder that ``remember`` recorded for a checksum; None if there is none, or it is gone.
 
     Args:
         checksum: from a model folder; any value.

@@ -234,6 +234,7 @@ def _iter_paths(call: ToolCall) -> Iterator[tuple[int, str, Any]]:
 
 
 def _full_name(tool: str, key: int, name: str) -> str:
+    """How a value is shown: ``get_claim greatest amount``; of the query, its own name."""
     kind = key & ~_BITS
     if tool == ON_QUERY:
         return _QUERY_NAMES.get(kind, "the query")

@@ -73,11 +73,13 @@ class ForestRanker(Ranker):
         return shares + _UNSEEN / len(shares)
 
     def _row(self, values: Mapping[int, float]) -> Matrix:
+        """The values in their columns; those without one are written to the last and erased."""
         row = np.full(len(self.columns_) + 1, _MISSING, np.float32)
         keys = np.fromiter(values, np.uint32, len(values))
-        places = self.columns_.searchsorted(keys)
-        places[np.append(self.columns_, 0)[places] != keys] = len(self.columns_)
-        row[places] = np.fromiter(values.values(), np.float32, len(values))
+        columns = self.columns_.searchsorted(keys)
+        is_unknown = np.append(self.columns_, 0)[columns] != keys
+        columns[is_unknown] = len(self.columns_)
+        row[columns] = np.fromiter(values.values(), np.float32, len(values))
         row[-1] = 0
         return row
 

@@ -55,7 +55,7 @@ def append_log(
     """
     path = Path(path)
     with _explain(path):
-        is_new = not _has_lines(path)
+        is_new = not _drop_half_line(path)
     log = PlanningLog(header, {}) if is_new else read_planning_log(path)
     if differing := _difference(log.header, header):
         raise InputError(
@@ -107,8 +107,8 @@ def read_planning_log(path: str | Path) -> PlanningLog:
     return PlanningLog(header, records)
 
 
-def _has_lines(path: Path) -> bool:
-    """Whether a log has lines. Half a line at its end, from an interruption, is dropped."""
+def _drop_half_line(path: Path) -> bool:
+    """Drop half a line at the end of a log, from an interruption; whether lines are left."""
     content = path.read_bytes() if path.exists() else b""
     begin = json.dumps({"format": FORMAT}).removesuffix("}").encode()
     if content and content[-1:] != b"\n" and content.startswith(begin[: len(content)]):

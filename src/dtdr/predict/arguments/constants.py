@@ -123,7 +123,7 @@ class Constants:
         return Constants(parameters, slots, statistics)
 
     def without(self, tools: Collection[str]) -> Constants:
-        """Nothing of some tools."""
+        """The constants without those of some tools."""
         # Which tools gave a value of all slots of a name is not kept.
         shared = {(ANY_TOOL, name) for tool in tools for name in self.parameters.get(tool, ())}
         left = {tool: names for tool, names in self.parameters.items() if tool not in tools}

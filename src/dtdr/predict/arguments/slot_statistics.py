@@ -82,7 +82,7 @@ class RunEntries:
 
 @dataclass(frozen=True, eq=False)
 class SlotStatistics:
-    """In how many runs each slot took what.
+    """The number of runs in which each slot took a value, a free value or a field.
 
     Attributes:
         min_runs: runs of two groups that make a value frequent; 0 counts nothing.

@@ -186,18 +186,39 @@ def _token_features(
 ) -> tuple[Hashes, Hashes]:
     """Features of each token as the first of a span, and as the last of one."""
     count = len(lower)
+    # Three marks on each side, so that the neighbours of every token are at an index.
     words, shape = features([*"^^^", *lower, *"$$$"]), features(shapes)
-    # Whether the token is in no quotation (0), inside one (1), or its edge (2).
+    token, index = words[3:-3], np.arange(3, count + 3)
+    # Whether the token is in no quotation (0), inside one (1), or its first or last token (2).
     within = np.array([-1, *quotation, -1])
-    at, until = ((2 - (within[1:-1] == other)) for other in (within[:-2], within[2:]))
-    at, until = (np.where(within[1:-1] < 0, 0, edge).astype(np.uint32) for edge in (at, until))
-    token, here = words[3:-3], np.arange(3, count + 3)
-    left = here - (at == 2)  # the words before the quotation mark
-    two, entry = words[left - 2], words[left - 1]
-    starts = (at,), (shape, at), (entry, at), (two, entry), (two,), (token,), (np.minimum(here, 6),)
-    right = here + (until == 2)
-    after, then, endings = words[right + 1], words[right + 2], features([x[-4:] for x in lower])
-    ends = (until,), (shape, until), (after, until), (after, then), (then,), (token,), (endings,)
+    opens, closes = ((2 - (within[1:-1] == other)) for other in (within[:-2], within[2:]))
+    opens, closes = (
+        np.where(within[1:-1] < 0, 0, edge).astype(np.uint32) for edge in (opens, closes)
+    )
+    # Neighbours of a quotation are the words outside of its marks.
+    left, right = index - (opens == 2), index + (closes == 2)
+    before, second_before = words[left - 1], words[left - 2]
+    after, second_after = words[right + 1], words[right + 2]
+    endings = features([word[-4:] for word in lower])
+    # From here on the order of features is part of what is saved.
+    starts = (
+        (opens,),
+        (shape, opens),
+        (before, opens),
+        (second_before, before),
+        (second_before,),
+        (token,),
+        (np.minimum(index, 6),),
+    )
+    ends = (
+        (closes,),
+        (shape, closes),
+        (after, closes),
+        (after, second_after),
+        (second_after,),
+        (token,),
+        (endings,),
+    )
     return _join("start", starts, count), _join("end", ends, count)
 
 

@@ -152,7 +152,7 @@ class Check(NamedTuple):
 
     @classmethod
     def of(cls, held_out: Sequence[HeldOutPlan], rankers: Sequence[PlanRanker]) -> Self:
-        """Compare both on held-out plans; see ``rank_held_out``."""
+        """Count, on held-out plans, when each method has the right plan; see ``rank_held_out``."""
         best = [
             int(rankers[item.half].probabilities(item.candidates).argmax()) for item in held_out
         ]

@@ -116,12 +116,12 @@ class EncodedDemonstrations:
         return len(self.lengths)
 
     def subset(self, rows: Indices) -> EncodedDemonstrations:
-        """Those at some positions."""
+        """The demonstrations at these positions."""
         columns = {name: column.subset(rows) for name, column in self.columns.items()}
         return EncodedDemonstrations(columns, self.tools)
 
     def concatenate(self, other: EncodedDemonstrations) -> EncodedDemonstrations:
-        """Concatenate."""
+        """These demonstrations, then others of the same tools."""
         columns = {
             name: column.concatenate(other.columns[name]) for name, column in self.columns.items()
         }
@@ -131,7 +131,7 @@ class EncodedDemonstrations:
         """The same in another vocabulary; ``position[old]`` is the new index or ``REMOVED``."""
         lookup = np.array([*position, REMOVED], np.int32)
         calls, before = self.columns["calls"], self.columns["before"]
-        earlier = before.values.copy()
+        earlier = before.values.copy()  # of each call its tool, then its status
         earlier[::2] = lookup[earlier[::2]]
         columns = {
             **self.columns,
@@ -307,12 +307,17 @@ class EncodedDemonstrations:
         return divide(len(units), len(self), folds, rng)[unit]
 
     def held_apart(self, fold: Indices) -> npt.NDArray[np.bool_]:
-        """Whether all demonstrations of each one's group are in its fold; shape (n,)."""
+        """Whether the whole group of each demonstration is in one fold; shape (n,).
+
+        Without a group (0), a demonstration is always apart from the others.
+        """
         _, group = np.unique(self.groups, return_inverse=True)
-        least, most = (np.full(group.max(initial=0) + 1, edge) for edge in (fold.max(), -1))
-        np.minimum.at(least, group, fold)
-        np.maximum.at(most, group, fold)
-        apart: npt.NDArray[np.bool_] = (least[group] == most[group]) | (self.groups == 0)
+        groups = group.max(initial=0) + 1
+        first_fold, last_fold = np.full(groups, fold.max()), np.full(groups, -1)
+        np.minimum.at(first_fold, group, fold)
+        np.maximum.at(last_fold, group, fold)
+        is_in_one_fold = first_fold[group] == last_fold[group]
+        apart: npt.NDArray[np.bool_] = is_in_one_fold | (self.groups == 0)
         return apart
 
     @property

@@ -398,6 +398,7 @@ class FactoredStepState:
         calibration = model.calibration
         if model.run_tools is not None and (unknown := self._sequence.unknown):
             odds = model.run_tools.odds(self._sequence)
+            # The odds are against all known tools together, which so have odds 1.
             share = 1 / (1 + float(odds.sum()))
             probabilities = np.concatenate([probabilities * share, odds * share])
             names = (*names, *map(str, unknown))

@@ -391,27 +391,33 @@ def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
     earlier = slots[before.values[::2]]
     earlier_owner = np.repeat(groups, before.sizes // 2)
     words = training.featurizer.vectors.tocoo()
-    asked, said, outputs = columns("asked_keys"), columns("said"), columns("output_words")
-    values, more = columns("value_keys"), columns("earlier_keys")
+    asked_keys, asked_groups = columns("asked_keys")
+    keys_now, groups_now = columns("value_keys")
+    keys_before, groups_before = columns("earlier_keys")
     by_call = np.repeat(slots[calls], data.columns["value_counts"].values)
     by_earlier = np.repeat(earlier, data.columns["earlier_counts"].values)
     selected = [
-        _frequent(asked[0], asked[1], _MOST_VALUES) + (_QUERY_VALUES << 32),
+        _frequent(asked_keys, asked_groups, _MOST_VALUES) + (_QUERY_VALUES << 32),
         _frequent(
-            np.concatenate([_own(by_call, values[0]), _own(by_earlier, more[0])]),
-            np.concatenate([values[1], more[1]]),
+            np.concatenate([_tool_keys(by_call, keys_now), _tool_keys(by_earlier, keys_before)]),
+            np.concatenate([groups_now, groups_before]),
             _MOST_VALUES,
         ),
     ]
     for kind, part, part_owner in (
         (_QUERY, words.col.astype(np.int64), groups[words.row]),
-        (_SAID, *said),
-        (_OUTPUT, *outputs),
+        (_SAID, *columns("said")),
+        (_OUTPUT, *columns("output_words")),
     ):
         selected.append(_frequent(part, part_owner, _MOST_WORDS // 3) + (_WORDS << 32) + kind)
     called = _frequent(slots[calls], owner, _MOST_TOOLS)
-    known = _frequent(earlier, earlier_owner, _MOST_TOOLS)
-    for kind, part in ((_LAST, called), (_SECOND, called), (_COUNT, called), (_EARLIER, known)):
+    called_before = _frequent(earlier, earlier_owner, _MOST_TOOLS)
+    for kind, part in (
+        (_LAST, called),
+        (_SECOND, called),
+        (_COUNT, called),
+        (_EARLIER, called_before),
+    ):
         selected.append(part[part >= 0] + (_RUN << 32) + kind)
     for kind, count in ((_STATUS, 4), (_NUMBERS, len(_SIZES))):
         selected.append(np.arange(count) + (_RUN << 32) + kind)
@@ -431,7 +437,7 @@ def _groups_of(data: EncodedDemonstrations) -> npt.NDArray[np.int64]:
     return np.where(data.groups > 0, data.groups.astype(np.int64), -1 - np.arange(len(data)))
 
 
-def _own(slots: npt.NDArray[Any], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _tool_keys(slots: npt.NDArray[Any], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Keys of the values of tools by their slots; below 0 where a tool has none."""
     owned = ((slots.astype(np.int64) + _FIRST_SLOT) << 32) + keys
     return np.where(slots >= 0, owned, -1)

@@ -208,7 +208,7 @@ class Upstream:
 
     async def _set_connection(self, connection: _UpstreamConnection | None) -> None:
         self._connection = connection
-        self._changed.set()
+        self._changed.set()  # wakes all that wait for a connection; the next wait needs a new event
         self._changed = anyio.Event()
         await self._tools_changed()
 

@@ -162,18 +162,8 @@ def calibrate(
         hand_over: of all demonstrations.
         new_tool_share: how likely a call is to a tool that no demonstration calls.
     """
-    chances, is_end = (np.array([step[at] for step in zero_shot]) for at in (0, 1))
-    new, outside, outside_right = (np.array([step[at] for step in zero_shot]) for at in (2, 3, 4))
-    share = hand_over.share_at(new)[:, None]
-    raised = hand_over.raised(new, new_tool_share)[:, None]
-    learned_end = (learned * is_end).sum(axis=1, keepdims=True)
-    end = learned_end + hand_over.share * (
-        (chances * is_end).sum(axis=1, keepdims=True) - learned_end
-    )
-    known = np.where(is_end, 0, learned) / np.maximum(1 - learned_end, _TINY)
-    tools = (1 - share) * known + share * np.where(is_end, 0, chances)
-    mixed = np.where(is_end, end, (1 - end) * (1 - raised) * tools)
-    mixed = np.append(mixed, (1 - end) * (1 - raised) * share * outside[:, None], axis=1)
+    mixed = _mix_steps(learned, zero_shot, hand_over, new_tool_share)
+    outside_right = np.array([step.is_outside_right for step in zero_shot])
     is_right = np.append(right > 0, outside_right[:, None], axis=1)
     best = mixed.argmax(axis=1)
     rows = np.arange(len(best))
@@ -185,8 +175,37 @@ def calibrate(
         points = np.append(points, np.repeat(shipped.confidence[0], _REPEATED))
         outcomes = np.append(outcomes, np.repeat(shipped.confidence[1], _REPEATED))
     else:
+        is_end = np.array([step.is_end for step in zero_shot])
         ends = np.append(is_end, np.zeros((len(best), 1), np.bool_), axis=1)[rows, best]
         if min(int(ends.sum()), int((~ends).sum())) >= LEAST_STEPS:
             tool, finish = (fit_isotonic(points[kind], outcomes[kind]) for kind in (~ends, ends))
             return Calibration(np.sort(acceptable), tool, end_confidence=finish)
     return Calibration(np.sort(acceptable), fit_isotonic(points, outcomes))
+
+
+def _mix_steps(
+    learned: Matrix,
+    zero_shot: Sequence[ZeroShotColumns],
+    hand_over: HandOver,
+    new_tool_share: float,
+) -> Floats:
+    """``HandOver.mix`` for held-out steps at once; see ``calibrate`` for the arguments.
+
+    Returns:
+        Shape (steps, k + 1): of the candidates, and of the likeliest tool that is none of them.
+    """
+    chances = np.array([step.chances for step in zero_shot])
+    is_end = np.array([step.is_end for step in zero_shot])
+    new = np.array([step.new for step in zero_shot])
+    outside = np.array([step.outside for step in zero_shot])
+    share = hand_over.share_at(new)[:, None]
+    raised = hand_over.raised(new, new_tool_share)[:, None]
+    learned_end = (learned * is_end).sum(axis=1, keepdims=True)
+    zero_shot_end = (chances * is_end).sum(axis=1, keepdims=True)
+    end = learned_end + hand_over.share * (zero_shot_end - learned_end)
+    known = np.where(is_end, 0, learned) / np.maximum(1 - learned_end, _TINY)
+    tools = (1 - share) * known + share * np.where(is_end, 0, chances)
+    # What is neither the end nor moved to tools that no demonstration calls.
+    left = (1 - end) * (1 - raised)
+    mixed: Floats = np.where(is_end, end, left * tools)
+    return np.append(mixed, left * share * outside[:, None], axis=1)

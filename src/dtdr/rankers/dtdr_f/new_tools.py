@@ -78,7 +78,7 @@ class NewToolScorer:
         return np.clip(logits, _SMALLEST_LOGIT, _LARGEST_LOGIT, out=logits)
 
     def _inputs(self, table: Matrix) -> Floats:
-        """The inputs of ``gate``."""
+        """Inputs of ``gate``: 1, the log of the summed odds, and the mean features of the tools."""
         total = float(np.log(np.exp(self.logits(table)).sum()))
         means = (table.mean(axis=1) - self.mean) / self.scale
         return np.array([1.0, total, *means.clip(-_FARTHEST, _FARTHEST)])

@@ -55,6 +55,18 @@ def test_an_unfamiliar_query_is_shown_all_tools_that_a_budget_allows(policy, exp
     assert len(ToolSelector(policy).select(names, familiar, costs=prices).shown) == 2
 
 
+@pytest.mark.parametrize(("top_k", "expected"), [(None, 100), (5, 100), (110, 110)])
+def test_an_unfamiliar_query_is_shown_no_more_tools_than_openai_takes(top_k, expected):
+    names = [f"tool_{number}" for number in range(300)]
+    calibration = Calibration(familiarity_threshold=0.5)
+    probabilities = np.full(301, 1 / 301)
+    ranking = Ranking([*names, END], probabilities, calibration=calibration, familiarity=0.4)
+    shown = ToolSelector(ToolPolicy(top_k=top_k)).select(names, ranking).shown
+    assert shown == tuple(names[:expected])
+    called = ToolSelector(ToolPolicy(top_k=top_k)).select(names, ranking, ["tool_299"]).shown
+    assert set(called) == {*names[:expected], "tool_299"}
+
+
 @pytest.mark.parametrize(
     ("familiarity", "called", "expected"),
     [

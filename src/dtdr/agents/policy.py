@@ -31,8 +31,9 @@ class ToolPolicy(Selection):
 
     The bounds are those of ``Selection``, with four differences. Without any, at least the five
     best tools are shown. ``token_budget`` first counts the tools that are shown in any case. For a
-    query unlike the demonstrations, ``fallback`` also ignores ``top_k``. The tool with few calls is
-    shown in addition to ``top_k``, and also if no word of the query names it.
+    query unlike the demonstrations, ``fallback`` shows the hundred best tools, or all if there are
+    fewer. The tool with few calls is shown in addition to ``top_k``, and also if no word of the
+    query names it.
     With every policy, tools that were called and tools that the model does not know are shown; of
     the tools with fewer than ten calls in the demonstrations, the one that the query names best;
     and at least one other tool that it knows. The end of plan is not a tool here.
@@ -56,7 +57,8 @@ class ToolPolicy(Selection):
     # A set with one acceptable tool often has one of several: dtdr-f on the TinyAgent bank shows
     # .685 of the acceptable tools at 95 % coverage, and an agent calls in parallel.
 
-    FALLBACK_LIFTS_TOP_K: ClassVar[bool] = True
+    UNFAMILIAR_TOP_K: ClassVar[int] = 100
+    # OpenAI refuses more than 128; the rest is for tools that were called or are not known.
 
     def __post_init__(self) -> None:
         if isinstance(self.always_include, str):

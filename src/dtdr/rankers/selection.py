@@ -92,8 +92,8 @@ class Selection:
     DEFAULT_LEAST: ClassVar[int] = 1
     """How many tools the default rule shows at least."""
 
-    FALLBACK_LIFTS_TOP_K: ClassVar[bool] = False
-    """Whether ``top_k``, too, is set aside for a query unlike the demonstrations."""
+    UNFAMILIAR_TOP_K: ClassVar[int | None] = None
+    """``top_k`` for a query unlike the demonstrations, if that is more; None: no other."""
 
     def __post_init__(self) -> None:
         for name, value in (("top_k", self.top_k), ("token_budget", self.token_budget)):
@@ -186,7 +186,9 @@ class Selection:
                 raise InputError("this ranker does not know what tools cost; use top_k instead")
             affordable = int((spent + np.cumsum(tokens[candidates]) <= self.token_budget).sum())
             candidates = candidates[: max(1, affordable)]
-        return candidates if is_open and self.FALLBACK_LIFTS_TOP_K else candidates[:top_k]
+        if is_open and self.UNFAMILIAR_TOP_K is not None:
+            top_k = max(top_k or 0, self.UNFAMILIAR_TOP_K)
+        return candidates[:top_k]
 
 
 def token_costs(tools: Sequence[Tool]) -> npt.NDArray[np.int64]:

@@ -13,14 +13,10 @@ import argparse
 import gzip
 import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -31,6 +27,7 @@ from rich.console import Console
 import dtdr
 import synthetic_runs
 from dtdr.evaluate.tables import Column, Table
+from studio_browser import open_browser, studio
 
 QUERY = "Find the phone number of Ann and send her the summary of q3.pdf"
 _WATCH = """
@@ -50,23 +47,6 @@ new MutationObserver((changes) => {
   }
 }).observe(document, {childList: true, subtree: true, characterData: true, attributes: true});
 """
-
-
-@contextmanager
-def studio(model: Path, data: Path) -> Iterator[str]:
-    """``dtdr studio`` in a process of its own; its address."""
-    command = [sys.executable, "-m", "dtdr", "studio", str(model), "--data", str(data)]
-    process = subprocess.Popen([*command, "--no-open"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "the studio is at " in line:
-                yield line.split("the studio is at ")[1].split()[0]
-                return
-        raise SystemExit("the studio did not start")
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def renderer_megabytes(driver: Any) -> float:
@@ -92,26 +72,6 @@ def renderer_megabytes(driver: Any) -> float:
         except (OSError, StopIteration):
             continue
     return max(sizes, default=float("nan"))
-
-
-def open_browser() -> Any:
-    """A window; None, with the reason on standard error, where there is no browser."""
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    try:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
-    except ImportError:
-        chromium = None
-    if chromium is None or chromedriver is None:
-        sys.stderr.write("selenium, chromium or chromedriver is missing: nothing was measured\n")
-        return None
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _WATCH})
-    return driver
 
 
 def wait(driver: Any, script: str, seconds: float = 60) -> Any:
@@ -146,7 +106,9 @@ def main() -> None:
     times, tools = (1, 60) if given.smoke else (given.times, given.tools)
     driver = open_browser()
     if driver is None:
+        sys.stderr.write("selenium, chromium or chromedriver is missing: nothing was measured\n")
         return
+    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _WATCH})
     rows: list[dict[str, str]] = []
 
     def add(what: str, values: list[float], unit: str) -> None:

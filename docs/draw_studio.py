@@ -10,13 +10,9 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -25,6 +21,10 @@ import dtdr
 import dtdr.logs
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
+
+from studio_browser import open_browser, studio  # noqa: E402 - on the path from here on
+
 LOG = HERE.parent / "examples" / "hotel" / "openai-chat.jsonl"
 FOLDS = 5
 WAIT = 120
@@ -46,38 +46,6 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "map": ("map", ".drawing a.node", {}, 760),
 }
 """By picture: the view, what it shows when it is there, its parameters, and its height."""
-
-
-@contextmanager
-def studio(model: Path, data: Path) -> Iterator[str]:
-    """``dtdr studio`` in a process of its own; the address of its page."""
-    command = [sys.executable, "-m", "dtdr", "studio", str(model), "--data", str(data)]
-    process = subprocess.Popen([*command, "--no-open"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "the studio is at " in line:
-                yield line.split("the studio is at ")[1].split()[0]
-                return
-        raise SystemExit("the studio did not start")
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def open_browser() -> Any:
-    """Headless Chromium."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    light = {"name": "prefers-color-scheme", "value": "light"}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [light]})
-    return driver
 
 
 def resize(driver: Any, width: int, height: int) -> None:
@@ -131,7 +99,11 @@ def main() -> None:
             (folder / f"{side}.jsonl").write_text(lines, encoding="utf-8")
         if given.model is None:
             dtdr.fit(folder / "learned.jsonl").save(folder / "hotel")
-        driver = open_browser()
+        driver = open_browser("--hide-scrollbars")
+        if driver is None:
+            raise SystemExit("selenium, chromium or chromedriver is missing")
+        light = {"name": "prefers-color-scheme", "value": "light"}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [light]})
         try:
             for side, pictures in (
                 ("held-out", [name for name in PICTURES if name != "map"]),

@@ -4,10 +4,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.helpers import running
 
 
 class FakeServer(ThreadingHTTPServer):
@@ -141,15 +143,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-@contextmanager
-def fake_server() -> Iterator[FakeServer]:
+def fake_server() -> AbstractContextManager[FakeServer]:
     """A running server."""
-    server = FakeServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return running(FakeServer())

@@ -4,9 +4,13 @@ import hashlib
 import json
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import BaseServer
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from dtdr.evaluate.harness import rank_steps
 from dtdr.predict.gains import reciprocal_rank
@@ -15,6 +19,22 @@ from dtdr.rankers.model_folder import config_checksum
 
 RANKER_ONLY: dict[str, Any] = {"arguments": False, "plans": False}
 """Keywords of a fit that learns to rank, and nothing else."""
+
+
+AnyServer = TypeVar("AnyServer", bound=BaseServer)
+
+
+@contextmanager
+def running(server: AnyServer) -> Iterator[AnyServer]:
+    """A server that answers in a thread until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def sha256_of(path: Path) -> str:

@@ -5,11 +5,11 @@ address of its API, it decides as it would for OpenAI.
 """
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.helpers import running
 
 OPENAI = "http://api.openai.com/v1"
 COMPATIBLE = "http://llm.example/v1"
@@ -109,15 +109,6 @@ def _response(calls: list[tuple[str, str, dict]]) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def openai_server(script: Any) -> Iterator[OpenAIServer]:
+def openai_server(script: Any) -> AbstractContextManager[OpenAIServer]:
     """A running server."""
-    server = OpenAIServer(script)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return running(OpenAIServer(script))

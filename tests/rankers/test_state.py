@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 import dtdr
 from dtdr.data.calls import ToolCall
@@ -19,7 +20,7 @@ from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
 from dtdr.rankers.dtdr_f.value_rules import Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, LENGTH, NUMBER, ValueReader, read_query, to_number
 from dtdr.rankers.trees import Forest
-from tests.helpers import RANKER_ONLY
+from tests.helpers import RANKER_ONLY, change_config, sha256_of
 
 RNG = np.random.default_rng(0)
 
@@ -64,6 +65,29 @@ def test_a_saved_model_ranks_by_the_state_to_the_last_bit(model, tmp_path):
     for item in CLAIMS[:5]:
         run = Run(item.query, calls=item.plan.calls[:3])
         assert (loaded.rank(run).probabilities == model.rank(run).probabilities).all()
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("rule_columns", lambda array: array[1].fill(0)),  # counts no tool's calls
+        ("rule_order", lambda array: array.fill(1e9)),  # no logarithm of a probability
+        ("rule_bounds", None),
+    ],
+)
+def test_changed_conditions_are_refused_when_a_model_is_loaded(model, tmp_path, part, change):
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    (name,) = (name for name in arrays if name.endswith(part))
+    if change is None:
+        arrays[name] = arrays[name][:, 1:]
+    else:
+        change(arrays[name])
+    save_file(arrays, path)
+    change_config(tmp_path / "model", tensors_sha256=sha256_of(path))
+    with pytest.raises(ModelError, match="damaged; fit it again"):
+        dtdr.load(tmp_path / "model")
 
 
 def test_the_forest_predicts_as_scikit_learn_does():

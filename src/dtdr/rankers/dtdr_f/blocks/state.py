@@ -251,7 +251,7 @@ class State(Block):
         ):
             raise ModelError("the rules of the model are damaged; fit it again")
         rules = Rules(columns[0], columns[1], bounds[0], bounds[1], arrays["rule_order"])
-        if rules.behind.shape != (len(rules.best),) * 2:
+        if rules.behind.shape != (len(rules.best),) * 2 or (rules.behind > 0).any():
             raise ModelError("the order of rules of the model is damaged; fit it again")
         width += columns.shape[1] + 1
         forest = Forest.restore(parts, width, len(training.seen)) if parts else None

@@ -28,7 +28,7 @@ from dtdr.evaluate.lab.kinds.llm import ALPHAS
 from dtdr.evaluate.planning.harness import choose_steps
 from dtdr.evaluate.tables import Column, share
 from dtdr.predict.model import Model
-from dtdr.rankers import linear, nn, ranker_class, similarity
+from dtdr.rankers import linear, optimiser, ranker_class, similarity
 from dtdr.rankers.base import History, Ranker
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.clustering import DTDRClustering
@@ -84,8 +84,8 @@ def in_data_order() -> AbstractContextManager[Any]:
     def train(*given: Any, rng: Any, **options: Any) -> None:
         original(*given, rng=cast(Any, DataOrder()), **options)
 
-    original = nn.train
-    return patch.object(nn, "train", train)
+    original = optimiser.train
+    return patch.object(linear, "train", train)
 
 
 def decaying_bias() -> AbstractContextManager[Any]:
@@ -99,8 +99,8 @@ def decaying_bias() -> AbstractContextManager[Any]:
 
         original(parameters, decayed, *given, **options)
 
-    original = nn.train
-    return patch.object(nn, "train", train)
+    original = optimiser.train
+    return patch.object(linear, "train", train)
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,15 @@ import pytest
 from scipy.sparse import csr_array
 
 from dtdr.rankers.nn import (
-    Adam,
     RowGradient,
     binary_cross_entropy,
-    cosine,
     dropout,
-    fit_softmax,
     linear_gradient,
     marginal_cross_entropy,
     softmax_cross_entropy,
-    train,
 )
+from dtdr.rankers.optimiser import Adam, cosine, train
+from dtdr.rankers.softmax_regression import fit_softmax
 
 RANDOM = np.random.default_rng(2)
 TARGETS: Any = RANDOM.dirichlet(np.ones(4), 5)

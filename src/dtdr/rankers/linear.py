@@ -20,6 +20,7 @@ from dtdr.rankers.base import UNKNOWN, History
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.name_ranker import NameRanker, Recipe, StaticRanker, check_recipe, recipe_encoder
 from dtdr.rankers.nn import Matrix
+from dtdr.rankers.optimiser import train
 from dtdr.rankers.out_of_distribution import DistanceRanker, Placed
 from dtdr.rankers.vectors import fit_encoder, product, rows, softmax
 from dtdr.text import encoders
@@ -104,7 +105,7 @@ def train_layer(
         return {"weights": decay, "bias": error.sum(axis=0)}
 
     with progress_bar("training the linear layer", how.epochs) as advance:
-        nn.train(
+        train(
             {"weights": weights, "bias": bias},
             gradients,
             vectors.shape[0],

@@ -16,11 +16,10 @@ from dtdr.rankers.nn import (
     DropoutMasks,
     Indices,
     Matrix,
-    cosine,
     log_softmax,
     marginal_cross_entropy,
-    train,
 )
+from dtdr.rankers.optimiser import cosine, train
 
 _ALL_RANKED, _SHORTLIST = 64, 32
 """Up to 64 tools, the ranker sees all of them; among more, 32 candidates a step: 40 changed

@@ -24,7 +24,8 @@ from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOM
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.feature_rows import FeatureRows
-from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
+from dtdr.rankers.nn import Matrix, log_softmax, stack_rows
+from dtdr.rankers.softmax_regression import fit_softmax
 from dtdr.rankers.vectors import rows as rows_of
 
 _LEAST_RUNS = 2

@@ -22,7 +22,8 @@ import numpy as np
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.feature_rows import FeatureRows
-from dtdr.rankers.nn import Matrix, fit_softmax, stack_rows
+from dtdr.rankers.nn import Matrix, stack_rows
+from dtdr.rankers.softmax_regression import fit_softmax
 from dtdr.text.sparse import csr_array, hstack
 
 _LAST_CALLS = 3

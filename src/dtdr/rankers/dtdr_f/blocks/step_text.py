@@ -21,7 +21,8 @@ from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query
 from dtdr.rankers.dtdr_f.ragged import count_rows
 from dtdr.rankers.dtdr_f.text import Hashes, stems_of
 from dtdr.rankers.feature_rows import FeatureRows
-from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
+from dtdr.rankers.nn import Matrix, log_softmax, stack_rows
+from dtdr.rankers.softmax_regression import fit_softmax
 from dtdr.text.words import name_words
 
 _LEAST_RUNS, _MOST_WORDS = 2, 4_000

@@ -29,8 +29,9 @@ from dtdr.predict.arguments.features import (
     span_blocks,
 )
 from dtdr.predict.arguments.prediction import ValueSource
+from dtdr.predict.arguments.run_texts import hash_spans, read_dates
 from dtdr.predict.arguments.state import ITEM, RunState, ValuePart
-from dtdr.predict.arguments.texts import content_stems, hash_spans, name_stems, read_dates
+from dtdr.predict.arguments.texts import content_stems, name_stems
 from dtdr.predict.arguments.value_ranker import (
     KIND_LEVELS,
     CandidateBlock,

@@ -8,8 +8,9 @@ from itertools import product
 
 import numpy as np
 
+from dtdr.predict.arguments.run_texts import match_clauses
 from dtdr.predict.arguments.state import PartKind, RunState
-from dtdr.predict.arguments.texts import match_clauses, name_stems
+from dtdr.predict.arguments.texts import name_stems
 from dtdr.predict.arguments.value_ranker import CandidateBlock, Hashes, Rows, features
 
 LAST_USED = Rows.of([features([f"last used {code}"]) for code in range(10)])

@@ -17,7 +17,8 @@ from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.outputs import iter_leaves
 from dtdr.data.run import Run
 from dtdr.predict.arguments.prediction import CallPrediction, SourceKind, ValueSource
-from dtdr.predict.arguments.texts import content_stems, read_texts
+from dtdr.predict.arguments.run_texts import read_texts
+from dtdr.predict.arguments.texts import content_stems
 from dtdr.predict.arguments.values import canonical, output_leaves, resolve_references
 
 ITEM = "*"

@@ -4,7 +4,8 @@
 ...     client.rank("Mail Ann the summary of q3.pdf", ["open_file"]).best
 """
 
-from dtdr.serve.client.clients import AsyncClient, AsyncRemoteSession, Client, RemoteSession
+from dtdr.serve.client.clients import AsyncClient, Client
+from dtdr.serve.client.sessions import AsyncRemoteSession, RemoteSession
 from dtdr.serve.client.surface import InvalidRequestError, RemoteRanking, ServerError
 
 __all__ = [

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar, Unpack
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, Unpack
 from urllib.parse import quote
 
-from dtdr.data.calls import ToolCall, read_text
-from dtdr.data.demonstrations import Demonstration, before_record
-from dtdr.data.run import BeforeLike, CallLike, Run, as_run
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import BeforeLike, CallLike, as_run
 from dtdr.data.tools import ToolLike, as_tools
 from dtdr.errors import InputError
 from dtdr.net.http_requests import Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
-from dtdr.rankers.selection import Bounds, Selection
+from dtdr.rankers.selection import Bounds
+from dtdr.serve.client.request_fields import limit_fields, step_fields
+from dtdr.serve.client.sessions import AsyncRemoteSession, RemoteSession
 from dtdr.serve.client.surface import (
     Answer,
     Awaited,
@@ -33,104 +32,6 @@ from dtdr.serve.server import schemas
 
 KEY_VARIABLE = "DTDR_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8756"
-
-
-class _SessionEndpoints:
-    """A session's calls."""
-
-    def __init__(self, connection: ServerConnection, run: Run, model: str | None) -> None:
-        # A load balancer may send a run to the server that ranked its last step.
-        headers = {**connection.headers, "x-dtdr-run": secrets.token_hex(8)}
-        self._connection, self._model = replace(connection, headers=headers), model
-        self.run = run
-
-    @property
-    def query(self) -> str:
-        """The user's query."""
-        return self.run.query
-
-    @property
-    def history(self) -> tuple[str, ...]:
-        """Names of the tools called so far, oldest first."""
-        return tuple(self.run.history)
-
-    @endpoint
-    async def rank(
-        self, *, offered: Collection[str] | None = None, **bounds: Unpack[Bounds]
-    ) -> RemoteRanking:
-        """Rank the tools for the next step; see ``Client.rank``."""
-        return await self._ask("rank", _selected(bounds, offered), RemoteRanking)
-
-    @endpoint
-    async def search(
-        self, text: str, top_k: int = SEARCH_LIMIT, *, offered: Collection[str] | None = None
-    ) -> list[tuple[str, float]]:
-        """Search tools for an agent that says what it lacks; see ``Client.search``."""
-        fields = {"text": text, "top_k": top_k, "offered": offered}
-        return read_search(await self._ask("search", fields, schemas.SearchResponse))
-
-    @endpoint
-    async def next_calls(self, top_k: int = 3) -> list[CallPrediction]:
-        """The next calls with their arguments; see ``Client.next_calls``."""
-        return (await self._ask("calls", {"top_k": top_k}, schemas.CallsResponse)).calls
-
-    @endpoint
-    async def fill(self, tool: str) -> CallPrediction:
-        """The most probable arguments of a tool; see ``Client.fill``."""
-        return (await self._ask("calls", {"tool": tool}, schemas.CallsResponse)).calls[0]
-
-    @endpoint
-    async def plans(self, top_k: int = 5) -> list[PlanPrediction]:
-        """The remaining plans; see ``Client.plans``."""
-        return read_plans(await self._ask("plans", {"top_k": top_k}, schemas.PlansResponse))
-
-    @endpoint
-    async def call(self, *calls: CallLike) -> Self:
-        """Add calls to the run: names, calls with outputs, or JSON objects; asks no server.
-
-        Raises:
-            InputError: something is not a call, or two calls share an id; nothing is added.
-        """
-        self.run = self.run.with_calls(calls)
-        return self
-
-    @endpoint
-    async def say(self, text: str | None) -> Self:
-        """Add what the agent wrote before its next call, which takes it; asks no server.
-
-        Raises:
-            InputError: it is not text.
-        """
-        self.run.text = read_text(text, "the text before a call")
-        return self
-
-    @endpoint
-    async def close(self) -> None:
-        """Nothing to close: the server keeps no session."""
-
-    async def _ask(self, path: str, fields: Mapping[str, Any], kind: type[Answer]) -> Answer:
-        step = _step(self.query, self.run.calls, self.run.before, self.run.text)
-        step["model"] = self._model
-        return await self._connection.ask(path, {**step, **fields}, kind)
-
-
-class RemoteSession(_SessionEndpoints, Blocking):
-    """A run that the client keeps, and sends whole with each request; a context manager.
-
-    Outputs are cut to the 2,000 characters that models read.
-
-    Attributes:
-        run: the query, what came before it, and the calls so far.
-    """
-
-
-class AsyncRemoteSession(_SessionEndpoints, Awaited):
-    """``RemoteSession`` for asyncio; it may be awaited or entered."""
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        yield from ()
-        return self
-
 
 Session = TypeVar("Session", RemoteSession, AsyncRemoteSession)
 
@@ -187,7 +88,7 @@ class _ClientEndpoints(Generic[Session]):
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = _step(query, history, before, text) | _selected(bounds, offered)
+        fields = step_fields(query, history, before, text) | limit_fields(bounds, offered)
         return await self._ask("rank", fields, RemoteRanking)
 
     @endpoint
@@ -211,7 +112,11 @@ class _ClientEndpoints(Generic[Session]):
             offered: names of the tools that may be returned; all by default.
             before: as in ``rank``.
         """
-        fields = _step(query, history, before) | {"text": text, "top_k": top_k, "offered": offered}
+        fields = step_fields(query, history, before) | {
+            "text": text,
+            "top_k": top_k,
+            "offered": offered,
+        }
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
@@ -229,7 +134,7 @@ class _ClientEndpoints(Generic[Session]):
         at most 20; other arguments and errors as ``rank``, with status 409 if the model was fitted
         without arguments.
         """
-        fields = _step(query, history, before) | {"top_k": top_k}
+        fields = step_fields(query, history, before) | {"top_k": top_k}
         return (await self._ask("calls", fields, schemas.CallsResponse)).calls
 
     @endpoint
@@ -242,7 +147,7 @@ class _ClientEndpoints(Generic[Session]):
         before: Sequence[BeforeLike] = (),
     ) -> CallPrediction:
         """The most probable arguments of a tool; arguments and errors as ``next_calls``."""
-        fields = _step(query, history, before) | {"tool": tool}
+        fields = step_fields(query, history, before) | {"tool": tool}
         return (await self._ask("calls", fields, schemas.CallsResponse)).calls[0]
 
     @endpoint
@@ -258,7 +163,7 @@ class _ClientEndpoints(Generic[Session]):
 
         As ``next_calls``, with status 409 if the model was fitted without plans.
         """
-        fields = _step(query, history, before) | {"top_k": top_k}
+        fields = step_fields(query, history, before) | {"top_k": top_k}
         return read_plans(await self._ask("plans", fields, schemas.PlansResponse))
 
     @endpoint
@@ -399,28 +304,3 @@ class AsyncClient(_ClientEndpoints[AsyncRemoteSession], Awaited):
     """
 
     _session = AsyncRemoteSession
-
-
-def _step(
-    query: str | None,
-    history: Sequence[CallLike],
-    before: Sequence[BeforeLike],
-    text: str | None = None,
-) -> dict[str, Any]:
-    if isinstance(history, str):
-        raise InputError(f"a history must be a list of calls, not {history!r}")
-    calls, earlier = list(map(_call_record, history)), list(map(before_record, before))
-    step = {"query": query, "history": calls, "before": earlier}
-    return step if text is None else step | {"text": text}
-
-
-def _selected(bounds: Bounds, offered: Collection[str] | None) -> dict[str, Any]:
-    """The fields of a request that limit the answer."""
-    return {**Selection(**bounds).to_dict(), "offered": offered}
-
-
-def _call_record(call: CallLike) -> Any:
-    """A call as the server takes it: a name, or an object."""
-    if isinstance(call, str):
-        return call
-    return call.to_dict() if isinstance(call, ToolCall) else dict(call)

@@ -4,7 +4,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.lab.compute import run_lab
 from dtdr.evaluate.lab.data import short_name
 from dtdr.evaluate.lab.report import build_report
-from dtdr.evaluate.lab.report.llm import llm_means
+from dtdr.evaluate.lab.report.downstream import llm_means
 from dtdr.evaluate.lab.report.page import to_markdown, write_report
 from dtdr.evaluate.lab.resolve import Options
 from dtdr.evaluate.lab.store import Store

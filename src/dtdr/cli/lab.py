@@ -97,7 +97,7 @@ def run(
     from dtdr.evaluate.charts import check_installed
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.report import build_report, write_report
-    from dtdr.evaluate.lab.report.llm import llm_means
+    from dtdr.evaluate.lab.report.downstream import llm_means
     from dtdr.evaluate.lab.report.results import method_means
     from dtdr.evaluate.lab.resolve import Options, own_name
     from dtdr.evaluate.lab.store import Store

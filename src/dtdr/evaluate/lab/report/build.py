@@ -10,6 +10,7 @@ from typing import Any
 from dtdr.errors import DtdrError, InputError, check_choice
 from dtdr.evaluate.lab.report import llm, rankings
 from dtdr.evaluate.lab.report.advice import build_advice, build_runs
+from dtdr.evaluate.lab.report.downstream import build_downstream
 from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
 from dtdr.evaluate.lab.report.results import CITATION, NOT_RUN, Results
 from dtdr.evaluate.lab.report.variations import build_ablations
@@ -21,7 +22,7 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "plan_length": rankings.build_plan_length,
     "ablations": build_ablations,
     "prompts": llm.build_prompts,
-    "downstream": llm.build_downstream,
+    "downstream": build_downstream,
     "icl": llm.build_icl,
     "weights": llm.build_weights,
     "runs": build_runs,

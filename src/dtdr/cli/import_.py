@@ -18,12 +18,12 @@ from dtdr.cli.output import note, plural, print_json, print_table, quote, say
 from dtdr.conversation.injected import INJECTED_TAGS
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
+from dtdr.data.shards import as_url
 from dtdr.errors import InputError
 from dtdr.logs.advice import explain_dropped, explain_failures, warnings
-from dtdr.logs.formats import find_logs
 from dtdr.logs.log_format import LogFormat
 from dtdr.logs.redaction_rules import BUILT_IN
-from dtdr.logs.streams import file_size
+from dtdr.logs.sources import file_size, find_logs, is_folder, show
 
 MEGABYTE = 1_000_000
 SAMPLE_LENGTH = 80
@@ -67,7 +67,8 @@ def import_logs(
     Args:
         files (FILES): Log files, plain or gzipped, folders of them, or - for standard input. You
             may name the format before them, such as openai-chat, claude-code or otel
-            (docs/formats.md); by default dtdr detects that of each file.
+            (docs/formats.md); by default dtdr detects that of each file. A URL such as
+            s3://bucket/logs is a file or folder too.
         output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. The
             tools of the logs go into tools.json next to it.
         format_ (NAME): Format of all files, or module:function of your own.
@@ -92,7 +93,7 @@ def import_logs(
         more = logs.read_rules(redact_rules) if redact_rules is not None else ()
         redactor = logs.Redactor((*more, *BUILT_IN))
     started = time.perf_counter()
-    has_folder = any(path.is_dir() for path in paths)
+    has_folder = any(map(is_folder, paths))
     bad = BadRecords() if skip_bad or has_folder else None
     how: dict[str, Any] = {"options": logs.CutOptions(**options_of_cut)}
     how |= {"redactor": redactor, "bad": bad}
@@ -132,12 +133,13 @@ def _open_logs(
         for each, listed in files.items():
             note(f"{plural(len(listed), 'file')} read as {each.name}: {each.title}")
         return logs.MixedImporter(files, **how, skipped=skipped, importer=importer)
-    if any(path.is_dir() for path in paths):
-        paths = [file for path in paths for file in (find_logs(path) if path.is_dir() else [path])]
+    if any(map(is_folder, paths)):
+        listed = (find_logs(path) if is_folder(path) else [path] for path in paths)
+        paths = [file for files in listed for file in files]
     reader = logs.LogReader(paths)
     if fmt is None:
         fmt = logs.detect_format(reader)
-        note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
+        note(f"{show(paths[0])} is read as {fmt.name}: {fmt.title}")
     return importer(fmt, reader, **how)
 
 
@@ -180,7 +182,7 @@ def _format_and_files(
         if not rest:
             raise InputError(f"name at least one log file after {first}, or - for standard input")
         return logs.find_format(first), [Path(name) for name in rest]
-    if rest and not Path(first).exists() and first != "-":
+    if rest and not Path(first).exists() and first != "-" and as_url(first) is None:
         logs.find_format(first)  # says which formats there are
     return None, [Path(name) for name in texts]
 

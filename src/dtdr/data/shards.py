@@ -56,7 +56,7 @@ def find_shards(path: str | Path, *, tidy: bool = True) -> list[Shard]:
         MissingExtraError: a URL is given and fsspec is not installed.
     """
     text = str(path)
-    if (url := _as_url(text)) is not None:
+    if (url := as_url(text)) is not None:
         return _remote_shards(url)
     local = Path(path)
     for folder in local_folders(path) if tidy else ():
@@ -78,11 +78,11 @@ def open_shard(name: str) -> Shard:
         InputError: object storage cannot be reached.
         MissingExtraError: the name is a URL and fsspec is not installed.
     """
-    url = _as_url(name)
+    url = as_url(name)
     if url is None:
         return local_shard(name)
-    system, path = open_file_system(url)
-    return _remote_shard(system, path, url)
+    system, remote = open_file_system(url)
+    return _remote_shard(system, remote, url)
 
 
 def find_beside(path: str | Path, name: str) -> Shard | None:
@@ -93,26 +93,23 @@ def find_beside(path: str | Path, name: str) -> Shard | None:
     Raises:
         InputError: object storage cannot be reached.
     """
-    url = _as_url(str(path))
+    url = as_url(path)
     if url is None:
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         return local_shard(str(folder / name)) if (folder / name).is_file() else None
-    system, remote = open_file_system(url)
-    try:
+    with reach(url) as (system, remote):
         is_folder = not glob.has_magic(remote) and system.isdir(remote)
         parent = remote.rstrip("/") if is_folder else remote.rpartition("/")[0]
         sibling = f"{parent}/{name}"
         if not system.isfile(sibling):
             return None
-    except Exception as error:
-        raise explain_unreachable(url, error) from error
-    return _remote_shard(system, sibling, _url_of(url, sibling))
+    return _remote_shard(system, sibling, url_of(url, sibling))
 
 
 def local_folders(path: str | Path) -> list[Path]:
     """The folders of this machine with the files of a path or their copies; none of a URL."""
     text, local = str(path), Path(path)
-    if _as_url(text) is not None:
+    if as_url(text) is not None:
         return []
     if local.is_dir():
         return [
@@ -129,15 +126,15 @@ def local_folders(path: str | Path) -> list[Path]:
 def is_sharded(path: str | Path) -> bool:
     """Whether a path is a folder, a pattern, a URL or Parquet, not a single file of lines."""
     text = str(path)
-    if Path(path).suffix == ".parquet" or Path(path).is_dir() or _as_url(text) is not None:
+    if Path(path).suffix == ".parquet" or Path(path).is_dir() or as_url(text) is not None:
         return True
     return glob.has_magic(text) and not Path(path).exists()
 
 
-def _as_url(text: str) -> str | None:
-    """The URL that a text is; ``pathlib`` makes ``s3:/bucket`` of ``s3://bucket``."""
-    parts = _URL.fullmatch(text)
-    if parts is None or Path(text).exists():
+def as_url(path: str | Path) -> str | None:
+    """The URL that a path is, or None; ``pathlib`` makes ``s3:/bucket`` of ``s3://bucket``."""
+    parts = _URL.fullmatch(str(path))
+    if parts is None or Path(path).exists():
         return None
     return f"{parts[1]}://{parts[2]}"
 
@@ -166,28 +163,35 @@ def local_shard(name: str, path: Path | None = None) -> Shard:
     def open_file() -> Iterator[IO[bytes]]:
         try:
             with Path(path or name).open("rb") as disk:
-                is_packed = disk.read(2) == b"\x1f\x8b"
-                disk.seek(0)
-                # gzip's own buffer would decompress 8 kB at a time.
-                yield io.BufferedReader(_Unpacked(disk, name), 1 << 18) if is_packed else disk
+                yield _unpack(disk, name)
         except (EOFError, zlib.error) as error:
-            raise InputError(
-                f"cannot read {name}: the compressed data is damaged or cut off"
-            ) from error
+            raise _damaged(name) from error
         except OSError as error:
             raise cannot_read(name, error) from error
 
     return Shard(name, open_file)
 
 
+def _unpack(stream: io.BufferedReader, name: str) -> io.BufferedReader:
+    """The stream, or what is compressed in it."""
+    if stream.peek(2)[:2] != b"\x1f\x8b":
+        return stream
+    # gzip's own buffer would decompress 8 kB at a time.
+    return io.BufferedReader(_Unpacked(stream, name), 1 << 18)
+
+
+def _damaged(name: str) -> InputError:
+    return InputError(f"cannot read {name}: the compressed data is damaged or cut off")
+
+
 class _Unpacked(gzip.GzipFile):
     """A compressed file that may expand to ``UNFOLDS`` times its size and ``ROOM``."""
 
-    def __init__(self, disk: IO[bytes], name: str) -> None:
-        self._packed = disk
+    def __init__(self, packed: IO[bytes], name: str) -> None:
+        self._packed = packed
         self._path = name
         self._lines = 0
-        super().__init__(fileobj=disk)
+        super().__init__(fileobj=packed)
 
     def read(self, size: int | None = -1) -> bytes:
         """At most ``size`` bytes; InputError if the file expands to too much."""
@@ -214,14 +218,30 @@ def open_file_system(url: str) -> tuple[Any, str]:
     return system, path
 
 
-def _url_of(url: str, path: str) -> str:
+@contextlib.contextmanager
+def reach(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system of a URL, and the path in it, for a block that asks about files.
+
+    Raises:
+        InputError: object storage cannot be reached, or does not answer in the block.
+        MissingExtraError: fsspec is not installed.
+    """
+    system, path = open_file_system(url)
+    try:
+        yield system, path
+    except DtdrError:
+        raise
+    except Exception as error:
+        raise explain_unreachable(url, error) from error
+
+
+def url_of(url: str, path: str) -> str:
     """The URL of a path in the file system of another URL."""
     return f"{url.partition('://')[0]}://{path.lstrip('/')}"
 
 
 def _remote_shards(url: str) -> list[Shard]:
-    system, path = open_file_system(url)
-    try:
+    with reach(url) as (system, path):
         if glob.has_magic(path):
             paths = sorted(system.glob(path))
         elif system.isdir(path):
@@ -229,9 +249,7 @@ def _remote_shards(url: str) -> list[Shard]:
             paths = sorted(item for item in system.find(path) if _is_shard(Path(item[start:])))
         else:
             return [_remote_shard(system, path, url)]
-    except Exception as error:
-        raise explain_unreachable(url, error) from error
-    return [_remote_shard(system, item, _url_of(url, item)) for item in _require_some(paths, url)]
+    return [_remote_shard(system, item, url_of(url, item)) for item in _require_some(paths, url)]
 
 
 def _remote_shard(system: Any, path: str, name: str) -> Shard:
@@ -240,9 +258,11 @@ def _remote_shard(system: Any, path: str, name: str) -> Shard:
         try:
             with system.open(path, "rb") as stream:
                 # A driver's own lines are of any length.
-                yield io.BufferedReader(stream, _BUFFER_BYTES)
+                yield _unpack(io.BufferedReader(stream, _BUFFER_BYTES), name)
         except DtdrError:
             raise
+        except (EOFError, zlib.error) as error:
+            raise _damaged(name) from error
         except Exception as error:
             raise explain_unreachable(name, error) from error
 

@@ -18,7 +18,6 @@ from dtdr.logs.formats import (
     FORMATS,
     detect_format,
     find_format,
-    find_logs,
     group_files,
     known_names,
     needs_grouping,
@@ -28,6 +27,7 @@ from dtdr.logs.importer import Importer, MixedImporter, import_logs
 from dtdr.logs.log_format import Canonical
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.redaction_rules import read_rules
+from dtdr.logs.sources import find_logs, is_folder
 from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import CutOptions
 
@@ -92,7 +92,7 @@ def open_demonstrations(
 def _are_logs(paths: Sequence[str | Path]) -> bool:
     """Whether a path is a folder whose first file is a log, not demonstrations."""
     for path in map(Path, paths):
-        if path.is_dir() and (files := find_logs(path)):
+        if is_folder(path) and (files := find_logs(path)):
             try:
                 fmt, _ = recognize(LogReader(files[:1]))
             except InputError:

@@ -17,7 +17,8 @@ from dtdr.errors import InputError
 from dtdr.logs.importer import SAMPLES, Importer, MixedImporter, check_kept, own_ids
 from dtdr.logs.log_format import LogFormat
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.streams import LogReader, is_pipe
+from dtdr.logs.sources import is_pipe
+from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import CutOptions
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.data.jsonl import BadRecords
+from dtdr.data.shards import as_url
 from dtdr.errors import InputError, unknown_choice
 from dtdr.logs.benchmarks import ATIF, Inspect, SWEAgent, Tau, ToolBench
 from dtdr.logs.claude_code import ClaudeCode
@@ -24,7 +25,8 @@ from dtdr.logs.mcp import MCP, read_line
 from dtdr.logs.message_lists import MessageList
 from dtdr.logs.openai_responses import OpenAIResponses
 from dtdr.logs.otel import OpenInference, OpenTelemetry
-from dtdr.logs.streams import LogReader, file_size, is_pipe
+from dtdr.logs.sources import file_size, find_logs, is_folder, is_pipe, show
+from dtdr.logs.streams import LogReader
 
 # fmt: off
 # A new format is a class and a line here. Formats are detected in this order, so those that
@@ -49,9 +51,6 @@ ALIASES = {
 
 ENTRY_POINTS = "dtdr.logs"
 """Group of entry points under which installed packages name formats of their own."""
-
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".log", ".txt", ".gz", ".eval", "")
-"""Files of a folder that may be logs."""
 
 _SAMPLE_RECORDS = 200
 _SAMPLE_BYTES = 8_000_000
@@ -101,6 +100,8 @@ def _own_format(name: str, value: Any) -> type[LogFormat]:
         raise InputError(f"the format {name} must be a function or a class of LogFormat")
 
     def read_file(path: Path) -> Iterator[Any]:
+        if (url := as_url(path)) is not None:
+            raise InputError(f"{name} reads files of this machine; copy {url} to it first")
         try:
             yield from value(path)
         except InputError:
@@ -164,24 +165,14 @@ def detect_format(reader: LogReader, otherwise: type[LogFormat] | None = None) -
     if otherwise is not None and _may_be_canonical(reader):
         return otherwise
     raise InputError(
-        f"cannot detect the format of {reader.paths[0]}: {reason}. Name one of docs/formats.md, as "
-        "in 'dtdr import FORMAT FILE', or write your own as module:function"
+        f"cannot detect the format of {show(reader.paths[0])}: {reason}. Name one of "
+        "docs/formats.md, as in 'dtdr import FORMAT FILE', or write your own as module:function"
     )
 
 
 def _may_be_canonical(reader: LogReader) -> bool:
     first = next(iter(reader.read(read_line, BadRecords())), (None,))[0]
     return not isinstance(first, dict) or bool(first.keys() & {"id", "query", "calls"})
-
-
-def find_logs(folder: Path) -> list[Path]:
-    """The files in a folder and its subfolders that may be logs, without hidden ones, sorted."""
-    files = (path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    return sorted(
-        path
-        for path in files
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
 
 
 def group_files(
@@ -195,24 +186,24 @@ def group_files(
     groups: dict[type[LogFormat], list[Path]] = {}
     skipped: dict[str, list[Path]] = {}
     for path in paths:
-        if not path.is_dir():
+        if not is_folder(path):
             groups.setdefault(detect_format(LogReader([path])), []).append(path)
             continue
         for file in find_logs(path):
             try:
                 fmt, reason = recognize(LogReader([file]))
             except InputError as error:
-                fmt, reason = None, str(error).replace(str(file), "it")
+                fmt, reason = None, str(error).replace(show(file), "it")
             if fmt is None:
                 skipped.setdefault(reason, []).append(file)
             else:
                 groups.setdefault(fmt, []).append(file)
     if not groups:
         first = next(iter(skipped), "it has no file that may be a log")
-        raise InputError(f"no file in {paths[0]} is a log of a known format: {first}")
+        raise InputError(f"no file in {show(paths[0])} is a log of a known format: {first}")
     return groups, skipped
 
 
 def needs_grouping(paths: Sequence[Path]) -> bool:
     """Whether paths must be read twice to tell their formats: several files, or a folder."""
-    return any(path.is_dir() for path in paths) or (len(paths) > 1 and not any(map(is_pipe, paths)))
+    return any(map(is_folder, paths)) or (len(paths) > 1 and not any(map(is_pipe, paths)))

@@ -23,7 +23,8 @@ from dtdr.errors import InputError
 from dtdr.logs.advice import explain_nothing, is_odd_name
 from dtdr.logs.log_format import UNUSABLE, Group, LogFormat, Window
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.streams import LogReader, file_size
+from dtdr.logs.sources import file_size
+from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import CutOptions, Cutter
 
 _NUMBERS = """superseded_requests replayed_turns messages runs kept nested failed_runs calls

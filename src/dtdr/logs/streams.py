@@ -15,30 +15,27 @@ from typing import IO, Any
 from dtdr.data import json_codec
 from dtdr.data.jsonl import BadRecords, decode_lines, longest_line, too_long
 from dtdr.data.partials import TemporaryFolder
-from dtdr.data.shards import Shard, local_shard
+from dtdr.data.shards import Shard, local_shard, open_shard
 from dtdr.errors import InputError
 from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
-
-STANDARD_INPUT = Path("-")
-"""The path that stands for standard input."""
+from dtdr.logs.sources import STANDARD_INPUT, is_pipe, require_file, show
 
 
 class LogReader:
     """Reads logs, as often as needed. A pipe is copied to a temporary file first.
 
     Args:
-        paths: log files, named pipes, or ``-`` for standard input; plain or gzipped.
+        paths: log files, their URLs, named pipes, or ``-`` for standard input; plain or gzipped.
 
     Raises:
-        InputError: there is none, or one is neither a file nor a pipe.
+        InputError: there is none, one is neither a file nor a pipe, or cannot be reached.
+        MissingExtraError: one is a URL and fsspec is not installed.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self.paths = [Path(path) for path in paths]
         for path in self.paths:
-            if not path.is_file() and not is_pipe(path):
-                reason = "it is a folder" if path.is_dir() else "no such file or directory"
-                raise InputError(f"cannot read {path}: {reason}")
+            require_file(path)
         if not self.paths:
             raise InputError("name at least one log file, or - for standard input")
         if self.paths.count(STANDARD_INPUT) > 1:
@@ -93,14 +90,14 @@ class LogReader:
         """``file:line`` of a record, or ``file, item n`` in a JSON document."""
         file, item = origin
         between = ", item " if file in self._documents else ":"
-        return f"{self.paths[file]}{between}{item}"
+        return f"{show(self.paths[file])}{between}{item}"
 
     def _shard(self, path: Path) -> Shard:
         return recoded(self._plain_shard(path))
 
     def _plain_shard(self, path: Path) -> Shard:
         if not is_pipe(path):
-            return local_shard(str(path))
+            return open_shard(show(path))
         if path not in self._spools:
             self._spools[path] = TemporaryFolder("dtdr-pipe-")
             is_input = path == STANDARD_INPUT
@@ -197,13 +194,3 @@ def _head(shard: Shard) -> list[bytes]:
                 if not line.endswith(b"\n"):
                     break
     return lines
-
-
-def is_pipe(path: Path) -> bool:
-    """Whether a path can be read only once."""
-    return path == STANDARD_INPUT or path.is_fifo() or path.is_char_device()
-
-
-def file_size(path: Path) -> int:
-    """Bytes of a file on disk; 0 for a pipe."""
-    return 0 if is_pipe(path) or not path.exists() else path.stat().st_size

@@ -11,7 +11,8 @@ from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Message
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader
+from dtdr.rankers.dtdr_f.observations import RunReader
+from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, STATUSES
 from tests.helpers import RANKER_ONLY
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")

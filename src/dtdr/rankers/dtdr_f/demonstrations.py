@@ -16,15 +16,13 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import TEXT_LENGTH
 from dtdr.rankers.dtdr_f.observations import (
     NO_CONTEXT,
-    NO_OUTCOME,
-    NO_WORDS,
     REMOVED,
     Context,
-    Outcome,
     RunReader,
     is_parallel,
     read_context,
 )
+from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, NO_WORDS, Outcome
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.text import QueryText, stems_of
 from dtdr.rankers.dtdr_f.values import NO_VALUES, Values, read_query

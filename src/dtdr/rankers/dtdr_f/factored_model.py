@@ -29,14 +29,13 @@ from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, read_texts
 from dtdr.rankers.dtdr_f.hand_over import HandOver
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import (
-    ERROR,
     NO_CONTEXT,
     Context,
-    Outcome,
     RunReader,
     is_parallel,
     read_context,
 )
+from dtdr.rankers.dtdr_f.outcomes import ERROR, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer, Vocabulary
 from dtdr.rankers.dtdr_f.run_tools import FEATURES as RUN_FEATURES
 from dtdr.rankers.dtdr_f.run_tools import CallSequence, RunTools

@@ -22,7 +22,8 @@ from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.hand_over import LEAST_STEPS, ZeroShotColumns, calibrate
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
-from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT
+from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME
 from dtdr.rankers.dtdr_f.run_tools import RunTools
 from dtdr.rankers.dtdr_f.values import NO_VALUES
 from dtdr.rankers.nn import Indices, Matrix

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.observations import ERROR, REMOVED
+from dtdr.rankers.dtdr_f.observations import REMOVED
+from dtdr.rankers.dtdr_f.outcomes import ERROR
 from dtdr.rankers.dtdr_f.text import stems_of
 from dtdr.rankers.dtdr_f.tool_texts import server_of
 from dtdr.text.words import name_words

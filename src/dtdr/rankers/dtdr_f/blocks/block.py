@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Context, Outcome, RunReader
+from dtdr.rankers.dtdr_f.observations import Context, RunReader
+from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts

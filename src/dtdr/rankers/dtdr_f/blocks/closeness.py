@@ -13,7 +13,8 @@ other asks for these three things. No call has an output, so ``has_outputs`` is 
 from __future__ import annotations
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query
-from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT
+from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix
 

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
+from dtdr.rankers.dtdr_f.outcomes import EMPTY, ERROR, NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.feature_rows import FeatureRows

@@ -25,7 +25,8 @@ from dtdr.errors import ModelError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
+from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
 from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules

@@ -1,4 +1,4 @@
-"""What a call returned: its status, and hashes of the words and the facts of its output."""
+"""The outcome of a call: its status, and hashes of the words and the facts of its output."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Drift:
         return asdict(self)
 
 
-def compare_runs(  # noqa: PLR0915
+def compare_runs(
     before: Iterable[DemonstrationLike],
     after: Iterable[DemonstrationLike],
     *,
@@ -115,77 +115,113 @@ def compare_runs(  # noqa: PLR0915
     Raises:
         InputError: one side has no run.
     """
-    from sklearn.feature_extraction import DictVectorizer
-
     first, second = list(as_demonstrations(before)), list(as_demonstrations(after))
     for runs, side in ((first, "before"), (second, "after")):
         if not runs:
             raise InputError(f"there is no run {side}; give demonstrations of both")
     paired = _pair(first, second)
-    vectorizer = DictVectorizer(sort=False)
-    matrix = vectorizer.fit_transform(map(_count, [*first, *(paired or second)]))  # sparse
-    places: dict[str, dict[str, int]] = defaultdict(dict)
-    for (block, name), column in vectorizer.vocabulary_.items():
-        places[block][name] = column
-    total = np.asarray(matrix.sum(axis=0)).reshape(1, -1)
-    sizes = len(first), len(second)
-    distributions = [name for name in MEASURES if name in places]
+    table = _RunTable([*first, *(paired or second)], len(first))
+    labels = _labels(
+        table.is_after, np.random.default_rng(seed), permutations, paired=paired is not None
+    )
+    p_values = table.test(labels, permutations)
+    measured = table.columns["run"] | table.column_of_distance
+    calls = dict(sorted(table.columns["tool_mix"].items()))
+    tested = {tool: column for tool, column in calls.items() if table.calls(tool) >= FEWEST_CALLS}
+    rare = {tool: column for tool, column in calls.items() if tool not in tested}
+    tools = table.changes("tool", tested, p_values)
+    tools += [
+        replace(change, p_value=None, adjusted=None)
+        for change in table.changes("tool", rare, p_values)
+    ]
+    tools.sort(key=_largest)
+    of_runs = {name: measured[name] for name in MEASURES if name in measured}
+    listed = [
+        *table.changes("mean", of_runs, p_values),
+        # Those that only one side calls come first; the order is kept otherwise.
+        *sorted(tools, key=lambda change: bool(change.before and change.after)),
+        *sorted(table.shares("source", "sources"), key=_largest),
+        *sorted(table.shares("transition", "transitions"), key=_largest),
+    ]
+    return Drift(len(first), len(second), paired is not None, tuple(listed))
 
-    def sums(labels: Floats) -> tuple[Floats, Floats]:
+
+class _RunTable:
+    """Counts of runs, one a row, with one side below the other; what the tests compare.
+
+    Attributes:
+        columns: the column of each name, by what is counted, such as ``tool_mix``.
+        column_of_distance: the columns after all of these, which are distances between the
+            distributions of the two sides.
+        is_after: 1 for each run after, 0 for each before.
+    """
+
+    def __init__(self, runs: Sequence[Demonstration], before: int) -> None:
+        from sklearn.feature_extraction import DictVectorizer
+
+        vectorizer = DictVectorizer(sort=False)
+        self._counts = vectorizer.fit_transform(map(_count, runs))  # sparse
+        self.columns: dict[str, dict[str, int]] = defaultdict(dict)
+        for (block, name), column in vectorizer.vocabulary_.items():
+            self.columns[block][name] = column
+        self._total: Floats = np.asarray(self._counts.sum(axis=0)).reshape(1, -1)
+        self._sizes = before, len(runs) - before
+        distributions = [name for name in MEASURES if name in self.columns]
+        self.column_of_distance = {
+            name: self._total.size + position for position, name in enumerate(distributions)
+        }
+        self.is_after = np.repeat([0.0, 1.0], self._sizes)
+        self._sides = self._sums(self.is_after[None, :])
+        self._observed = self._measure(*self._sides)[0]
+
+    def calls(self, tool: str) -> float:
+        """Calls of a tool, on both sides together."""
+        return float(self._total[0, self.columns["tool_mix"][tool]])
+
+    def _sums(self, labels: Floats) -> tuple[Floats, Floats]:
         """Sums over the runs before and after, each of shape (labellings, columns)."""
-        after = np.asarray(labels @ matrix)
-        return total - after, after
+        after = np.asarray(labels @ self._counts)
+        return self._total - after, after
 
-    def measure(first: Floats, second: Floats) -> Floats:
+    def _measure(self, first: Floats, second: Floats) -> Floats:
         """Differences of the means of all columns, then distances of the distributions."""
-        differences = second / sizes[1] - first / sizes[0]
-        blocks = [[*places[name].values()] for name in distributions]
+        differences = second / self._sizes[1] - first / self._sizes[0]
+        blocks = [[*self.columns[name].values()] for name in self.column_of_distance]
         shares = [(_shares(first[:, block]), _shares(second[:, block])) for block in blocks]
         distances = [np.abs(after - before).sum(axis=1) / 2 for before, after in shares]
         return np.column_stack([differences, *distances])
 
-    is_after = np.repeat([0.0, 1.0], sizes)
-    sides = sums(is_after[None, :])
-    observed = measure(*sides)[0]
-    as_far = np.zeros(len(observed))
-    # Sums of the same numbers in another order may differ in the last bits.
-    bars = np.abs(observed) * (1 - 1e-9) - 1e-12
-    for labels in _labels(is_after, np.random.default_rng(seed), permutations, paired is not None):
-        as_far += (np.abs(measure(*sums(labels))) >= bars).sum(axis=0)
-    p_values = (as_far + 1) / (permutations + 1)
+    def test(self, labellings: Iterable[Floats], permutations: int) -> Floats:
+        """The p-value of each column: how often permuted sides differ as much as these."""
+        as_far = np.zeros(len(self._observed))
+        # Sums of the same numbers in another order may differ in the last bits.
+        bars = np.abs(self._observed) * (1 - 1e-9) - 1e-12
+        for labels in labellings:
+            as_far += (np.abs(self._measure(*self._sums(labels))) >= bars).sum(axis=0)
+        return np.asarray((as_far + 1) / (permutations + 1))
 
-    def changes(kind: Kind, tested: Mapping[str, int]) -> list[Change]:
+    def changes(self, kind: Kind, tested: Mapping[str, int], p_values: Floats) -> list[Change]:
         """Changes of columns, then distances; their p-values are corrected together."""
         adjusted = holm({name: float(p_values[column]) for name, column in tested.items()})
         listed = []
         for name, column in tested.items():
-            rest = float(observed[column]), float(p_values[column]), adjusted[name]
-            if column < total.size:
-                means = [float(side[0, column] / n) for side, n in zip(sides, sizes, strict=True)]
+            rest = float(self._observed[column]), float(p_values[column]), adjusted[name]
+            if column < self._total.size:
+                sides = zip(self._sides, self._sizes, strict=True)
+                means = [float(side[0, column] / size) for side, size in sides]
                 listed.append(Change(name, kind, means[0], means[1], *rest))
             else:
                 listed.append(Change(name, "distance", None, None, *rest))
         return listed
 
-    def shares(kind: Kind, block: str) -> list[Change]:
-        first, second = (_shares(side[:, [*places[block].values()]])[0].tolist() for side in sides)
-        named = zip(places[block], first, second, strict=True)
+    def shares(self, kind: Kind, block: str) -> list[Change]:
+        """Changes of the shares of the columns of one block, which are not tested."""
+        block_columns = self.columns[block]
+        first, second = (
+            _shares(side[:, [*block_columns.values()]])[0].tolist() for side in self._sides
+        )
+        named = zip(block_columns, first, second, strict=True)
         return [Change(name, kind, old, new, new - old) for name, old, new in named]
-
-    measured = places["run"] | {name: total.size + at for at, name in enumerate(distributions)}
-    calls = dict(sorted(places["tool_mix"].items()))
-    tested = {tool: column for tool, column in calls.items() if total[0, column] >= FEWEST_CALLS}
-    tools = changes("tool", tested)
-    rare = changes("tool", {name: at for name, at in calls.items() if name not in tested})
-    tools += [replace(change, p_value=None, adjusted=None) for change in rare]
-    tools.sort(key=_largest)
-    listed = [
-        *changes("mean", {name: measured[name] for name in MEASURES if name in measured}),
-        *sorted(tools, key=lambda change: bool(change.before and change.after)),
-        *sorted(shares("source", "sources"), key=_largest),
-        *sorted(shares("transition", "transitions"), key=_largest),
-    ]
-    return Drift(*sizes, paired is not None, tuple(listed))
 
 
 def _largest(change: Change) -> tuple[float, str]:
@@ -212,7 +248,7 @@ def _count(run: Demonstration) -> Counter[tuple[str, str]]:
 
 
 def _labels(
-    is_after: Floats, random: np.random.Generator, permutations: int, paired: bool
+    is_after: Floats, random: np.random.Generator, permutations: int, *, paired: bool
 ) -> Iterator[Floats]:
     """Permuted labels, block after block; each of shape (rows, runs)."""
     count = len(is_after)

@@ -19,8 +19,10 @@ from dtdr.data.demonstrations import count_orders, describe_orders
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import find_shards, is_sharded
 from dtdr.errors import InputError, check_at_least
+from dtdr.evaluate.datasets import Dataset
 from dtdr.logs import CANONICAL, open_demonstrations
 from dtdr.predict.counting import SAMPLE, Sample, draw_sample, has_more_rows
+from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
 
@@ -91,15 +93,17 @@ def fit(
     bad = BadRecords() if skip_bad else None
     check_at_least(0, sample=sample)
     check_at_least(1, workers=workers)
-    drawn = None
-    if engine is not None and not (data and sample and dataset is None and split is None):
+    takes_all = dataset is None and split is None
+    reads_files = bool(data) and takes_all
+    if engine is not None and not (reads_files and sample):
         raise InputError(
             "--engine reads DATA; name files, and leave out --dataset, --split and --sample 0"
         )
-    if data and dataset is None and split is None and (engine or _is_large(data, sample)):
+    drawn = None
+    if data and reads_files and (engine or _is_large(data, sample)):
         how: dict[str, Any] = {"seed": seed, "workers": workers, "failures": failures}
         drawn = _draw(data, sample, bad, engine=engine, **how)
-    if tools is not None and not data and dataset is None and split is None:
+    if tools is not None and not data and takes_all:
         source = dataset_of([tools], [], (), tools)  # ranked by their descriptions
     elif drawn is None:
         source = load_dataset(data, dataset, tools=tools, bad=bad)
@@ -123,23 +127,10 @@ def fit(
         model.record_counts(counts.describe_training(model.training_), counts.phrases)
     seconds = time.perf_counter() - started
     model.save(output, force=force)
-    training = model.training_
-    summary: dict[str, Any] = {
-        "model": str(output),
-        "ranker": retriever,
-        "encoder": None if model.ranker.encoder is None else model.ranker.encoder.name,
-        "dataset": source.name,
-        "synthetic": source.synthetic,
-        "demonstrations": training.demonstrations,
-        "sampled": training.sampled,
-        "failures": training.failures,
-        "skipped_failures": training.skipped_failures,
-        "orders": dict(count_orders(demonstrations)),
-        "skipped_bad": 0 if bad is None else bad.count,
-        "tools": len(model.tools_) - 1,  # as everywhere, without the end of the plan
-        "fit_seconds": round(seconds, 4),
-        "bytes": sum(item.stat().st_size for item in output.iterdir()),
-    }
+    summary = {"model": str(output), "ranker": retriever} | _describe_fit(model, source, bad)
+    summary["orders"] = dict(count_orders(demonstrations))
+    summary["fit_seconds"] = round(seconds, 4)
+    summary["bytes"] = sum(item.stat().st_size for item in output.iterdir())
     if demonstrations:
         summary["verdict"] = verdict(advise(model, demonstrations[:_REPLAYED], source.tools))
     if as_json:
@@ -147,6 +138,22 @@ def fit(
     else:
         calls = model.calls_ or {}
         _print(summary, max(calls, key=lambda name: calls[name], default=model.tools_[0].name))
+
+
+def _describe_fit(model: Model, source: Dataset, bad: BadRecords | None) -> dict[str, Any]:
+    """The fields of the summary that say what was learned, and from what."""
+    training = model.training_
+    return {
+        "encoder": None if model.ranker.encoder is None else model.ranker.encoder.name,
+        "dataset": source.name,
+        "synthetic": source.synthetic,
+        "demonstrations": training.demonstrations,
+        "sampled": training.sampled,
+        "failures": training.failures,
+        "skipped_failures": training.skipped_failures,
+        "skipped_bad": 0 if bad is None else bad.count,
+        "tools": len(model.tools_) - 1,  # as everywhere, without the end of the plan
+    }
 
 
 def _is_large(paths: Sequence[Path], size: int) -> bool:

@@ -17,6 +17,7 @@ from dtdr.errors import InputError
 if TYPE_CHECKING:
     from dtdr.evaluate.lab.compute import Summary
     from dtdr.evaluate.lab.report.page import Page
+    from dtdr.evaluate.lab.report.results import Results
 
 app = CommandGroup(
     name="lab",
@@ -97,8 +98,6 @@ def run(
     from dtdr.evaluate.charts import check_installed
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.report import build_report, write_report
-    from dtdr.evaluate.lab.report.downstream import llm_means
-    from dtdr.evaluate.lab.report.results import method_means
     from dtdr.evaluate.lab.resolve import Options, own_name
     from dtdr.evaluate.lab.store import Store
 
@@ -139,36 +138,12 @@ def run(
         note=note,
     )
     if dry:
-        if as_json:
-            expected = round(summary.expected_seconds)
-            counts = {"experiments": summary.experiments, "cached": summary.cached}
-            print_json({**counts, "expected_seconds": expected})
-        else:
-            minutes = max(1, round(summary.expected_seconds / 60))
-            missing = summary.experiments - summary.cached
-            say(
-                f"{plural(summary.experiments, 'experiment')}, {summary.cached:,} in the cache; "
-                f"the other {missing:,} take about {plural(minutes, 'minute')}"
-            )
+        _print_expected(summary, as_json=as_json)
         return
     page, results = build_report(store, lab, summary.suites)
     paths = write_report(page, output)
     if as_json:
-        means = [
-            row
-            for suite in summary.suites
-            for row in (*method_means(results, suite), *llm_means(results, suite))
-        ]
-        print_json(
-            {
-                **vars(summary),
-                "failed": [
-                    {"experiment": label, "reason": reason} for label, reason in summary.failed
-                ],
-                "report": list(map(str, paths)),
-                "results": means,
-            }
-        )
+        _print_results(summary, results, paths)
     else:
         _print(page, summary, paths)
     if summary.failed:
@@ -200,6 +175,34 @@ def _command() -> str:
         if word.partition("=")[0] not in local_options and before not in local_options:
             words.append(quote(word))
     return " ".join(["dtdr", *words])
+
+
+def _print_expected(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        expected = round(summary.expected_seconds)
+        counts = {"experiments": summary.experiments, "cached": summary.cached}
+        print_json({**counts, "expected_seconds": expected})
+        return
+    minutes = max(1, round(summary.expected_seconds / 60))
+    missing = summary.experiments - summary.cached
+    say(
+        f"{plural(summary.experiments, 'experiment')}, {summary.cached:,} in the cache; "
+        f"the other {missing:,} take about {plural(minutes, 'minute')}"
+    )
+
+
+def _print_results(summary: Summary, results: Results, paths: tuple[Path, Path]) -> None:
+    from dtdr.evaluate.lab.report.downstream import llm_means
+    from dtdr.evaluate.lab.report.results import method_means
+
+    means = [
+        row
+        for suite in summary.suites
+        for row in (*method_means(results, suite), *llm_means(results, suite))
+    ]
+    failed = [{"experiment": label, "reason": reason} for label, reason in summary.failed]
+    report = list(map(str, paths))
+    print_json({**vars(summary), "failed": failed, "report": report, "results": means})
 
 
 def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:

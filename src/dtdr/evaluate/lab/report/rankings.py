@@ -49,6 +49,21 @@ RIGHT_NOTE = (
     "MRR, only the one that the plan calls next."
 )
 
+P_NOTE = (
+    "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a plan's value "
+    "is its mean over its steps and over the splits that held it out) against the best method, "
+    "adjusted by Holm's method for the rows of this table."
+)
+
+TIMES_NOTE = "Fit s and Step µs: medians over the splits. Others may have run at the same time."
+
+SIZES_NOTE = (
+    "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K coordinates of "
+    "centres. Stored: every number that the ranker keeps of what it learned."
+)
+
+PUBLISHED_NOTE = "The paper's figures are in italics; the text above names the differences."
+
 FEWEST_STEPS = 40
 """With fewer steps per split, the mean of a plan length is too uncertain."""
 
@@ -76,7 +91,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
     return [*blocks, *build_ablations(results, suite)]
 
 
-def _retrieval_table(  # noqa: C901
+def _retrieval_table(
     results: Results,
     suite: str,
     dataset_split: DatasetSplit,
@@ -123,24 +138,11 @@ def _retrieval_table(  # noqa: C901
     columns["Fit s"] = partial(median, "fit_seconds")
     columns["Step µs"] = partial(median, "rank_microseconds_median")
     notes = [_split_note(next(iter(summaries.values()))), RIGHT_NOTE]
-    if best:
-        notes.append(
-            "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a "
-            "plan's value is its mean over its steps and over the splits that held it out) against "
-            "the best method, adjusted by Holm's method for the rows of this table."
-        )
-    notes.append(
-        "Fit s and Step µs: medians over the splits. Others may have run at the same time."
-    )
+    notes += [P_NOTE] if best else []
+    notes.append(TIMES_NOTE)
     notes += [FSA_NOTE] if accuracies else []
-    if suite in PAPER_ORDER:
-        notes.append(
-            "Parameters: as the paper counts them, e·|F| weights of a linear layer and e·K "
-            "coordinates of centres. Stored: every number that the ranker keeps of what it "
-            "learned."
-        )
-    if published:
-        notes.append("The paper's figures are in italics; the text above names the differences.")
+    notes += [SIZES_NOTE] if suite in PAPER_ORDER else []
+    notes += [PUBLISHED_NOTE] if published else []
     rows = {name: name for name in summaries}
     title = results.split_title(dataset_split, suite)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))

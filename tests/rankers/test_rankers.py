@@ -1,6 +1,7 @@
 """The shared battery: what every ranker of the registry must do, present and future."""
 
 import copy
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -90,6 +91,15 @@ def test_it_can_be_fitted_again_to_other_demonstrations(name):
         refitted.rank("Ring"),
         make(name, [demonstrate("Ring the bell", "ring")], [Tool("ring", "Ring it")]).rank("Ring"),
     )
+
+
+def test_few_runs_of_many_tools_are_learned_without_a_warning(name):
+    calls = [ToolCall("1", f"tool_{n}", {}, {"amount": n, "kind": "a"}) for n in range(24)]
+    runs = [Demonstration(str(n), f"Do {n}", Plan((call,))) for n, call in enumerate(calls)]
+    tools = [Tool(call.tool, f"Does {call.id}") for call in calls]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(name, runs, tools).rank("Do 3", ["tool_4"])
 
 
 def test_an_unfitted_ranker_says_so(name):

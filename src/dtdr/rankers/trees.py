@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -61,7 +62,10 @@ class Forest:
         forest = RandomForestClassifier(
             TREES, max_features=SHARE, max_depth=DEPTH, random_state=seed, n_jobs=1
         )
-        forest.fit(rows, wanted, sample_weight=weights)
+        with warnings.catch_warnings():
+            # Few runs of many tools look like numbers to predict.
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            forest.fit(rows, wanted, sample_weight=weights)
         parts = [_flatten(estimator.tree_) for estimator in forest.estimators_]
         starts = np.cumsum([0, *(len(part["columns"]) for part in parts)])
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

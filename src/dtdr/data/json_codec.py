@@ -79,7 +79,8 @@ def dumps(value: Any) -> bytes:
     """
     try:
         encoded: bytes = _encode(value)
-        if b"null" in encoded:  # msgspec writes NaN as null, which raises here
+        # msgspec writes NaN as null, which raises here.
+        if b"null" in encoded and _decode(encoded) != value:
             json.dumps(value, allow_nan=False)
         return encoded
     except (TypeError, ValueError):  # half surrogates; keys that are neither texts nor numbers

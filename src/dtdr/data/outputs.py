@@ -112,12 +112,15 @@ def is_empty(output: Any) -> bool:
     if isinstance(output, list):
         return all(map(is_empty, output))
     if isinstance(output, dict):
-        # Each part is read once; twice per level would double with the depth.
-        parts = [(part, is_empty(part)) for part in output.values()]
-        if all(empty for _, empty in parts):
-            return True
-        has_empty_list = any(isinstance(part, list) and empty for part, empty in parts)
-        return has_empty_list and all(empty or part in (0, False) for part, empty in parts)
+        has_zero = has_empty_list = False
+        for part in output.values():
+            if is_empty(part):
+                has_empty_list |= isinstance(part, list)
+            elif part in (0, False):
+                has_zero = True
+            else:
+                return False
+        return has_empty_list or not has_zero
     return False
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
-
-from msgspec.json import Encoder
 
 from dtdr.data.outputs import OUTPUT_LENGTH
 
@@ -13,7 +10,6 @@ _LONGEST_VALUE = 100
 """Characters of an argument that is looked for in outputs."""
 _SHORTEST_VALUE = 3
 """Characters of an argument that is looked for in lists."""
-_encode = Encoder().encode
 
 
 class OutputLists:
@@ -21,18 +17,15 @@ class OutputLists:
 
     Args:
         output: of a call.
+        encoded: the output as JSON; empty if that is not known.
     """
 
     __slots__ = ("_encoded", "_lists", "_output")
 
-    def __init__(self, output: Any) -> None:
-        self._output, self._encoded = output, b""
-        self._lists: dict[str, dict[str, None]] | None = None
-        if not isinstance(output, (dict, list)):
-            self._lists = {}
-        else:
-            with suppress(RecursionError, TypeError, ValueError):
-                self._encoded = _encode(output)
+    def __init__(self, output: Any, encoded: bytes = b"") -> None:
+        self._output, self._encoded = output, encoded
+        is_nested = isinstance(output, (dict, list))
+        self._lists: dict[str, dict[str, None]] | None = None if is_nested else {}
 
     @classmethod
     def of(cls, values: dict[str, None]) -> OutputLists:
@@ -49,7 +42,8 @@ class OutputLists:
             encoded: its JSON without quotes.
         """
         if self._lists is None:
-            if self._encoded and encoded not in self._encoded:
+            # An escaped character may be written in another way.
+            if self._encoded and encoded not in self._encoded and b"\\u" not in self._encoded:
                 return None
             self._lists = _read_lists(self._output)
         return self._lists.get(value)

@@ -104,12 +104,13 @@ class RunReader:
         self._values_reader = ValueReader(query)
         self._last: ToolCall | None = None
         calls = [item for item in before if isinstance(item, ToolCall)]
-        for call in calls[-_MOST_LISTS:]:
-            self._follow(call)
-        self.earlier = tuple(
-            self._read_values(call, _bounded(call.output)) for call in calls[-_MOST_CALLS:]
-        )
-        self.names = [(call.tool, call.status == "error") for call in calls[-_MOST_CALLS:]]
+        calls = calls[-_MOST_CALLS:]
+        outputs = [_bounded(call.output) for call in calls]
+        both = list(zip(calls, outputs, strict=True))
+        for call, (output, encoded) in both[-_MOST_LISTS:]:
+            self._follow(call, encoded if output is call.output else b"")
+        self.earlier = tuple(self._read_values(call, output) for call, (output, _) in both)
+        self.names = [(call.tool, call.status == "error") for call in calls]
         asked = dict.fromkeys(_IDENTIFIER.findall(query[:READ_LENGTH]))
         if len(asked) > 1:
             self._lists.append(OutputLists.of(asked))
@@ -118,13 +119,14 @@ class RunReader:
         """The outcome of the next call, read from the first 2,000 characters of its output."""
         if call is None:
             return NO_OUTCOME
-        left = self._follow(call)
         if call.output is None:
+            left = self._follow(call)
             status, values = STATUSES.index(call.status), self._read_values(call, None)
             return Outcome(status, NO_WORDS, NO_WORDS, left, values) if status else NO_OUTCOME
-        output = _bounded(call.output)
+        output, encoded = _bounded(call.output)
+        left = self._follow(call, encoded if output is call.output else b"")
         values = self._read_values(call, output)
-        return Outcome(_status(call, output), left=left, values=values, output=output)
+        return Outcome(_status(call), left=left, values=values, output=(output, encoded))
 
     def copy(self) -> RunReader:
         """The same reader, to go on from in another way."""
@@ -140,7 +142,7 @@ class RunReader:
         last, self._last = self._last, call
         return self._values_reader.read(call.arguments, output, is_parallel=is_parallel(last, call))
 
-    def _follow(self, call: ToolCall) -> int:
+    def _follow(self, call: ToolCall, encoded: bytes = b"") -> int:
         """Remember a call; see ``Outcome.left``: of several lists, the one with most left."""
         used = self._used.setdefault(call.tool, set())
         values = set(self._values(call))
@@ -149,7 +151,7 @@ class RunReader:
         left = [1 + sum(value not in used for value in each) for each in lists]
         if call.output is not None:
             self._outputs[call.id] = call.output
-            self._lists.append(OutputLists(call.output))
+            self._lists.append(OutputLists(call.output, encoded))
         return min(max(left, default=0), MOST_LEFT)
 
     def _find_list(self, value: str) -> dict[str, None] | None:
@@ -171,22 +173,29 @@ class RunReader:
                 yield text
 
 
-def _bounded(output: Any) -> Any:
-    """An output, of a long one the start."""
+def _bounded(output: Any) -> tuple[Any, bytes]:
+    """An output, of a long one the start; and its JSON, empty where it is a text or no JSON."""
     if isinstance(output, str):
-        return output[:OUTPUT_LENGTH]
-    length = 0
-    with suppress(RecursionError, TypeError, ValueError):
-        length = len(json_codec.dumps(output).decode())
-    if not 0 < length <= OUTPUT_LENGTH:
+        return output[:OUTPUT_LENGTH], b""
+    encoded = _encode_output(output)
+    if not encoded or (len(encoded) > OUTPUT_LENGTH and len(encoded.decode()) > OUTPUT_LENGTH):
         output, _ = bound_output(output, whole_length=OUTPUT_LENGTH + 1)
-    return output
+        encoded = _encode_output(output)
+    return output, encoded
 
 
-def _status(call: ToolCall, bounded: Any) -> int:
+def _encode_output(output: Any) -> bytes:
+    with suppress(RecursionError, TypeError, ValueError):
+        return json_codec.dumps(output)
+    return b""
+
+
+def _status(call: ToolCall) -> int:
     """The place in ``STATUSES``; an output alone is ok or empty."""
-    guess = call.status == "unknown" and call.output is not None
-    return STATUSES.index(status_of(bounded, failed=False) if guess else call.status)
+    if call.status != "unknown" or call.output is None:
+        return STATUSES.index(call.status)
+    output, _ = _bounded(call.output)
+    return STATUSES.index(status_of(output, failed=False))
 
 
 def is_parallel(before: ToolCall | None, call: ToolCall | None) -> bool:
@@ -223,9 +232,7 @@ def read_context(
         return NO_CONTEXT
     columns = sorted(weights)
     return Context(
-        tuple(
-            (index.get(call.tool, REMOVED), _status(call, _bounded(call.output))) for call in calls
-        ),
+        tuple((index.get(call.tool, REMOVED), _status(call)) for call in calls),
         np.array(columns, np.int32),
         np.array([weights[column] for column in columns], np.float16).astype(np.float32),
         values,

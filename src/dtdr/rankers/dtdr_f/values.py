@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import date
+from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from types import NoneType
@@ -26,6 +27,8 @@ from dtdr.data.outputs import READ_LENGTH
 Keys = npt.NDArray[np.int32]
 _Column = tuple[int, list[Any], bool]
 """A path, the values there of one type, and whether they are in a list."""
+_SINGLE = (str, int, float, bool, NoneType)
+"""Types of values that have no parts."""
 
 # The kind of a value, above the 20 bits of its hash.
 NUMBER, GREATEST, LENGTH, IN_QUERY, FLAG, EQUAL = (kind << 20 for kind in range(6))
@@ -129,15 +132,16 @@ class ValueReader:
         latest: dict[Any, int] = {}
         # The least path of a value is kept: it comes last.
         columns.sort(key=itemgetter(0), reverse=True)
+        known = self._known
         for path, column, is_listed in columns:
             compared, is_asked = self._read_column(path, column, is_listed, values)
             if compared:
                 key = IN_QUERY | path & _BITS
                 values[key] = max(float(is_asked), values.get(key, 0.0))
-                if not self._known.keys().isdisjoint(compared):
-                    for value in compared:
-                        self._find_equal(path, value, values)
-                latest.update(dict.fromkeys(compared, path))
+                for value in compared:
+                    latest[value] = path
+                    if (other := known.get(value, path)) != path:
+                        values[_equal(other, path)] = 1.0
             if len(values) >= _MOST_VALUES:
                 return None
         for value, path in self._latest.items():  # of parallel calls
@@ -150,11 +154,7 @@ class ValueReader:
     ) -> tuple[list[Any], bool]:
         """Values of one path and type: those that are compared, and whether one is in the query."""
         if isinstance(column[0], str):
-            _read_texts(values, path, column, is_listed)
-            texts = [
-                text.casefold() for text in column if _SHORTEST_EQUAL <= len(text) <= _LONGEST_EQUAL
-            ]
-            return texts, any(text in self._query for text in texts)
+            return self._read_texts(path, column, is_listed, values)
         if column[0] is None or isinstance(column[0], bool):
             for flag in set(column):
                 _count_flag(values, path, str(flag), column.count(flag))
@@ -165,6 +165,21 @@ class ValueReader:
             _add_number(values, path, max(numbers), is_listed)
         numbers = [value for value in numbers if value >= _LEAST_EQUAL]
         return numbers, not self._numbers.isdisjoint(numbers)
+
+    def _read_texts(
+        self, path: int, texts: list[str], is_listed: bool, values: dict[int, float]
+    ) -> tuple[list[Any], bool]:
+        """Texts of one path, as ``_read_column``."""
+        compared, is_asked = [], False
+        for text in texts:
+            size = len(text)
+            if size <= _LONGEST_FLAG:
+                _read_short(values, path, text, is_listed)
+            if _SHORTEST_EQUAL <= size <= _LONGEST_EQUAL:
+                folded = text.casefold()
+                compared.append(folded)
+                is_asked = is_asked or folded in self._query
+        return compared, is_asked
 
     def _walk(self, path: int, whole: Any, values: dict[int, float]) -> None:
         """Read an output part by part, up to the limits; slower than ``_read_columns``."""
@@ -187,10 +202,9 @@ class ValueReader:
                 if not is_listed:
                     values[LENGTH | path & _BITS] = float(len(value))
             elif isinstance(value, str):
-                _read_texts(values, path, [value], is_listed)
-                if _SHORTEST_EQUAL <= len(value) <= _LONGEST_EQUAL:
-                    value = value.casefold()
-                    self._compare(path, value, value in self._query, values)
+                texts, is_asked = self._read_texts(path, [value], is_listed, values)
+                for text in texts:
+                    self._compare(path, text, is_asked, values)
             elif value is None or isinstance(value, bool):
                 _count_flag(values, path, str(value))
             elif isinstance(value, (int, float)):
@@ -202,15 +216,18 @@ class ValueReader:
     def _compare(self, path: int, value: Any, is_asked: bool, values: dict[int, float]) -> None:
         key = IN_QUERY | path & _BITS
         values[key] = max(float(is_asked), values.get(key, 0.0))
-        self._find_equal(path, value, values)
+        other = self._known.get(value, path)
+        if other != path:
+            values[_equal(other, path)] = 1.0
         self._latest[value] = min(path, self._latest.get(value, path))
 
-    def _find_equal(self, path: int, value: Any, values: dict[int, float]) -> None:
-        other = self._known.get(value)
-        if other is not None and other != path:
-            values[EQUAL | (other * 31 + path) & _BITS] = 1.0
+
+def _equal(other: int, path: int) -> int:
+    """The key of a value that is equal to one at another path."""
+    return EQUAL | (other * 31 + path) & _BITS
 
 
+@lru_cache(maxsize=1 << 15)
 def hash_member(path: int, name: str) -> int:
     """The path of a member of an object, or the key of a text, from the path of what it is in."""
     return crc32(name.encode("utf-8", "replace"), path)
@@ -279,31 +296,31 @@ def parse_lines(text: str) -> Any:
 def _split(path: int, whole: Any, values: dict[int, float], columns: list[_Column]) -> bool:
     """Split an output into columns, and count its lists; False if it has too many parts."""
     pending: list[_Column] = [(path, [whole], False)]
-    parts = 0
-    while pending:
+    parts = 1
+    while pending and parts <= _MOST_PARTS:
         path, mixed, is_listed = pending.pop()
-        parts += len(mixed)
-        if parts > _MOST_PARTS:
-            return False
         for kind, column in _by_type(mixed).items():
             if issubclass(kind, dict):
-                pending += [
-                    (hash_member(path, str(name)), members, is_listed)
-                    for name, members in reversed(_members(column).items())
-                ]
+                for name, members in reversed(_members(column).items()):
+                    parts += len(members)
+                    member = hash_member(path, str(name)), members, is_listed
+                    # Most members of one object need not be split.
+                    is_single = len(members) == 1 and type(members[0]) in _SINGLE
+                    (columns if is_single else pending).append(member)
             elif issubclass(kind, (list, tuple)):
                 if not is_listed:
                     values[LENGTH | path & _BITS] = float(len(column[0]))
                 items = [part for value in column for part in value[:_MOST_ITEMS]]
                 if items:
+                    parts += len(items)
                     pending.append((path ^ ITEM, items, True))
-            elif issubclass(kind, (str, int, float, NoneType)):
+            elif issubclass(kind, _SINGLE):
                 columns.append((path, column, is_listed))
-    return True
+    return parts <= _MOST_PARTS
 
 
 def _by_type(values: list[Any]) -> dict[type, list[Any]]:
-    if len(set(map(type, values))) == 1:
+    if len(values) == 1 or len(set(map(type, values))) == 1:
         return {type(values[0]): values}
     by_type: defaultdict[type, list[Any]] = defaultdict(list)
     for value in values:
@@ -329,15 +346,14 @@ def _members(objects: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
     return members
 
 
-def _read_texts(values: dict[int, float], path: int, texts: Iterable[str], is_listed: bool) -> None:
-    for text in texts:
-        if len(text) <= _LONGEST_FLAG:
-            last = text[-1:]
-            value = to_number(text) if last.isdigit() or last in _NUMBER_ENDS else None
-            if value is None:
-                _count_flag(values, path, text)
-            elif -_LARGEST < value < _LARGEST:
-                _add_number(values, path, value, is_listed)
+def _read_short(values: dict[int, float], path: int, text: str, is_listed: bool) -> None:
+    """A text that is a number or a date, or else may be one of few."""
+    last = text[-1:]
+    value = to_number(text) if last.isdigit() or last in _NUMBER_ENDS else None
+    if value is None:
+        _count_flag(values, path, text)
+    elif -_LARGEST < value < _LARGEST:
+        _add_number(values, path, value, is_listed)
 
 
 def _add_number(values: dict[int, float], path: int, value: float, is_listed: bool) -> None:
@@ -354,5 +370,7 @@ def _count_flag(values: dict[int, float], path: int, text: str, count: int = 1) 
 
 
 def _pack(values: dict[int, float]) -> Values:
-    keys = sorted(values)
-    return Values(np.array(keys, np.int32), np.array([values[key] for key in keys], np.float32))
+    keys = np.fromiter(values, np.int32, len(values))
+    numbers = np.fromiter(values.values(), np.float32, len(values))
+    order = keys.argsort()
+    return Values(keys[order], numbers[order])

@@ -112,3 +112,23 @@ def test_more_tools_or_messages_than_the_limit_are_refused(fitted):
             ("anthropic", long, "5 messages were sent; the limit is 4"),
         ):
             assert refused(served.post(f"/v1/mask/{path}", {"request": body}), 422) == said
+
+
+@pytest.mark.parametrize(
+    ("provider", "body", "form"),
+    [(openai, OPENAI, "filtered"), (anthropic, ANTHROPIC, "deferred")],
+)
+def test_a_request_is_ranked_once(fitted, monkeypatch, provider, body, form):
+    batches: list[Any] = []
+    rank = dtdr.Model.rank_batch
+
+    def rank_batch(model, runs):
+        batches.append(runs)
+        return rank(model, runs)
+
+    monkeypatch.setattr(dtdr.Model, "rank_batch", rank_batch)
+    mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
+    selection, masked = provider.select_and_mask(body, mask, form)
+    assert len(batches) == 1
+    assert selection == provider.select(body, mask)
+    assert masked == provider.mask_request(body, mask, form)

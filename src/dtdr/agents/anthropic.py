@@ -62,36 +62,31 @@ class _AnthropicProvider(Provider):
         """See ``Provider``."""
         raise InputError("the form 'deferred' needs the earlier steps too; use mask_request")
 
-    def mask_request(
-        self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None
-    ) -> dict[str, Any]:
+    def select_and_mask(
+        self, body: Mapping[str, Any], mask: ToolMask, form: str
+    ) -> tuple[ToolSelection, dict[str, Any]]:
         """See ``Provider``.
 
         With ``deferred``, the tools are the same for every step of every run: those that the
         model knows have ``defer_loading``, and results of ``load_tools`` refer to them. A cache
         breakpoint of a deferred tool moves to the nearest tool before it that is not deferred.
         """
-        if form not in (None, "deferred"):
-            return super().mask_request(body, mask, form)
-        messages = self.messages(body)
-        if not body.get("tools"):
-            return dict(body)
-        tools = self.toolbox(body["tools"])
+        if form != "deferred" or not body.get("tools"):
+            return super().select_and_mask(body, mask, form)
+        messages, tools = self.messages(body), self.toolbox(body["tools"])
         if LOADER in tools.names:
             raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
         tools.describe(mask)
         known = frozenset(mask.model.vocabulary).intersection(tools.names)
         waiting = known.difference(mask.policy.always_include)
         forced = self.forced_names(body.get("tool_choice"))
-        return {
-            **body,
-            "messages": _insert_loads(messages, tools, waiting, mask, forced),
-            "tools": self.replace_tools(
-                [LOADER_TOOL, *tools.tools],
-                lambda name: name in waiting,
-                lambda tool: {**tool, "defer_loading": True},
-            ),
-        }
+        selection, conversation = _insert_loads(messages, tools, waiting, mask, forced)
+        listed = self.replace_tools(
+            [LOADER_TOOL, *tools.tools],
+            lambda name: name in waiting,
+            lambda tool: {**tool, "defer_loading": True},
+        )
+        return selection, {**body, "messages": conversation, "tools": listed}
 
 
 _ANTHROPIC = _AnthropicProvider()
@@ -99,6 +94,7 @@ tool_name, tool_names = _ANTHROPIC.tool_name, _ANTHROPIC.tool_names
 transcript, select, apply = _ANTHROPIC.transcript, _ANTHROPIC.select, _ANTHROPIC.apply
 mask_request, filter_tools = _ANTHROPIC.mask_request, _ANTHROPIC.filter_tools
 default_form, count_definitions = _ANTHROPIC.default_form, _ANTHROPIC.count_definitions
+select_and_mask = _ANTHROPIC.select_and_mask
 
 
 def references(names: Iterable[str]) -> list[dict[str, str]]:
@@ -151,8 +147,10 @@ def _insert_loads(
     waiting: Collection[str],
     mask: ToolMask,
     forced: Collection[str],
-) -> list[Any]:
+) -> tuple[ToolSelection, list[Any]]:
     """The conversation with tools loaded before every answer for which some became needed.
+
+    The selection of its last step comes first.
 
     The result is derived from the conversation, and is the same each time, so that the cached start
     of the prompt stays the same. What is loaded stays loaded, and a tool that was called without
@@ -191,7 +189,7 @@ def _insert_loads(
             changed += load(new, count)
             loaded.update(new)
             count += 1
-    return changed
+    return selections[-1], changed
 
 
 def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:

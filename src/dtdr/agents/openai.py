@@ -85,6 +85,7 @@ tool_name, tool_names = _OPENAI.tool_name, _OPENAI.tool_names
 transcript, select, apply = _OPENAI.transcript, _OPENAI.select, _OPENAI.apply
 mask_request, filter_tools = _OPENAI.mask_request, _OPENAI.filter_tools
 default_form, count_definitions = _OPENAI.default_form, _OPENAI.count_definitions
+select_and_mask = _OPENAI.select_and_mask
 
 
 def cheapest_form(

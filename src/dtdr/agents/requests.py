@@ -194,7 +194,14 @@ class Provider(ABC):
         Raises:
             InputError: an unknown form.
         """
-        return self.apply(body, self.select(body, mask), form or self.default_form(body))
+        return self.select_and_mask(body, mask, form or self.default_form(body))[1]
+
+    def select_and_mask(
+        self, body: Mapping[str, Any], mask: ToolMask, form: str
+    ) -> tuple[ToolSelection, dict[str, Any]]:
+        """Which tools are shown for the next step, and ``mask_request``: one ranking for both."""
+        selection = self.select(body, mask)
+        return selection, self.apply(body, selection, form)
 
     def filter_tools(
         self, tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()

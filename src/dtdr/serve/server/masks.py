@@ -103,8 +103,7 @@ async def _mask(
         mask = ToolMask(snapshot.model, ToolPolicy(**msgspec.structs.asdict(body.policy)))
         try:
             form = body.form or provider.default_form(request)
-            selection = provider.select(request, mask)
-            masked = provider.mask_request(request, mask, form)
+            selection, masked = provider.select_and_mask(request, mask, form)
             shown, hidden = provider.count_definitions(request, selection, form)
         except (TypeError, AttributeError, KeyError, IndexError) as error:
             raise HTTPException(

@@ -71,6 +71,17 @@ def renamed_method(old: str, new: str) -> Any:
     return call
 
 
+def renamed_function(old: str, new: str, function: Callable[P, R]) -> Callable[P, R]:
+    """The function under its old name, which warns whenever it is called."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        warn_renamed(old, new)
+        return function(*args, **kwargs)
+
+    return call
+
+
 def renamed_key(values: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
     """The values of a file, with the value of a key's old name under its new name.
 

@@ -14,7 +14,7 @@ from dtdr.agents.requests import Toolbox
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.conversation.events import AssistantMessage, UserMessage
 from dtdr.conversation.items import Item, ToolCallRequest, ToolResult
-from dtdr.deprecated import warn_renamed
+from dtdr.deprecated import renamed_function
 from dtdr.errors import MissingExtraError, check_choice
 
 try:
@@ -111,10 +111,12 @@ class ToolMaskCapability(AbstractCapability[Any]):
         return replace(request_context, model_settings=settings)
 
 
-def prepare_tools(mask: ToolMask, form: Literal["filtered", "deferred"] = "filtered") -> Any:
-    """Deprecated: use ``ToolMaskCapability``. A function for Pydantic AI's ``PrepareTools``."""
-    warn_renamed("prepare_tools", "ToolMaskCapability")
+def _prepare_tools(mask: ToolMask, form: Literal["filtered", "deferred"] = "filtered") -> Any:
+    """A function for Pydantic AI's ``PrepareTools``."""
     return ToolMaskCapability(mask, form).prepare_tools
+
+
+prepare_tools = renamed_function("prepare_tools", "ToolMaskCapability", _prepare_tools)
 
 
 def _address(model: Any) -> str:

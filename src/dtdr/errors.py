@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from pathlib import PurePath
 
 
 class DtdrError(Exception):
@@ -79,6 +80,19 @@ def check_at_least(low: float, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not value >= low:
             raise InputError(f"{name} is {value}; it must be at least {low}")
+
+
+def check_lists(**values: object) -> None:
+    """Check that no parameter is one text or path where a list of them is due; None passes.
+
+    Python would go through the text letter by letter.
+
+    Raises:
+        InputError: one is a text or a path.
+    """
+    for name, value in values.items():
+        if isinstance(value, (str, bytes, PurePath)):
+            raise InputError(f"{name} must be a list, not {value!r}; write [{value!r}]")
 
 
 def other_version(what: str, version: object, readable: int, remedy: str) -> InputError:

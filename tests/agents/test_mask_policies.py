@@ -254,7 +254,7 @@ def test_names_that_stand_twice_are_an_error_even_where_ranking_would_fail():
         ({"coverage": 1.0}, "coverage is 1.0"),
         ({"sticky": "glue"}, "unknown sticky policy 'glue'"),
         ({"tolerance": 2}, "tolerance is 2"),
-        ({"always_include": "weather"}, "always_include is the text 'weather'"),
+        ({"always_include": "weather"}, "always_include must be a list, not 'weather'"),
     ],
 )
 def test_a_policy_out_of_range_is_refused(given_, message):

@@ -212,7 +212,7 @@ def test_a_whole_call_says_what_its_parts_say(reader):
     ("given", "words"),
     [
         ({"query": 3}, "a query must be text"),
-        ({"query": QUERY, "history": "log"}, "must be a list of calls"),
+        ({"query": QUERY, "history": "log"}, "history must be a list, not"),
         ({"query": QUERY, "history": [3]}, "names of tools, calls and their JSON objects, not int"),
         ({"query": QUERY, "history": [{"output": 3}]}, "no 'tool'"),
         ({"query": QUERY, "history": [ToolCall("1", "a"), ToolCall("1", "b")]}, "share the id"),

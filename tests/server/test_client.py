@@ -92,7 +92,7 @@ def test_refusals_are_errors_that_say_why(client, served):
     ):
         other.rank(QUERY)
     assert missing.value.status == 404
-    with pytest.raises(InputError, match="must be a list of calls"):
+    with pytest.raises(InputError, match="history must be a list, not"):
         client.rank(QUERY, "read_file")
 
 

@@ -166,7 +166,7 @@ def test_a_text_of_a_megabyte_is_cut(encoder):
 
 def test_no_texts_give_no_rows_and_one_text_is_no_list(encoder):
     assert encoder.encode([]).shape == (0, encoder.dimension)
-    with pytest.raises(InputError, match="list of texts"):
+    with pytest.raises(InputError, match="texts must be a list"):
         encoder.encode("text")
 
 

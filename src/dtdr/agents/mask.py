@@ -20,7 +20,7 @@ from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
 from dtdr.data.tools import Tool, ToolLike, as_tools, unique_tools
 from dtdr.deprecated import renamed_attribute, renamed_keywords
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 from dtdr.predict.model import Model
 from dtdr.predict.search import ToolSearch
 
@@ -281,6 +281,7 @@ class ToolRun:
     """
 
     def __init__(self, mask: ToolMask, query: str, before: Sequence[BeforeLike] = ()) -> None:
+        check_lists(before=before)
         self._selector = ToolSelector(mask.policy)
         self.query = query
         self.history: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from dtdr.agents.search import SEARCH_CALLS
 from dtdr.conversation.injected import HIDDEN
 from dtdr.data.calls import END
-from dtdr.errors import InputError, check_choice
+from dtdr.errors import InputError, check_choice, check_lists
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
 
@@ -61,10 +61,7 @@ class ToolPolicy(Selection):
     # OpenAI refuses more than 128; the rest is for tools that were called or are not known.
 
     def __post_init__(self) -> None:
-        if isinstance(self.always_include, str):
-            raise InputError(
-                f"always_include is the text {self.always_include!r}; give a list of tool names"
-            )
+        check_lists(always_include=self.always_include)
         Selection.__post_init__(self)
         check_choice("sticky policy", self.sticky, get_args(Sticky))
         if not 0 <= self.tolerance <= 1:
@@ -232,7 +229,8 @@ class ToolSelector:
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names; two that are equal are an InputError."""
+    """The names; one text instead of them, and two that are equal, are an InputError."""
+    check_lists(names=names)
     listed = tuple(names)
     if len(frozenset(listed)) < len(listed):
         twice = next(name for position, name in enumerate(listed) if name in listed[:position])

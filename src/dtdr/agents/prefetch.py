@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from dtdr.data.calls import END, ToolCall, is_reference
 from dtdr.data.outputs import resolve_pointer
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 from dtdr.net.http_requests import submit, wait_for
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.session import Session
@@ -242,8 +242,7 @@ class Prefetch:
         tools: Collection[str],
         min_probability: float = MIN_PROBABILITY,
     ) -> None:
-        if isinstance(tools, str):
-            raise InputError(f"the tools that are safe must be a list, not {tools!r}")
+        check_lists(tools=tools)
         self.session = session
         self._execute = execute
         is_safe = frozenset(tools).__contains__

@@ -15,6 +15,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import bound_output, last_words, status_of
 from dtdr.data.run import NO_CALLS, Run, read_item
+from dtdr.errors import check_lists
 
 _ARGUMENTS_LENGTH = 100_000
 """Characters kept of a call's arguments, as compact JSON."""
@@ -53,6 +54,7 @@ class Transcript:
 
         Blocks that programs put into the query, such as ``<system-reminder>``, are left out.
         """
+        check_lists(history=history)
         calls = (ToolCall(str(step), name, step=step) for step, name in enumerate(history, start=1))
         return cls((Turn(remove_blocks(query), tuple(calls)),))
 

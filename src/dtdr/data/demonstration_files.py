@@ -17,7 +17,7 @@ from dtdr.data.files import replace_file
 from dtdr.data.jsonl import BadRecords, iter_lines, leave_out
 from dtdr.data.shards import Shard, find_beside, find_shards, open_shard
 from dtdr.data.tools import Tool, ToolLike, as_tools, unique_tools
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError, OutputError, check_lists
 
 
 class SeenIds:
@@ -101,6 +101,7 @@ def read_demonstrations(path: str | Path, *, bad: BadRecords | None = None) -> D
 
 def read_shards(paths: Sequence[str | Path], *, bad: BadRecords | None = None) -> DemonstrationFile:
     """``read_demonstrations`` of several paths, one after the other; ids must be unique."""
+    check_lists(paths=paths)
     shards = [shard for path in paths for shard in find_shards(path)]
     name = shards[0].name if len(shards) == 1 else ""
     records = (

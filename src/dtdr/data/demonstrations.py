@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -24,7 +25,7 @@ from dtdr.data.calls import (
     number_calls,
 )
 from dtdr.data.plan import Plan
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 
 Outcome = Literal["success", "failure", "unknown"]
 _OUTCOMES = get_args(Outcome)
@@ -103,6 +104,9 @@ class Demonstration(msgspec.Struct, frozen=True):
     time: datetime | None = None
     offered: frozenset[str] | None = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __post_init__(self) -> None:
+        check_lists(before=self.before, offered=self.offered)
 
     @classmethod
     def from_dict(cls, record: object) -> Demonstration:
@@ -243,8 +247,13 @@ def as_demonstrations(values: Iterable[DemonstrationLike]) -> Iterator[Demonstra
     keys as columns; an empty cell is a missing key.
 
     Raises:
-        InputError: with the position, from 0, of what is not a demonstration.
+        InputError: with the position, from 0, of what is not a demonstration; or the values are
+            one text.
     """
+    if isinstance(values, (str, PurePath)):
+        raise InputError(
+            f"give demonstrations, not {str(values)!r}; dtdr.read_demonstrations reads a file"
+        )
     for position, value in enumerate(_rows(values)):
         try:
             yield _as_demonstration(value, str(position))

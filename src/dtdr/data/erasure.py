@@ -12,7 +12,7 @@ from dtdr.data.files import replace_file
 from dtdr.data.jsonl import decode_lines
 from dtdr.data.partials import delete_partials, find_partials, is_copy
 from dtdr.data.shards import Shard, find_shards, local_folders
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 
 WAIT_SECONDS = 10.0
 """Time in which other commands may end that write to the same folders."""
@@ -43,10 +43,13 @@ def erase_groups(
         dry_run: only count.
 
     Raises:
-        InputError: a file cannot be read, a record has no readable group, or another command is
-            writing a file of the folders.
+        InputError: a file cannot be read, a record has no readable group, another command is
+            writing a file of the folders, or paths or groups are a text.
         OutputError: a file cannot be written; it is unchanged.
     """
+    # A text would be read as a list of one-letter paths, such as / for the whole machine, and as
+    # all groups whose names are part of it.
+    check_lists(paths=paths, groups=groups)
     if not dry_run:
         delete_unfinished(paths)
     files = [Path(shard.name) for path in paths for shard in find_shards(path, tidy=False)]
@@ -67,6 +70,7 @@ def erase_groups(
 
 def find_unfinished(paths: Sequence[str | Path]) -> list[Path]:
     """The unfinished copies of the paths and in their folders, which may contain any group."""
+    check_lists(paths=paths)
     partials = {
         partial.resolve()
         for path in map(Path, paths)

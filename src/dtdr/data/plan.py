@@ -21,7 +21,7 @@ from dtdr.data.calls import (
     without_references,
 )
 from dtdr.data.outputs import iter_leaves
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Plan:
     earlier: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
+        check_lists(calls=self.calls)
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")

@@ -19,7 +19,7 @@ from dtdr.data.outputs import (
     parse_output,
     status_of,
 )
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 
 CallLike = str | ToolCall | Mapping[str, Any]
 """A call: the name of its tool, a ``ToolCall``, or its JSON object, which needs no id."""
@@ -72,6 +72,7 @@ class Run:
     ) -> None:
         if not isinstance(query, str):
             raise InputError(f"a query must be text, not {kind_of(query)}")
+        check_lists(before=before, calls=calls)
         self.query = query
         self.before = tuple(read_item(item) for item in before)
         self.offered = read_offered(offered)
@@ -128,8 +129,7 @@ class Run:
             InputError: something is not a call, or two calls share an id.
         """
         run = self.copy()
-        if isinstance(history, str):
-            raise InputError(f"a history must be a list of calls, not {history!r}")
+        check_lists(history=history)
         calls = [item for item in history if not (isinstance(item, str) and item in NO_CALLS)]
         if (
             not run._ids and not run.text and all(isinstance(item, str) for item in calls)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError, check_lists, unknown_choice
 from dtdr.evaluate.plugins import METRICS, find_plugin
 from dtdr.evaluate.run_log import Floats, Ints, RunLog
 
@@ -159,6 +159,7 @@ def by_plan(log: RunLog, name: str) -> dict[str, Mean]:
 
 def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """One row of the retrieval table, as ``dtdr evaluate --json`` prints it."""
+    check_lists(names=names)
     header = log.header
     return {
         "ranker": header.ranker,

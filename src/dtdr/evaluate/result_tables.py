@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtdr.errors import check_lists
 from dtdr.evaluate.tables import Column, Table, count, duration, share
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def retrieval_table(
         title: above the table.
         caption: below it.
     """
+    check_lists(metrics=metrics)
     return Table(
         [
             Column("Ranker", "ranker"),

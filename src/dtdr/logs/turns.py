@@ -16,6 +16,7 @@ from dtdr.data.calls import END, ToolCall, check_text, without_references
 from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
 from dtdr.data.outputs import OUTPUT_LENGTH, last_words, status_of
 from dtdr.data.plan import Plan
+from dtdr.errors import check_lists
 from dtdr.logs.log_format import DEFAULT_BYTES
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.references import ReferenceFinder, escape
@@ -51,6 +52,9 @@ class CutOptions:
     leave_out: tuple[str, ...] = INJECTED_TAGS
     group_by: str = ""
     window_bytes: int = DEFAULT_BYTES
+
+    def __post_init__(self) -> None:
+        check_lists(leave_out=self.leave_out)
 
 
 class Cutter:

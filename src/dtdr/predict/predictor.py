@@ -8,7 +8,7 @@ from typing import Self
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool
 from dtdr.deprecated import renamed_keywords
-from dtdr.errors import DtdrError
+from dtdr.errors import DtdrError, check_lists
 from dtdr.predict.arguments.argument_model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.new_tools import NewTools
@@ -143,6 +143,7 @@ class Predictor:
             InputError: one is not valid for ``rank``.
             DtdrError: the model is not fitted.
         """
+        check_lists(runs=runs)
         return self._snapshot().steps.rank([as_run(run) for run in runs])
 
     def prepare(self, query: str | Run) -> Callable[[Sequence[CallLike]], Ranking]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError, check_at_least
+from dtdr.errors import InputError, check_at_least, check_lists
 from dtdr.rankers.bm25 import WordIndex
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.descriptions import document
@@ -93,9 +93,10 @@ class ToolSearch:
             offered: names of the tools that may be returned; None: all.
 
         Raises:
-            InputError: the text is not text or blank, or top_k is below 1.
+            InputError: the text is not text or blank, top_k is below 1, or ``offered`` is a text.
         """
         check_at_least(1, top_k=top_k)
+        check_lists(offered=offered)
         if not isinstance(text, str) or not text.strip():
             raise InputError("the search is empty; say what you want to do")
         if not self.names:

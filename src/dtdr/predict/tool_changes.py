@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from dtdr.data.calls import END
 from dtdr.data.tools import Tool, ToolLike, as_tool, unique_tools
-from dtdr.errors import DtdrError, InputError
+from dtdr.errors import DtdrError, InputError, check_lists
 from dtdr.predict.new_tools import NewTools
 from dtdr.predict.predictor import Predictor
 from dtdr.predict.search import ToolSearch
@@ -68,10 +68,11 @@ class ChangeablePredictor(Predictor):
         dtdr-f is fitted again without them, which takes as long as a fit.
 
         Raises:
-            InputError: a name is not known.
+            InputError: a name is not known, or the names are a text.
             DtdrError: the model is not fitted, or its tools cannot change.
         """
         self._snapshot()
+        check_lists(names=names)
         gone = set(names)
         with self._change() as draft:
             for name in sorted(gone):

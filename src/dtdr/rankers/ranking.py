@@ -10,7 +10,7 @@ import numpy as np
 
 from dtdr.data.calls import END
 from dtdr.deprecated import renamed_method
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.selection import Bounds, Positions, Selection
@@ -136,7 +136,11 @@ class Ranking:
 
         Returns:
             Its name; None if there is none.
+
+        Raises:
+            InputError: the names are a text.
         """
+        check_lists(names=names, kept=kept)
         return self.newcomers(self, names, kept)
 
     def __len__(self) -> int:
@@ -215,9 +219,13 @@ class Ranking:
 
         Args:
             offered: names, also unknown ones; None returns the ranking unchanged.
+
+        Raises:
+            InputError: it is a text.
         """
         if offered is None:
             return self
+        check_lists(offered=offered)
         names = enumerate(self.vocabulary)
         positions = [index for index, name in names if name in offered or name == END]
         if len(positions) == len(self):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from dtdr.errors import DtdrError, InputError
+from dtdr.errors import DtdrError, InputError, check_lists
 from dtdr.llm.prompting import AnswerForm, Prompt
 
 
@@ -85,6 +85,7 @@ class LLM(ABC):
             PromptTooLongError: the prompt exceeds the model's context.
             LLMError: there was no usable answer, after retries where they can help.
         """
+        check_lists(choices=choices, stop=stop)
         allowed = None if choices is None else tuple(choices)
         return self._complete(prompt, Decoding(max_tokens, allowed, tuple(stop), form))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dtdr.data import parquet
 from dtdr.data.shards import Shard, find_shards
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 
 _PART_ROWS = 100_000
 """Rows of a Parquet file in one part. A file of lines is one part."""
@@ -68,6 +68,7 @@ def find_parts(paths: Sequence[str | Path]) -> list[FilePart]:
     Raises:
         InputError: there is none, or one cannot be read.
     """
+    check_lists(paths=paths)
     parts: list[FilePart] = []
     for path in paths:
         for shard in find_shards(path):

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import BeforeLike, CallLike, as_run
 from dtdr.data.tools import ToolLike, as_tools
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_lists
 from dtdr.net.http_requests import Transport, json_headers, parse_address
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
@@ -112,11 +112,9 @@ class _ClientEndpoints(Generic[Session]):
             offered: names of the tools that may be returned; all by default.
             before: as in ``rank``.
         """
-        fields = step_fields(query, history, before) | {
-            "text": text,
-            "top_k": top_k,
-            "offered": offered,
-        }
+        check_lists(offered=offered)
+        request = {"text": text, "top_k": top_k, "offered": offered}
+        fields = step_fields(query, history, before) | request
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 
     @endpoint
@@ -182,6 +180,7 @@ class _ClientEndpoints(Generic[Session]):
             InvalidRequestError: the server refused what was sent.
             ServerError: the model cannot learn, or the server was not reached.
         """
+        check_lists(demonstrations=demonstrations)
         records = [
             item.to_dict() if isinstance(item, Demonstration) else item for item in demonstrations
         ]
@@ -211,6 +210,7 @@ class _ClientEndpoints(Generic[Session]):
         Raises:
             ServerError: as ``feedback``; 404 for a name that the model does not know.
         """
+        check_lists(names=names)
         return await self._change_tools({"remove": list(names)})
 
     @endpoint
@@ -260,8 +260,6 @@ class _ClientEndpoints(Generic[Session]):
         Raises:
             InputError: something is not a call or a message.
         """
-        if isinstance(history, str):
-            raise InputError(f"a history must be a list of calls, not {history!r}")
         return self._session(self._connection, as_run(query, history, before), self.model)
 
     async def _ask(

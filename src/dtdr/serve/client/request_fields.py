@@ -8,7 +8,7 @@ from typing import Any
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import before_record
 from dtdr.data.run import BeforeLike, CallLike
-from dtdr.errors import InputError
+from dtdr.errors import check_lists
 from dtdr.rankers.selection import Bounds, Selection
 
 
@@ -21,10 +21,9 @@ def step_fields(
     """The fields that say which step of which run a request is about.
 
     Raises:
-        InputError: the history is a text, or something before the query is not a message.
+        InputError: what should be a list is a text, or something before the query is no message.
     """
-    if isinstance(history, str):
-        raise InputError(f"a history must be a list of calls, not {history!r}")
+    check_lists(history=history, before=before)
     calls, earlier = list(map(_call_record, history)), list(map(before_record, before))
     step = {"query": query, "history": calls, "before": earlier}
     return step if text is None else step | {"text": text}
@@ -32,6 +31,7 @@ def step_fields(
 
 def limit_fields(bounds: Bounds, offered: Collection[str] | None) -> dict[str, Any]:
     """The fields of a request that limit the answer."""
+    check_lists(offered=offered)
     return {**Selection(**bounds).to_dict(), "offered": offered}
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 
 from dtdr.data.calls import read_text
 from dtdr.data.run import CallLike, Run
+from dtdr.errors import check_lists
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -58,6 +59,7 @@ class _SessionEndpoints:
         self, text: str, top_k: int = SEARCH_LIMIT, *, offered: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
         """Search tools for an agent that says what it lacks; see ``Client.search``."""
+        check_lists(offered=offered)
         fields = {"text": text, "top_k": top_k, "offered": offered}
         return read_search(await self._ask("search", fields, schemas.SearchResponse))
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dtdr.data.outputs import READ_LENGTH
 from dtdr.data.progress import track
-from dtdr.errors import EncoderError, InputError
+from dtdr.errors import EncoderError, check_lists
 
 Item = TypeVar("Item")
 Floats32 = npt.NDArray[np.float32]
@@ -65,8 +65,7 @@ class Encoder(ABC):
             InputError: the argument is one text instead of a list of texts.
             EncoderError: the encoder gave another shape, or a value that is not finite.
         """
-        if isinstance(texts, str):
-            raise InputError("encode takes a list of texts, not one text; write encode([text])")
+        check_lists(texts=texts)
         texts = [text[:MAX_CHARACTERS] for text in texts]
         return self.compute(texts) if self.cache is None else self.cache.encode(self, texts)
 

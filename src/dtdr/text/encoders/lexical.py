@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import EncoderError, ModelError
+from dtdr.errors import EncoderError, ModelError, check_lists
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.text.sparse import csr_array
 from dtdr.text.words import words
@@ -48,6 +48,7 @@ class LexicalEncoder(Encoder):
 
     def fit(self, texts: Sequence[str]) -> Self:
         """Learn vocabulary and document frequencies; each text is cut as ``encode`` cuts it."""
+        check_lists(texts=texts)
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(set(self._terms(text)))

@@ -36,11 +36,11 @@ class Forest:
         sizes: shape (3,): features of a row, trees, and levels of the deepest tree.
     """
 
-    columns: npt.NDArray[np.int32]
+    columns: Indices
     thresholds: Matrix
-    children: npt.NDArray[np.int32]
-    leaves: npt.NDArray[np.int32]
-    roots: npt.NDArray[np.int32]
+    children: Indices
+    leaves: Indices
+    roots: Indices
     shares: Matrix
     sizes: npt.NDArray[np.int32]
 
@@ -69,7 +69,7 @@ class Forest:
         parts = [_flatten(estimator.tree_) for estimator in forest.estimators_]
         starts = np.cumsum([0, *(len(part["columns"]) for part in parts)])
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        joined["children"] += np.repeat(starts[:-1], np.diff(starts)).astype(np.int32)
+        joined["children"] += np.repeat(starts[:-1], np.diff(starts))
         # Most leaves have one class: equal distributions are kept once.
         known, leaves = np.unique(joined.pop("shares"), axis=0, return_inverse=True)
         shares = np.zeros((len(known), classes), np.float32)
@@ -77,8 +77,8 @@ class Forest:
         depth = max(item.tree_.max_depth for item in forest.estimators_)
         return cls(
             **joined,
-            leaves=leaves.ravel().astype(np.int32),
-            roots=starts[:-1].astype(np.int32),
+            leaves=leaves.ravel(),
+            roots=starts[:-1],
             shares=shares,
             sizes=np.array([rows.shape[1], len(parts), depth], np.int32),
         )
@@ -87,13 +87,17 @@ class Forest:
         """The probabilities of the classes, shape (classes,), for a row of features."""
         columns, thresholds, children = self.columns, self.thresholds, self.children
         nodes = self.roots
+        # All places exist: clipped, they are not checked, which costs half of a step.
         for level in range(int(self.sizes[2])):
-            beyond = row.take(columns.take(nodes)) > thresholds.take(nodes)
-            following = children.take(nodes)
+            places = columns.take(nodes, mode="clip")
+            beyond = row.take(places, mode="clip") > thresholds.take(nodes, mode="clip")
+            following = children.take(nodes, mode="clip")
             if level % _CHECKED == _CHECKED - 1 and (following == nodes).all():
                 break
-            nodes = following + beyond
-        shares: Matrix = self.shares.take(self.leaves.take(nodes), axis=0).sum(axis=0)
+            following += beyond
+            nodes = following
+        leaves = self.leaves.take(nodes, mode="clip")
+        shares: Matrix = np.add.reduce(self.shares.take(leaves, axis=0, mode="clip"), axis=0)
         shares *= np.float32(1 / len(nodes))
         return shares
 
@@ -105,7 +109,7 @@ class Forest:
             "thresholds": self.thresholds,
             "children": _pack(self.children - nodes),
             "leaves": _pack(self.leaves),
-            "roots": self.roots,
+            "roots": self.roots.astype(np.int32),
             "shares": self.shares.astype(np.float16),
             "sizes": self.sizes,
         }
@@ -120,7 +124,7 @@ class Forest:
         """
         roots, shares = arrays["roots"], arrays["shares"].astype(np.float32)
         columns, children, leaves = (
-            arrays[name].astype(np.int32) for name in ("columns", "children", "leaves")
+            arrays[name].astype(np.intp) for name in ("columns", "children", "leaves")
         )
         declared, sizes = arrays["sizes"], np.diff([*roots, len(columns)])
         is_whole = (
@@ -139,10 +143,18 @@ class Forest:
         if not is_whole:
             raise ModelError("the trees of the model do not fit its features; fit it again")
         children += np.repeat(roots, sizes)
-        return cls(columns, arrays["thresholds"], children, leaves, roots, shares, declared)
+        return cls(
+            columns,
+            arrays["thresholds"],
+            children,
+            leaves,
+            roots.astype(np.intp),
+            shares,
+            declared,
+        )
 
 
-def _pack(values: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+def _pack(values: Indices) -> npt.NDArray[Any]:
     return values.astype(np.uint16 if values.max(initial=0) < 1 << 16 else np.int32)
 
 
@@ -150,7 +162,7 @@ def _flatten(tree: Any) -> dict[str, npt.NDArray[Any]]:
     """The nodes of a tree of scikit-learn level by level, so that siblings are neighbours."""
     left, right = tree.children_left, tree.children_right
     levels, level = [np.array([0])], np.array([0])
-    children = np.empty(tree.node_count, np.int32)
+    children = np.empty(tree.node_count, np.intp)
     below = 1
     while len(level):
         inner = left[level] >= 0
@@ -171,8 +183,8 @@ def _flatten(tree: Any) -> dict[str, npt.NDArray[Any]]:
     shares = shares / shares.sum(axis=1, keepdims=True)
     shares[~is_leaf] = 0
     return {
-        "columns": np.where(is_leaf, 0, tree.feature[order]).astype(np.int32),
+        "columns": np.where(is_leaf, 0, tree.feature[order]).astype(np.intp),
         "thresholds": thresholds,
-        "children": np.where(is_leaf, np.arange(len(order)), children[order]).astype(np.int32),
+        "children": np.where(is_leaf, np.arange(len(order)), children[order]),
         "shares": shares.astype(np.float16).astype(np.float32),
     }

@@ -87,9 +87,11 @@ def normalise(scores: Floats) -> Floats:
 
 def softmax(logits: Floats) -> Floats:
     """Softmax along the last axis, any shape, that does not overflow."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    result: Floats = shifted / shifted.sum(axis=-1, keepdims=True)
-    return result
+    # The reductions themselves: the methods cost as much again for a row of a step.
+    shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
+    np.exp(shifted, out=shifted)
+    shifted /= np.add.reduce(shifted, axis=-1, keepdims=True)
+    return shifted
 
 
 def rule_out_end(row: Floats) -> None:

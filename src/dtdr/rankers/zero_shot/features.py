@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -83,8 +84,8 @@ class QueryMatch:
     Attributes:
         asked: shape (clauses, n): how much each clause asks for each tool, up to 1.
         named: shape (clauses, n): which share of the name of each tool each clause has.
-        fixed: shape (3, n): the features that no call changes.
-        late: shape (n,): how late in the query the clause is that asks most for a tool, 0 to 1.
+        first: shape (features, n): before any call, those features that the query alone decides.
+        later: the same after a call.
         known: share of the query's words that some tool has, or has in other words.
         is_later_turn: whether something came before the query.
     """
@@ -109,14 +110,20 @@ class QueryMatch:
         weight = np.sqrt(best / best.max()) / np.float32(1 + _NAME)
         self.asked: Matrix = asked * weight[:, None]
         matched = (has @ exact).max(axis=0)
-        self.fixed = np.stack([
-            matched / (matched.max(initial=0) + _TINY),
-            names.sum(axis=0),
-            self.named.max(axis=0),
-        ])  # fmt: skip
-        self.late = self.asked.argmax(axis=0) / np.float32(max(1, len(clauses) - 1))
-        self.earlier = np.zeros(index.size, np.float32)
-        self.earlier[[tool for tool in earlier if 0 <= tool < index.size]] = 1
+        called_earlier = np.zeros(index.size, np.float32)
+        called_earlier[[tool for tool in earlier if 0 <= tool < index.size]] = 1
+        first, later = (
+            ZeroShotRows(np.zeros((len(FEATURES), index.size), np.float32)) for _ in range(2)
+        )
+        for rows in (first, later):
+            rows.words[:] = matched / (matched.max(initial=0) + _TINY)
+            rows.name[:] = names.sum(axis=0)
+            rows.name_in_clause[:] = self.named.max(axis=0)
+            rows.called_earlier[:] = called_earlier
+        first.reads_first[:] = later.reads_later[:] = index.reads
+        first.writes_first[:] = index.writes
+        first.late_first[:] = self.asked.argmax(axis=0) / np.float32(max(1, len(clauses) - 1))
+        self.first, self.later = first.table, later.table
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +178,7 @@ class RunProgress:
     def features(self) -> Matrix:
         """Shape (features, n), in the order of ``FEATURES``."""
         match, index, after = self.match, self.match.index, self.clause + 1
-        rows = ZeroShotRows(np.zeros((len(FEATURES), index.size), np.float32))
-        rows.table[_BY_QUERY] = match.fixed
+        rows = ZeroShotRows((match.later if self.calls else match.first).copy())
         open_ = (1 - self.served)[:, None]
         asked = match.asked * open_
         np.maximum.reduce(asked, axis=0, out=rows.left)
@@ -183,25 +189,26 @@ class RunProgress:
         if self.clause > 0:
             np.maximum.reduce(asked[: self.clause], axis=0, out=rows.behind)
         np.maximum.reduce(match.named * open_, axis=0, out=rows.name_left)
-        rows.called_earlier[:] = match.earlier
-        done = np.add.reduce(self.served) / np.float32(len(self.served))
-        np.multiply(index.writes, done - np.float32(0.5), out=rows.writes_late)
+        np.multiply(index.writes, self.done - np.float32(0.5), out=rows.writes_late)
         if not self.calls:
-            rows.reads_first[:] = index.reads
-            rows.writes_first[:] = index.writes
-            rows.late_first[:] = match.late
             return rows.table
-        rows.called[:] = self.called > 0
-        rows.called_twice[:] = self.called > 1
+        np.greater(self.called, 0, out=rows.called, casting="unsafe")
+        np.greater(self.called, 1, out=rows.called_twice, casting="unsafe")
         np.multiply(rows.called, rows.left, out=rows.called_and_left)
         rows.called_and_left /= np.maximum.reduce(rows.left, initial=0) + _TINY
         rows.server_of_run[:] = self.servers
-        rows.reads_later[:] = index.reads
         if self.last >= 0:
             rows.called_last[self.last] = 1
             rows.table[_LIKE_LAST] = index.alike(self.last)
-            rows.server_of_last[:] = index.servers == index.servers[self.last]
+            servers = index.servers
+            np.equal(servers, servers[self.last], out=rows.server_of_last, casting="unsafe")
         return rows.table
+
+    @cached_property
+    def done(self) -> np.float32:
+        """Share of the clauses that are served."""
+        share: np.float32 = np.add.reduce(self.served) / np.float32(len(self.served))
+        return share
 
     def end_features(self) -> Matrix:
         """Shape (end features,), in the order of ``END_FEATURES``."""
@@ -210,7 +217,7 @@ class RunProgress:
             1.0,
             math.log1p(self.calls),
             min(self.calls / clauses, 3.0),
-            np.add.reduce(served) / np.float32(clauses),
+            self.done,
             np.minimum.reduce(served),
             self.match.is_later_turn,
         )

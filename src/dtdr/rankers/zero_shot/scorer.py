@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.nn import Matrix
 from dtdr.rankers.vectors import softmax
 from dtdr.rankers.zero_shot.features import FEATURES, QueryMatch, RunProgress
 
@@ -114,26 +115,26 @@ class ZeroShotState:
     def _after(self, run: tuple[RunProgress, float], tool: int) -> tuple[RunProgress, float]:
         progress, kind = run
         if 0 <= tool < len(progress.called):
-            plan, agent = self._by_kind[:, tool].tolist()
+            plan, agent = self._step.by_kind[:, tool].tolist()
             kind += float(np.log((plan + _LEAST) / (agent + _LEAST)))
             kind = min(max(kind, -_SUREST), _SUREST)
         return progress.call(tool), kind
 
     @cached_property
-    def _by_kind(self) -> Floats:
-        """Probabilities of the tools, given that one is called; shape (2, n)."""
-        return self._read_kinds(())
+    def _step(self) -> _Step:
+        """What is known of the next call; read at once, by a block and by the mixture."""
+        progress, kind = self._read()
+        by_kind = self._read_kinds(progress.features())
+        plan = 1 / (1 + math.exp(-kind))
+        shares = np.array([plan, 1 - plan])
+        tools: Floats = shares @ by_kind
+        tools.flags.writeable = False
+        logits = self._weights.end @ progress.end_features()
+        return _Step(by_kind, shares, tools, float(shares @ (1 / (1 + np.exp(-logits)))))
 
-    def _read_kinds(self, without: Sequence[str]) -> Floats:
-        rows = self.progress.features()
-        rows[[FEATURES.index(name) for name in without]] = 0
+    def _read_kinds(self, rows: Matrix) -> Floats:
+        """Probabilities of the tools by each kind of run, given that one is called; (2, n)."""
         return softmax(self._weights.tools @ rows) if rows.size else np.zeros((2, 0))
-
-    @cached_property
-    def _shares(self) -> Floats:
-        """Probabilities of the two kinds of runs."""
-        plan = 1 / (1 + math.exp(-self._read()[1]))
-        return np.array([plan, 1 - plan])
 
     def tools(self, without: Sequence[str] = ()) -> Floats:
         """Probabilities of the tools, given that one is called; shape (n,), summing to 1.
@@ -141,25 +142,39 @@ class ZeroShotState:
         Args:
             without: features that are set to 0.
         """
-        return self._shares @ self._read_kinds(without) if without else self._tools
-
-    @cached_property
-    def _tools(self) -> Floats:
-        mixed: Floats = self._shares @ self._by_kind
-        mixed.flags.writeable = False  # a block and the mixture read it
-        return mixed
+        if not without:
+            return self._step.tools
+        rows = self.progress.features()
+        rows[[FEATURES.index(name) for name in without]] = 0
+        tools: Floats = self._step.shares @ self._read_kinds(rows)
+        return tools
 
     def end(self) -> float:
         """The probability that the run ends here."""
-        return self._end
-
-    @cached_property
-    def _end(self) -> float:
-        logits = self._weights.end @ self.progress.end_features()
-        return float(self._shares @ (1 / (1 + np.exp(-logits))))
+        return self._step.end
 
     def probabilities(self) -> Floats:
         """Probabilities of the tools and the end of plan; shape (n + 1,), summing to 1."""
         tools = self.tools()
         end = self.end() if len(tools) else 1.0
-        return np.append((1 - end) * tools, end)
+        both = np.empty(len(tools) + 1)
+        np.multiply(tools, 1 - end, out=both[:-1])
+        both[-1] = end
+        return both
+
+
+class _Step(NamedTuple):
+    """The next step of a run.
+
+    Attributes:
+        by_kind: shape (2, n): of a plan and of an agent's run, the probability of each tool, given
+            that one is called.
+        shares: shape (2,): probabilities of the two kinds.
+        tools: shape (n,): the probability of each tool, given that one is called.
+        end: that the run ends here.
+    """
+
+    by_kind: Floats
+    shares: Floats
+    tools: Floats
+    end: float

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,39 +24,40 @@ import numpy.typing as npt
 from dtdr.errors import ModelError
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.blocks.state_columns import (
+    COUNT,
+    EARLIER,
+    FIRST_SLOT,
+    LAST,
+    MISSING,
+    NUMBERS,
+    OUTPUT,
+    QUERY,
+    RUN,
+    SAID,
+    SECOND,
+    SIZES,
+    STATUS,
+    OwnerColumns,
+    are_values,
+    choose_keys,
+    groups_of,
+)
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
 from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
 from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules
-from dtdr.rankers.dtdr_f.values import GREATEST, IN_QUERY, NUMERIC, Values
+from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.trees import Forest
 from dtdr.rankers.vectors import rows as rows_of
 
-_LEAST_GROUPS = 3
-"""A value, or a word, counts if this many groups of demonstrations contain it: identifiers and free
-text are not learned by heart."""
-_MOST_VALUES, _MOST_WORDS = 900, 600
-"""Columns for values and for words, the most frequent ones."""
-_MOST_TOOLS = 128
-"""Tools whose calls have columns, those called most."""
 _MOST_ROWS = 20_000
 """Steps that the forest learns from."""
-MISSING = np.float32(-1e8)
-"""A number that was not read is far below all others."""
 _SMOOTHING = np.float32(0.05)
 """Share of the probability that all tools have."""
-
-# The owner of a key, above 32 bits: values of the query, the run, words, then each tool's slot.
-_QUERY_VALUES, _RUN, _WORDS, _FIRST_SLOT = 0, 1, 2, 3
-# The kind of a key of the run, above the 20 bits of a slot.
-_LAST, _SECOND, _COUNT, _EARLIER, _STATUS, _NUMBERS = (kind << 20 for kind in range(6))
-_SIZES = ("calls", "earlier_calls", "left", "distinct")
-# The kind of a word.
-_QUERY, _SAID, _OUTPUT = (kind << 20 for kind in range(3))
 
 
 class StateRows(FeatureRows):
@@ -96,11 +97,11 @@ class State(Block):
         self.slots, self.seen = training.slots, training.seen
         owners, low = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
         size = len(training.seen)
-        bounds = owners.searchsorted(np.arange(_FIRST_SLOT + size + 1)).tolist()
+        bounds = owners.searchsorted(np.arange(FIRST_SLOT + size + 1)).tolist()
         spans = [slice(*pair) for pair in pairwise(bounds)]
-        columns_of_owners = [_OwnerColumns(low, span) for span in spans]
+        columns_of_owners = [OwnerColumns(low, span) for span in spans]
         self.query_values, self.run, self.words, *self.tools = columns_of_owners
-        outputs = self.words.begin + int(self.words.keys.searchsorted(_OUTPUT))
+        outputs = self.words.begin + int(self.words.keys.searchsorted(OUTPUT))
         self.output_words = slice(outputs, self.words.span.stop)
         self.width = len(keys)
         pairs_end = self.width + len(pairs[0])
@@ -108,16 +109,16 @@ class State(Block):
         self.pair_span, self.rule_span = slice(self.width, pairs_end), slice(pairs_end, rules_end)
         # The last column takes what has none; no tree reads it.
         self.start_row = np.zeros(rules_end + 1, np.float32)
-        self.start_row[: self.width][_are_values(keys) & (low < NUMERIC)] = MISSING
+        self.start_row[: self.width][are_values(keys) & (low < NUMERIC)] = MISSING
         self.at = {
-            kind: self._columns_of(_RUN, kind, size) for kind in (_LAST, _SECOND, _COUNT, _EARLIER)
+            kind: self._columns_of(RUN, kind, size) for kind in (LAST, SECOND, COUNT, EARLIER)
         }
         self.best_rules = rules.best
-        counted = {column: slot for slot, column in enumerate(self.at[_COUNT])}
+        counted = {column: slot for slot, column in enumerate(self.at[COUNT])}
         slots = [counted[column] for column in rules.counts[self.best_rules].tolist()]
         self.due_tools = training.seen[np.array(slots, np.intp)]
-        self.status_at = self._columns_of(_RUN, _STATUS, 4)
-        self.sizes_at = np.array(self._columns_of(_RUN, _NUMBERS, len(_SIZES)))
+        self.status_at = self._columns_of(RUN, STATUS, 4)
+        self.sizes_at = np.array(self._columns_of(RUN, NUMBERS, len(SIZES)))
 
     def _columns_of(self, owner: int, kind: int, count: int) -> list[int]:
         """The column of each slot, or the last one."""
@@ -133,7 +134,7 @@ class State(Block):
         empty, no_pairs = np.empty(0, np.int64), np.empty((2, 0), np.intp)
         if data.has_names_only:
             return cls(empty, no_pairs, NO_RULES, None, training)
-        block = cls(_choose_keys(training), no_pairs, NO_RULES, None, training)
+        block = cls(choose_keys(training), no_pairs, NO_RULES, None, training)
         rows, wanted, weights, plans = [], [], [], []
         for plan, row, acceptable in block._iter_rows(training):
             for tool in acceptable:
@@ -152,17 +153,17 @@ class State(Block):
         table, classes, counts = np.stack(rows), np.array(wanted), np.array(weights, np.float32)
         numeric = np.flatnonzero(block.start_row[: block.width] == MISSING)
         numeric = numeric[(block.keys[numeric] & 0xFFFFFFFF) < IN_QUERY]
-        last = np.array(block.at[_LAST])
+        last = np.array(block.at[LAST])
         called = np.where(table[:, last] * (last >= 0) > 0, np.arange(len(last)) + 1, 0).max(axis=1)
         pairs = choose_pairs(table, numeric, MISSING, called, classes)
         table = np.concatenate([table[:, :-1], _differences(table, pairs)], axis=1)
-        values = np.flatnonzero(_are_values(block.keys))
+        values = np.flatnonzero(are_values(block.keys))
         values = np.append(values, np.arange(block.width, table.shape[1]))
-        counted = np.array([at for at in block.at[_COUNT] if at >= 0], np.intp)
-        runs = np.array([plans, _groups_of(data)[plans]])
+        counted = np.array([at for at in block.at[COUNT] if at >= 0], np.intp)
+        runs = np.array([plans, groups_of(data)[plans]])
         rules = find_rules(table, values, MISSING, counted, runs)
         due, last_column = rules.read(table), np.zeros((len(table), 1), np.float32)
-        following = np.array(block.at[_COUNT])[classes]
+        following = np.array(block.at[COUNT])[classes]
         rules = rules.with_order(due, following, counts, runs[0])
         table = np.concatenate([table, due, last_column], axis=1)
         block = cls(block.keys, pairs, rules, None, training)
@@ -201,9 +202,9 @@ class State(Block):
         """The state before the first call."""
         row = self.start_row.copy()
         self.query_values.write(row, values.keys, values.values)
-        self.words.write(row, (words[0] + _QUERY).astype(np.int32), words[1])
-        self.words.write(row, (context.words + _SAID).astype(np.int32), context.weights)
-        at = self.at[_EARLIER]
+        self.words.write(row, (words[0] + QUERY).astype(np.int32), words[1])
+        self.words.write(row, (context.words + SAID).astype(np.int32), context.weights)
+        at = self.at[EARLIER]
         for (tool, _), of_call in zip(context.calls, context.values, strict=True):
             slot = self.slots[tool]
             if slot >= 0:
@@ -259,42 +260,6 @@ class State(Block):
         return cls(keys, pairs, rules, forest, training)
 
 
-class _OwnerColumns:
-    """The columns of one owner: the query, the run, words, or a tool."""
-
-    __slots__ = ("begin", "keys", "span")
-
-    def __init__(self, low: npt.NDArray[np.int32], span: slice) -> None:
-        self.begin, self.span, self.keys = span.start, span, low[span]
-
-    def find(self, keys: npt.NDArray[np.int32]) -> tuple[Any, Any]:
-        """The columns of the known keys, and which are known."""
-        places = self.keys.searchsorted(keys)
-        known = self.keys.take(places, mode="clip") == keys
-        return places[known] + self.begin, known
-
-    def write(self, row: Matrix, keys: npt.NDArray[np.int32], values: Matrix) -> None:
-        """Set the values of the known keys."""
-        if len(self.keys) and len(keys):
-            columns, known = self.find(keys)
-            row[columns] = values[known]
-
-    def replace(self, row: Matrix, start: Matrix, values: Values) -> None:
-        """Forget the earlier values and set these."""
-        row[self.span] = start[self.span]
-        self.write(row, values.keys, values.values)
-
-    def merge(self, row: Matrix, start: Matrix, values: Values) -> None:
-        """Add the values of a parallel call of the same tool: of numbers, the least."""
-        both = start.copy()
-        self.write(both, values.keys, values.values)
-        old, new = row[self.span], both[self.span]
-        least = np.where(
-            (old == MISSING) | (new == MISSING), np.maximum(old, new), np.minimum(old, new)
-        )
-        row[self.span] = np.where(self.keys < GREATEST, least, np.maximum(old, new))
-
-
 class _StateRow(NamedTuple):
     """The row of features after some calls.
 
@@ -321,7 +286,7 @@ class _StateRow(NamedTuple):
         """A copy of the row, with the words of the outputs of the last step."""
         row = self.row.copy()
         for outcome in self.outcomes:
-            words = outcome.words + np.int32(_OUTPUT)
+            words = outcome.words + np.int32(OUTPUT)
             self.block.words.write(row, words, _ones(len(words)))
         return row
 
@@ -329,7 +294,7 @@ class _StateRow(NamedTuple):
         """The state after one more call of the tool in this slot, -1 if it is not known."""
         block, row = self.block, self.row.copy()
         step, before, outcomes = self.step, self.before, (*self.outcomes, outcome)
-        last_at, second_at = block.at[_LAST], block.at[_SECOND]
+        last_at, second_at = block.at[LAST], block.at[SECOND]
         if not is_parallel:
             for other in before:
                 row[second_at[other]] = 0
@@ -339,7 +304,7 @@ class _StateRow(NamedTuple):
             step, before, outcomes = (), step, (outcome,)
         if slot >= 0:
             row[last_at[slot]] = 1
-            row[block.at[_COUNT][slot]] += 1
+            row[block.at[COUNT][slot]] += 1
             span = block.tools[slot]
             if slot in step:
                 span.merge(row, block.start_row, outcome.values)
@@ -376,88 +341,6 @@ class _StateRow(NamedTuple):
         np.multiply(share, 1 - _SMOOTHING, out=smoothed)
         smoothed += _SMOOTHING / len(smoothed)
         np.log(smoothed, out=smoothed)
-
-
-def _choose_keys(training: TrainingSet) -> npt.NDArray[np.int64]:
-    """Keys of enough groups of demonstrations, sorted."""
-    data, slots = training.data, np.array(training.slots)
-    groups = _groups_of(data)
-
-    def columns(name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        column = data.columns[name]
-        return column.values.astype(np.int64), groups[column.owner]
-
-    calls, owner = data.columns["calls"].values, groups[data.columns["calls"].owner]
-    before = data.columns["before"]
-    earlier = slots[before.values[::2]]
-    earlier_owner = np.repeat(groups, before.sizes // 2)
-    words = training.featurizer.vectors.tocoo()
-    asked_keys, asked_groups = columns("asked_keys")
-    keys_now, groups_now = columns("value_keys")
-    keys_before, groups_before = columns("earlier_keys")
-    by_call = np.repeat(slots[calls], data.columns["value_counts"].values)
-    by_earlier = np.repeat(earlier, data.columns["earlier_counts"].values)
-    selected = [
-        _frequent(asked_keys, asked_groups, _MOST_VALUES) + (_QUERY_VALUES << 32),
-        _frequent(
-            np.concatenate([_tool_keys(by_call, keys_now), _tool_keys(by_earlier, keys_before)]),
-            np.concatenate([groups_now, groups_before]),
-            _MOST_VALUES,
-        ),
-    ]
-    for kind, part, part_owner in (
-        (_QUERY, words.col.astype(np.int64), groups[words.row]),
-        (_SAID, *columns("said")),
-        (_OUTPUT, *columns("output_words")),
-    ):
-        selected.append(_frequent(part, part_owner, _MOST_WORDS // 3) + (_WORDS << 32) + kind)
-    called = _frequent(slots[calls], owner, _MOST_TOOLS)
-    called_before = _frequent(earlier, earlier_owner, _MOST_TOOLS)
-    for kind, part in (
-        (_LAST, called),
-        (_SECOND, called),
-        (_COUNT, called),
-        (_EARLIER, called_before),
-    ):
-        selected.append(part[part >= 0] + (_RUN << 32) + kind)
-    for kind, count in ((_STATUS, 4), (_NUMBERS, len(_SIZES))):
-        selected.append(np.arange(count) + (_RUN << 32) + kind)
-    keys: npt.NDArray[np.int64] = np.unique(np.concatenate(selected))
-    return keys[keys >= 0]
-
-
-def _are_values(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which columns have values of the query or of a tool."""
-    owners = keys >> 32
-    are_values: npt.NDArray[np.bool_] = (owners == _QUERY_VALUES) | (owners >= _FIRST_SLOT)
-    return are_values
-
-
-def _groups_of(data: EncodedDemonstrations) -> npt.NDArray[np.int64]:
-    """The group of each demonstration; one without is its own."""
-    return np.where(data.groups > 0, data.groups.astype(np.int64), -1 - np.arange(len(data)))
-
-
-def _tool_keys(slots: npt.NDArray[Any], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Keys of the values of tools by their slots; below 0 where a tool has none."""
-    owned = ((slots.astype(np.int64) + _FIRST_SLOT) << 32) + keys
-    return np.where(slots >= 0, owned, -1)
-
-
-def _frequent(
-    keys: npt.NDArray[Any], owner: npt.NDArray[np.int64], most: int
-) -> npt.NDArray[np.int64]:
-    """The keys of most groups, at least ``_LEAST_GROUPS``."""
-    distinct, key_index = np.unique(keys.astype(np.int64), return_inverse=True)
-    _, group = np.unique(owner, return_inverse=True)
-    groups = int(group.max(initial=0)) + 1
-    # Each pair of a key and a group once, as one number.
-    pairs = np.unique(key_index.astype(np.int64) * groups + group)
-    counts = np.bincount(pairs // groups, minlength=len(distinct))
-    best = np.argsort(-counts, kind="stable")
-    best = best[(counts[best] >= _LEAST_GROUPS) & (distinct[best] >= 0)][:most]
-    frequent: npt.NDArray[np.int64] = distinct[best]
-    return frequent
 
 
 def _ones(count: int) -> Matrix:

@@ -27,8 +27,9 @@ class Reference(NamedTuple):
 
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a value is a ``Mapping``; fast for a ``dict``."""
-    return type(value) is dict or isinstance(value, Mapping)
+    """Whether a value is a ``Mapping``; fast for a ``dict`` and for a text."""
+    kind = type(value)
+    return kind is dict or (kind is not str and isinstance(value, Mapping))
 
 
 def is_reference(value: object) -> bool:

@@ -150,7 +150,10 @@ class Run:
 
     def copy(self) -> Run:
         """A copy of the run."""
-        return self.first(len(self.calls))
+        run = object.__new__(Run)
+        run.query, run.before, run.calls = self.query, self.before, self.calls.copy()
+        run.offered, run.text, run._ids = self.offered, self.text, self._ids.copy()
+        return run
 
     def first(self, count: int) -> Run:
         """The run after its first ``count`` calls; before all of them, what came after is lost."""
@@ -334,6 +337,8 @@ def _is_read(call: ToolCall) -> bool:
 
 
 def _is_deep(value: object, depth: int = 0) -> bool:
+    if isinstance(value, (str, int, float)):
+        return False
     if isinstance(value, Mapping):
         value = list(value.values())
     if not isinstance(value, (list, tuple)):

@@ -130,8 +130,9 @@ def _mean(losses: Matrix, error: Matrix) -> tuple[float, Matrix]:
 
 def log_softmax(logits: Matrix) -> Matrix:
     """Row-wise logarithm of the softmax."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    result: Matrix = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
+    total = np.add.reduce(np.exp(shifted), axis=-1, keepdims=True)
+    result: Matrix = shifted - np.log(total)
     return result
 
 

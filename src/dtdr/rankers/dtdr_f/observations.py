@@ -24,7 +24,6 @@ from dtdr.data.outputs import (
     OUTPUT_LENGTH,
     READ_LENGTH,
     bound_output,
-    iter_leaves,
     parse_output,
     resolve_pointer,
     status_of,
@@ -165,10 +164,16 @@ class RunReader:
 
     def _values(self, call: ToolCall) -> Iterator[str]:
         """Numbers, names and identifiers that a call was given, as texts; references resolved."""
-        for _, value in iter_leaves(list(call.arguments.values()), is_reference):
+        pending = list(call.arguments.values())
+        while pending:
+            value = pending.pop()
             if is_reference(value):
                 with suppress(LookupError):
                     value = resolve_pointer(self._outputs[value["$ref"]], value.get("path", ""))
+            elif isinstance(value, dict):
+                pending += value.values()
+            elif isinstance(value, list):
+                pending += value
             if (text := to_text(value)) is not None:
                 yield text
 

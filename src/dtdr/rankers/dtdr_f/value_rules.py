@@ -54,9 +54,13 @@ class Rules(NamedTuple):
         return best
 
     def read(self, table: Matrix) -> Matrix:
-        """1 where a condition is true and its tool was not called yet, else 0; shape (rows, n)."""
-        values = table[:, self.columns]
-        is_due = (values > self.low) & (values <= self.high) & (table[:, self.counts] == 0)
+        """1 where a condition is true and its tool was not called yet, else 0; shape (rows, n).
+
+        Args:
+            table: shape (rows, columns), or of one row.
+        """
+        values, calls = (table.take(places, axis=-1) for places in (self.columns, self.counts))
+        is_due = (values > self.low) & (values <= self.high) & (calls == 0)
         due: Matrix = is_due.astype(np.float32)
         return due
 

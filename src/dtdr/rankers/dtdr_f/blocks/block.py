@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +87,7 @@ class TrainingSet:
         return lru_cache(max(16, _CACHE_BYTES // (12 * len(self.tools))))(make)
 
 
-@dataclass(frozen=True, slots=True)
-class CallEvent:
+class CallEvent(NamedTuple):
     """One call.
 
     Attributes:

@@ -67,12 +67,15 @@ def _join(single: Mapping[int, float], *many: tuple[int, npt.NDArray[Any], Any])
         single: by key.
         many: a key, what is added to it, and how much each of these counts.
     """
-    keys = [np.fromiter(single, np.int64, len(single))]
-    values = [np.fromiter(single.values(), np.float64, len(single))]
+    begin = len(single)
+    size = begin + sum(len(what) for _, what, _ in many)
+    keys, values = np.empty(size, np.int64), np.empty(size)
+    keys[:begin], values[:begin] = list(single), list(single.values())
     for key, what, counts in many:
-        keys.append(what.astype(np.int64) + key)
-        values.append(np.full(len(what), counts, np.float64))
-    return np.concatenate(keys), np.concatenate(values)
+        part = slice(begin, begin := begin + len(what))
+        np.add(what, np.int64(key), out=keys[part])
+        values[part] = counts
+    return keys, values
 
 
 def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entries:
@@ -110,7 +113,9 @@ def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entr
     for slot, left in least.items():
         single[_key(_LEFT, -1, left)] = single[_key(_LEFT_OF, slot, left)] = _LEFT_WEIGHT
     facts = [(_key(_FACT, slot), outcome.facts, _FACT_WEIGHT) for slot, outcome in step]
-    words = np.unique(np.concatenate([outcome.words for _, outcome in step]))
+    words = step[0][1].words
+    if len(step) > 1:
+        words = np.unique(np.concatenate([outcome.words for _, outcome in step]))
     return _join(single, *facts, (_key(_WORD, -1), words, 1.0))
 
 
@@ -250,7 +255,7 @@ class _LastOutputState(NamedTuple):
             entries = _first_entries(self.query, self.context, block.slots)
         rows.last_output.fill(_UNSEEN)
         places, values = block.columns(entries)
-        logits = values @ block.weights[places] + block.weights[-1]
+        logits = values @ block.weights.take(places, axis=0) + block.weights[-1]
         rows.last_output[block.seen] = log_softmax(logits)
 
 

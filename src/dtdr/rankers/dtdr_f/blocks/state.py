@@ -329,11 +329,11 @@ class _StateRow(NamedTuple):
         if not self.is_known or block.forest is None:
             return
         row = self.with_words()
-        row[block.pair_span] = _differences(row[None], block.pairs)[0]
-        due = block.rules.read(row[None])
-        row[block.rule_span] = due[0]
+        row[block.pair_span] = _differences(row, block.pairs)
+        row[block.rule_span] = due = block.rules.read(row)
         row[-1] = 0
-        rows.due_first[block.due_tools] = block.rules.first(due[:, block.best_rules])[0]
+        best = due.take(block.best_rules)
+        rows.due_first[block.due_tools] = block.rules.first(best[None])[0]
         shares = block.forest.predict(row)
         share, smoothed = rows.state_probability, rows.state
         share.fill(0)
@@ -348,7 +348,12 @@ def _ones(count: int) -> Matrix:
 
 
 def _differences(table: Matrix, pairs: Indices) -> Matrix:
-    """The differences of pairs of columns, missing where one is; shape (rows, pairs)."""
-    left, right = table[:, pairs[0]], table[:, pairs[1]]
+    """The differences of pairs of columns, missing where one is; shape (rows, pairs).
+
+    Args:
+        table: shape (rows, columns), or of one row.
+        pairs: shape (2, pairs).
+    """
+    left, right = (table.take(columns, axis=-1) for columns in pairs)
     is_missing = (left == MISSING) | (right == MISSING)
     return np.where(is_missing, MISSING, left - right).astype(np.float32)

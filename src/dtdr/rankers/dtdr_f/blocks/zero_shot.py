@@ -6,8 +6,7 @@ It matches the query's clauses with names and descriptions, by weights of other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -43,8 +42,7 @@ class ZeroShotBlock(Block):
         return state
 
 
-@dataclass(frozen=True, slots=True)
-class _ZeroShotBlockState(BlockState):
+class _ZeroShotBlockState(NamedTuple):
     zero_shot: ZeroShotState
 
     def call(self, event: CallEvent, rows: ByTextsRows) -> BlockState:

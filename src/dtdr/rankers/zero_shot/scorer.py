@@ -115,14 +115,14 @@ class ZeroShotState:
     def _after(self, run: tuple[RunProgress, float], tool: int) -> tuple[RunProgress, float]:
         progress, kind = run
         if 0 <= tool < len(progress.called):
-            plan, agent = self._step.by_kind[:, tool].tolist()
+            plan, agent = self._next.by_kind[:, tool].tolist()
             kind += float(np.log((plan + _LEAST) / (agent + _LEAST)))
             kind = min(max(kind, -_SUREST), _SUREST)
         return progress.call(tool), kind
 
     @cached_property
-    def _step(self) -> _Step:
-        """What is known of the next call; read at once, by a block and by the mixture."""
+    def _next(self) -> _NextCall:
+        """Read once, for a block and for the mixture."""
         progress, kind = self._read()
         by_kind = self._read_kinds(progress.features())
         plan = 1 / (1 + math.exp(-kind))
@@ -130,7 +130,7 @@ class ZeroShotState:
         tools: Floats = shares @ by_kind
         tools.flags.writeable = False
         logits = self._weights.end @ progress.end_features()
-        return _Step(by_kind, shares, tools, float(shares @ (1 / (1 + np.exp(-logits)))))
+        return _NextCall(by_kind, shares, tools, float(shares @ (1 / (1 + np.exp(-logits)))))
 
     def _read_kinds(self, rows: Matrix) -> Floats:
         """Probabilities of the tools by each kind of run, given that one is called; (2, n)."""
@@ -143,15 +143,15 @@ class ZeroShotState:
             without: features that are set to 0.
         """
         if not without:
-            return self._step.tools
+            return self._next.tools
         rows = self.progress.features()
         rows[[FEATURES.index(name) for name in without]] = 0
-        tools: Floats = self._step.shares @ self._read_kinds(rows)
+        tools: Floats = self._next.shares @ self._read_kinds(rows)
         return tools
 
     def end(self) -> float:
         """The probability that the run ends here."""
-        return self._step.end
+        return self._next.end
 
     def probabilities(self) -> Floats:
         """Probabilities of the tools and the end of plan; shape (n + 1,), summing to 1."""
@@ -163,8 +163,8 @@ class ZeroShotState:
         return both
 
 
-class _Step(NamedTuple):
-    """The next step of a run.
+class _NextCall(NamedTuple):
+    """The next call of a run, or its end.
 
     Attributes:
         by_kind: shape (2, n): of a plan and of an agent's run, the probability of each tool, given

@@ -92,14 +92,14 @@ class CallEvent(NamedTuple):
 
     Attributes:
         tool: its index, -1 for one that is not known.
-        count: how often the tool was called by now; 0 for one that is not known.
+        calls: how often the tool was called by now; 0 for one that is not known.
         outcome: what became of it.
         zero_shot: what ranks without demonstrations, after this call.
         is_parallel: whether it is of the same step as the call before it.
     """
 
     tool: int
-    count: int
+    calls: int
     zero_shot: ZeroShotState
     outcome: Outcome = NO_OUTCOME
     is_parallel: bool = False

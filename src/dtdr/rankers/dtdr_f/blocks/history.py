@@ -56,7 +56,7 @@ class _HistoryState(NamedTuple):
 
     def call(self, event: CallEvent, rows: HistoryRows) -> _HistoryState:
         rows.last.fill(0)
-        tool, count = event.tool, event.count
+        tool, count = event.tool, event.calls
         if tool >= 0:
             rows.last[tool] = 1
             rows.called_once[tool] = count == 1

@@ -136,8 +136,8 @@ class _NextToolState(NamedTuple):
     def call(self, event: CallEvent, rows: NextToolRows) -> _NextToolState:
         block, logits, _, length = self
         slot = block.slots[event.tool]
-        if slot >= 0 and event.count <= _MAX_COUNT:
-            logits = logits + (block.first if event.count == 1 else block.again)[slot]
+        if slot >= 0 and event.calls <= _MAX_COUNT:
+            logits = logits + (block.first if event.calls == 1 else block.again)[slot]
         return _NextToolState(block, logits, (slot, *self.last[:-1]), length + 1)
 
     def write(self, rows: NextToolRows) -> None:

@@ -113,7 +113,7 @@ class _RelationsState(NamedTuple):
             return self
         together, rows.uses_last[:] = self.pairs(event.tool)
         state = self
-        if event.count == 1:
+        if event.calls == 1:
             rows.producers_missing -= rows.uses_last
             state = _RelationsState(self.pairs, self.sum + together, self.called + 1)
         np.multiply(state.sum, 1 / state.called, out=rows.together)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.predict.search import ToolSearch
 from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.remembered import Remembered
 
 FEW_CALLS = 10
 """From this many calls on, the ranking alone decides whether a tool is shown. A tool with fewer is
@@ -66,10 +67,9 @@ class NewTools:
         return next((name for name in ranking.tools if name in unused), None) if unused else None
 
     @cached_property
-    def _match(self) -> Callable[[str, frozenset[str]], str | None]:
+    def _match(self) -> Remembered[str | None]:
+        return Remembered(self._find_named, _QUERIES)
+
+    def _find_named(self, query: str, few: frozenset[str]) -> str | None:
         """The tool among some that a query names best; None if it matches none."""
-
-        def match(query: str, few: frozenset[str]) -> str | None:
-            return next((name for name, _ in self.search.find(query, 1, offered=few)), None)
-
-        return lru_cache(_QUERIES)(match)
+        return next((name for name, _ in self.search.find(query, 1, offered=few)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,7 @@ class ToolSearch:
     def of(cls, tools: Sequence[Tool]) -> ToolSearch:
         """A search among tools that have the same names in rankings."""
         names = tuple(tool.name for tool in tools)
-        return cls(names, lambda: [document(tool) for tool in tools], names)
+        return cls(names, partial(_documents, tools), names)
 
     @cached_property
     def _index(self) -> WordIndex:
@@ -151,3 +151,7 @@ class ToolSearch:
         positions: Mapping[str | None, int] = {name: at for at, name in enumerate(vocabulary)}
         at = np.fromiter((positions.get(name, -1) for name in known_as), np.intp, len(known_as))
         return np.where(at >= 0, ranking.scores[at], 0.0)
+
+
+def _documents(tools: Sequence[Tool]) -> list[str]:
+    return [document(tool) for tool in tools]

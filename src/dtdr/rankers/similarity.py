@@ -6,7 +6,6 @@ The query-tool similarity baselines of the paper (Appendix I.3, Algorithm 7).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from dtdr.rankers.base import Arrays
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.markov import MarkovChains, flatten
 from dtdr.rankers.name_ranker import Recipe, StaticRanker, check_recipe
+from dtdr.rankers.remembered import Remembered
 from dtdr.rankers.vectors import dense, fit_encoder, product, rows, softmax, unit
 from dtdr.text import encoders
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
@@ -151,7 +151,7 @@ class LessIsMore(QueryToolSimilarity):
             )
         super().__init__(recipe=recipe, encoder=encoder, threshold=threshold, seed=seed)
         self.llm = llm
-        self._ask = lru_cache(CACHED_ANSWERS)(self._ideal_tools)
+        self._ask = Remembered(self._ideal_tools, CACHED_ANSWERS)
 
     def _ideal_tools(self, query: str) -> str:
         answer = self.llm(PROMPT.format(query=query))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from dtdr.data.tools import Tool
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.remembered import Remembered
 from dtdr.rankers.zero_shot.words import READING, STOP_STEMS, SYNONYMS, WRITING, hash_words
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.sparse import SparseMatrix
@@ -87,7 +87,7 @@ class ToolIndex:
             for verbs in (READING, WRITING)
         )
         self.servers = _read_servers([tool.name for tool in tools])
-        self.alike = lru_cache(512)(self._alike)
+        self.alike = Remembered(self._alike, 512)
 
     def columns(self, stems: Hashes) -> Indices:
         """The columns of those of the stems that tools have, or have in other words."""

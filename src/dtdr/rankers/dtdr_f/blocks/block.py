@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
@@ -28,6 +28,7 @@ from dtdr.rankers.dtdr_f.values import Values
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.remembered import Remembered
 from dtdr.rankers.zero_shot.scorer import ZeroShotState
 
 Key = TypeVar("Key", bound=Hashable)
@@ -82,9 +83,9 @@ class TrainingSet:
         """Scaled number of calls of each tool; shape (tools,)."""
         return (self.data.frequency * self.scale).astype(np.float32)
 
-    def cached(self, make: Callable[[Key], Rows]) -> Callable[[Key], Rows]:
+    def cached(self, make: Callable[[Key], Rows]) -> Remembered[Rows]:
         """A function of rows over all tools, such as those about one tool, with a cache."""
-        return lru_cache(max(16, _CACHE_BYTES // (12 * len(self.tools))))(make)
+        return Remembered(make, max(16, _CACHE_BYTES // (12 * len(self.tools))))
 
 
 class CallEvent(NamedTuple):

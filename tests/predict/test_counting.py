@@ -23,7 +23,7 @@ from dtdr.predict.counting import counts as counts_module
 from dtdr.predict.counting import file_parts as parts_module
 from dtdr.predict.counting.counts import PER_TOOL, Facts, merge_all, number_of
 from dtdr.predict.counting.engine import run_tasks
-from dtdr.rankers.dtdr_f.demonstrations import encode_texts
+from dtdr.rankers.dtdr_f.encoding import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import hash_ngrams
 from dtdr.rankers.training import TrainingData
 from synthetic_runs import generate, tools

@@ -16,7 +16,8 @@ from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent, StepFeatures
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, PositionRows, _moves, _PositionState
 from dtdr.rankers.dtdr_f.candidate_ranker import RankerFit, Steps
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.encoding import encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.dtdr_f.word_weights import WordWeights

@@ -22,7 +22,8 @@ from dtdr.rankers import NAMES, ranker_class
 from dtdr.rankers.dtdr_f import demonstrations
 from dtdr.rankers.dtdr_f.blocks.relations import Relations
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState, checksum
+from dtdr.rankers.dtdr_f.factored_model import FactoredStepState
+from dtdr.rankers.dtdr_f.model_arrays import checksum, from_arrays, to_arrays
 from tests.helpers import RANKER_ONLY, inner
 from tests.rankers.test_factored import QUERY, TEST, TOOLS, TRAIN
 
@@ -264,16 +265,16 @@ def test_a_removed_tool_is_never_ranked_and_its_calls_are_unknown_ones(half, tmp
 
 def test_changed_arrays_are_refused_by_a_load_or_rank(half):
     """Also where the checksum was made to fit."""
-    arrays, tools = inner(half).arrays(), half.tools_
+    arrays, tools = to_arrays(inner(half)), half.tools_
     with pytest.raises(ModelError, match="damaged"):
-        FactoredModel.restore(tools, {**arrays, "words.idf": arrays["words.idf"][1:]}, None)
+        from_arrays(tools, {**arrays, "words.idf": arrays["words.idf"][1:]}, None)
     refused = set()
     for name, array in arrays.items():
         for changed in (array[1:], array.astype(np.float32), array[:0], array[None]):
             crafted = {**arrays, name: changed}
             crafted["checksum"] = checksum(crafted)
             try:
-                model = FactoredModel.restore(tools, crafted, None)
+                model = from_arrays(tools, crafted, None)
             except (ModelError, IndexError, TypeError, ValueError):
                 refused.add(name)
                 continue
@@ -285,7 +286,7 @@ def test_changed_arrays_are_refused_by_a_load_or_rank(half):
 
 @pytest.mark.parametrize("size", [-1, 10**12, 2**62])
 def test_sizes_that_would_take_all_memory_are_refused(half, size):
-    arrays, tools = inner(half).arrays(), half.tools_
+    arrays, tools = to_arrays(inner(half)), half.tools_
     names = [name for name in arrays if name.endswith(".sizes")]
     assert names
     for name in names:
@@ -293,7 +294,7 @@ def test_sizes_that_would_take_all_memory_are_refused(half, size):
         crafted[name][0] = size
         crafted["checksum"] = checksum(crafted)
         with pytest.raises(ModelError, match="fit it again"):
-            FactoredModel.restore(tools, crafted, None)
+            from_arrays(tools, crafted, None)
 
 
 def test_a_renamed_tool_keeps_what_was_learned_of_it(half):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import default_split
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.demonstrations import encode_texts
+from dtdr.rankers.dtdr_f.encoding import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold, hash_ngrams
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText

@@ -12,7 +12,7 @@ from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
-from dtdr.rankers.dtdr_f.demonstrations import encode_texts
+from dtdr.rankers.dtdr_f.encoding import encode_texts
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.text.words import hash_word

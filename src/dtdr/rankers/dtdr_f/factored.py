@@ -19,8 +19,10 @@ from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, IncrementalRanker, S
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import fitting
 from dtdr.rankers.dtdr_f.blocks.block import Query, StepFeatures
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.encoding import text_of
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.model_arrays import from_arrays, to_arrays
 from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
 from dtdr.rankers.explanation import Explanation
@@ -219,11 +221,11 @@ class DTDRFactored(IncrementalRanker):
 
     def arrays(self) -> Arrays:
         """See ``Ranker.arrays``."""
-        return {} if isinstance(self.model_, ZeroShotModel) else self.model_.arrays()
+        return {} if isinstance(self.model_, ZeroShotModel) else to_arrays(self.model_)
 
     def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
         """See ``Ranker.restore``."""
         if arrays:
-            self._install(FactoredModel.restore(tools, arrays, self.encoder))
+            self._install(from_arrays(tools, arrays, self.encoder))
         else:
             self._install(ZeroShotModel(tools))

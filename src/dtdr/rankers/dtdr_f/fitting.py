@@ -17,7 +17,8 @@ from dtdr.rankers.dtdr_f import candidate_ranker
 from dtdr.rankers.dtdr_f.blocks import LAYOUT
 from dtdr.rankers.dtdr_f.blocks.block import StepFeatures
 from dtdr.rankers.dtdr_f.candidate_ranker import CandidateRanker, RankerFit, Steps
-from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, text_of
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.encoding import text_of
 from dtdr.rankers.dtdr_f.factored_model import FactoredModel
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.hand_over import LEAST_STEPS, ZeroShotColumns, calibrate

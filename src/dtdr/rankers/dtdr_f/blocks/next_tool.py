@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.demonstrations import surface_of
+from dtdr.rankers.dtdr_f.encoding import surface_of
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, stack_rows
 from dtdr.rankers.softmax_regression import fit_softmax

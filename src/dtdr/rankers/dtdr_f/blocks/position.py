@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.dtdr_f.blocks.block import Block, BlockState, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.demonstrations import surface_of
+from dtdr.rankers.dtdr_f.encoding import surface_of
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.dtdr_f.text import MAX_WORDS, SURFACE_FEATURES
 from dtdr.rankers.feature_rows import FeatureRows

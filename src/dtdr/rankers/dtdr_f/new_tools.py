@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.calibration import Floats
+from dtdr.rankers.logistic import fit_logistic
 from dtdr.rankers.nn import Indices, Matrix
 
-_DECAY = 1.0
+_DECAY = 2.0
 _DRAWN = 16
 """Tools of each training step that the scorer learns from, the acceptable ones included."""
 ADDED = 0.3
@@ -66,7 +66,9 @@ class NewToolScorer:
         inputs[:, :-1][:, ~varies] = 0
         share = float(np.average(right, weights=weights).clip(1e-4, 1 - 1e-4))
         start = np.append(np.zeros(rows.shape[1]), np.log(share / (1 - share)))
-        learned = _fit_logistic(inputs, right, weights / weights.mean(), start, similar)
+        learned = fit_logistic(
+            inputs, right, start, decay=_DECAY, counts=weights / weights.mean(), positive=similar
+        )
         gate = np.zeros(rows.shape[1] + 2)
         gate[1] = 1
         return cls(mean, scale, learned.astype(np.float32), gate)
@@ -106,7 +108,7 @@ class NewToolScorer:
             chances = 1 / (1 + np.exp(-(inputs[:, 1] + middle)))
             low, high = (middle, high) if chances.mean() < share else (low, middle)
         start[0] = low
-        gate = _fit_logistic(inputs, wanted, np.ones(len(wanted)), start)
+        gate = fit_logistic(inputs, wanted, start, decay=_DECAY)
         return replace(self, gate=gate)
 
     def mix(
@@ -133,31 +135,6 @@ class NewToolScorer:
         probabilities[new] = odds / (1 + total)
         probabilities *= 1 / np.add.reduce(probabilities)
         return probabilities
-
-
-def _fit_logistic(
-    inputs: Floats,
-    right: npt.NDArray[Any],
-    counts: npt.NDArray[Any],
-    start: Floats,
-    positive: npt.NDArray[np.bool_] | None = None,
-) -> Floats:
-    """Weights of a logistic regression that are drawn to where they start; some at least 0."""
-    # A process that loads a model and ranks does not need it.
-    from scipy.optimize import minimize
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        logits, away = inputs @ weights, weights - start
-        total = (counts * (np.logaddexp(0, logits) - right * logits)).sum() + _DECAY * (away @ away)
-        error = counts * (1 / (1 + np.exp(-logits)) - right)
-        return float(total), inputs.T @ error + 2 * _DECAY * away
-
-    least = np.full(len(start), -np.inf)
-    if positive is not None:
-        least[: len(positive)][positive] = 0
-    bounds = [(low, None) for low in least]
-    weights: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return weights
 
 
 def draw_example(

@@ -3,13 +3,16 @@
     python benchmarks/factored.py blocks  [--datasets tinyagent ...] [--without chain+parts ...]
     python benchmarks/factored.py sizes   [--sizes 100 300 1000] [--retriever NAME ...]
     python benchmarks/factored.py runs    --datasets tau_retail tau_airline livemcp
+    python benchmarks/factored.py calibration --datasets tau_retail t_eval ...
     python benchmarks/factored.py --smoke
 
 ``blocks`` leaves out one block at a time, or several joined by ``+``, and ranks a validation
 quarter of the training side, whole groups of TRAJECT-Bench. ``sizes`` learns from a part of the
 training side and ranks the test side; nothing is chosen there. ``runs`` leaves out what dtdr-f
 learns from runs of agents, in five folds that hold out whole tasks. It tests on all runs, failed
-ones too, and only the call that the log made next is right.
+ones too, and only the call that the log made next is right. ``calibration`` compares how often the
+best tool is right with its confidence: runs of agents in these folds, plans, where each acceptable
+tool is right, on the test side.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from dtdr.evaluate.datasets.splits import Split, group_folds
 from dtdr.evaluate.harness import run_before
 from dtdr.evaluate.metrics import summary
 from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate.statistics import calibration_error
 from dtdr.evaluate.tables import Column, count, duration, share
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
@@ -113,6 +117,8 @@ NO_RUN_TOOLS = _Variant("without the run's tools", patched=(CallSequence, "unkno
 NO_TEXTS = _Variant("without texts", change=_without_texts)
 
 
+_SURE = 0.95
+"""Confidence from which a ranking counts as sure."""
 _ENOUGH_CALLS = 0.1
 """Share of the calls that have a text, or are of a tool that one task alone calls, from which it is
 measured what these are worth."""
@@ -217,6 +223,36 @@ def _ranks(
     return ranks
 
 
+def calibration(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One line per set: the calibration error of confidence, and what was said to be sure."""
+    for dataset, split in load_sets(given, smoke=40):
+        items = dataset.demonstrations
+        is_of_agents = any(call.step is not None for item in items for call in item.plan.calls)
+        said, right = [], []
+        for part in group_folds(items, 5) if is_of_agents else [split]:
+            model = create("dtdr-f")
+            train = [items[at] for at in part.train]
+            model.fit(train, dataset.tools or None, arguments=False, plans=False)
+            for item in (items[at] for at in part.test):
+                steps = range(len(item.plan) + 1)
+                for done, ranking in enumerate(
+                    model.rank_batch([run_before(item, done) for done in steps])
+                ):
+                    said.append(ranking.confidence)
+                    right.append(ranking.best in item.plan.next_calls(range(done)))
+        confidence, is_right = np.array(said), np.array(right, np.float64)
+        sure = confidence >= _SURE
+        yield {
+            "set": dataset.name,
+            "steps": len(said),
+            "right": is_right.mean(),
+            "said": confidence.mean(),
+            "ece": calibration_error(confidence, is_right, bins=10),
+            "sure": int(sure.sum()),
+            "sure_right": is_right[sure].mean() if sure.any() else None,
+        }
+
+
 def _mean_and_error(
     values: npt.NDArray[np.float64], task: npt.NDArray[np.intp]
 ) -> tuple[float, float]:
@@ -276,6 +312,19 @@ MEASURES = {
             Column("In MRR", "mrr_lead", _show_difference, True),
         ],
         "Five folds by task, all runs. Succeeded: of successful runs alone. ±: by task.",
+    ),
+    "calibration": (
+        calibration,
+        [
+            Column("Set", "set"),
+            Column("Steps", "steps", count, True),
+            Column("Right", "right", share, True),
+            Column("Confidence", "said", share, True),
+            Column("ECE", "ece", share, True),
+            Column("Sure", "sure", count, True),
+            Column("Right if sure", "sure_right", share, True),
+        ],
+        "ECE: calibration error of the confidence in ten bins. Sure: a confidence of 0.95 or more.",
     ),
 }
 

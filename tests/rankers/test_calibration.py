@@ -12,7 +12,7 @@ from dtdr.evaluate import run
 from dtdr.evaluate.next_calls import calibration_table, score_next_calls
 from dtdr.evaluate.statistics import BINS, calibration_error
 from dtdr.predict.model import Model
-from dtdr.rankers.calibration import Calibration, fit_isotonic
+from dtdr.rankers.calibration import Calibration, fit_confidence, fit_isotonic
 from dtdr.rankers.random import RandomRetriever
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
@@ -35,6 +35,26 @@ def test_isotonic_regression_agrees_with_scikit_learn(count, decimals):
     assert points[0] == pytest.approx(other.X_thresholds_)
     assert points[1] == pytest.approx(other.y_thresholds_)
     assert np.interp(said, *points).mean() == pytest.approx(came_true.mean())
+
+
+def test_confidence_is_how_often_a_probability_was_right():
+    draw = np.random.default_rng(0)
+    said, new = draw.beta(2, 1.2, 4_000), draw.beta(2, 1.2, 4_000)
+    points = fit_confidence(said, (draw.random(4_000) < said**2).astype(float))
+    assert np.interp(new, *points) == pytest.approx(new**2, abs=0.05)
+
+
+@given(st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=60))
+def test_confidence_rises_and_a_few_steps_do_not_make_it_sure(pairs):
+    said, right = np.array(pairs, float).T
+    points = fit_confidence(said, right)
+    assert (np.diff(points) >= 0).all()
+    assert ((points > 0) & (points < 1)).all()
+
+
+def test_three_steps_hardly_change_a_probability():
+    points = fit_confidence(np.array([0.6, 0.6, 0.6]), np.zeros(3))
+    assert np.interp(0.6, *points) == pytest.approx(0.6, abs=0.1)
 
 
 @given(st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=60))

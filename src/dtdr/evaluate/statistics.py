@@ -145,13 +145,16 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def calibration_error(confidences: npt.ArrayLike, outcomes: npt.ArrayLike) -> float:
+def calibration_error(
+    confidences: npt.ArrayLike, outcomes: npt.ArrayLike, bins: int = BINS
+) -> float:
     """Expected calibration error: mean distance of accuracy from confidence, weighted by steps.
 
     Args:
-        confidences: shape (n,), each from 0 to 1, in ``BINS`` of equal width; one on an edge is in
-            the lower bin.
+        confidences: shape (n,), each from 0 to 1.
         outcomes: shape (n,): 1 where the best tool was acceptable, else 0.
+        bins: that the confidences are sorted into, of equal width; one on an edge is in the lower
+            bin.
 
     Returns:
         From 0 to 1, 0 is best; NaN without steps.
@@ -166,8 +169,8 @@ def calibration_error(confidences: npt.ArrayLike, outcomes: npt.ArrayLike) -> fl
         raise InputError("a confidence must be from 0 to 1")
     if not confidence.size:
         return float("nan")
-    bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], confidence)
-    sums, hits = (np.bincount(bins, values, BINS) for values in (confidence, right))
+    bin_of_step = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence)
+    sums, hits = (np.bincount(bin_of_step, values, bins) for values in (confidence, right))
     return float(np.abs(hits - sums).sum() / confidence.size)
 
 

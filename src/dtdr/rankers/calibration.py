@@ -10,11 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.errors import InputError
+from dtdr.rankers.logistic import fit_logistic
 
 Floats = npt.NDArray[np.float64]
 
 _UNKNOWN_TOKENS = 50
 """Approximate prompt tokens of a tool of which only the name is known."""
+_LEAST_CHANCE = 1e-4
+"""Logarithms of smaller probabilities count as those of this one."""
+_LOG_ODDS = np.linspace(-7, 7, 57)
+"""Log odds of the probabilities that a curve is kept at."""
+_PULL = 20.0
+"""How strongly a curve is drawn to one that changes nothing. See ``fit_confidence``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,3 +162,35 @@ def fit_isotonic(
     is_end = np.ones(len(points), np.bool_)
     is_end[1:-1] = (heights[1:-1] != heights[:-2]) | (heights[1:-1] != heights[2:])
     return np.stack([points[is_end], heights[is_end]])
+
+
+def fit_confidence(probabilities: Floats, outcomes: Floats) -> Floats:
+    """How often a best tool of each probability was right, by beta calibration (Kull et al., 2017).
+
+    A logistic regression on ``log p`` and ``-log(1 - p)``, whose weights of at least 0 are drawn
+    to 1, and its constant to 0, with which the curve changes nothing. A few hundred steps are too
+    few for isotonic regression, whose ends say 0 and 1.
+
+    Args:
+        probabilities: shape (n,): of the best tool of each step, at least one.
+        outcomes: shape (n,): 1 where it was right.
+
+    Returns:
+        Shape (2, points): ascending, to be interpolated between.
+    """
+    unchanged = np.array([1.0, 1.0, 0.0])
+    weights = fit_logistic(
+        _log_chances(probabilities),
+        outcomes,
+        unchanged,
+        decay=_PULL,
+        positive=np.array([True, True, False]),
+    )
+    points = 1 / (1 + np.exp(-_LOG_ODDS))
+    return np.stack([points, 1 / (1 + np.exp(-(_log_chances(points) @ weights)))])
+
+
+def _log_chances(probabilities: Floats) -> Floats:
+    """``log p``, ``-log(1 - p)`` and 1, of which a curve is made; shape (n, 3)."""
+    chances = np.clip(probabilities, _LEAST_CHANCE, 1 - _LEAST_CHANCE)
+    return np.stack([np.log(chances), -np.log1p(-chances), np.ones(len(chances))], axis=1)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.calibration import Calibration, Floats, fit_isotonic
+from dtdr.rankers.calibration import Calibration, Floats, fit_confidence
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.zero_shot.scorer import ZeroShotState, shipped_weights
@@ -27,6 +27,8 @@ _FEW_STEPS, _REPEATED = 200, 4
 """Held-out steps below which the calibration of other sets counts as some twenty more."""
 LEAST_STEPS = 60
 """Held-out steps that are enough to choose and to calibrate by."""
+_LEAST_OF_A_KIND = 20
+"""Steps where the end is best, and where a tool is, from which each kind has its own curve."""
 _TINY = 1e-9
 
 Numbers = TypeVar("Numbers", float, Floats)
@@ -177,10 +179,10 @@ def calibrate(
     else:
         is_end = np.array([step.is_end for step in zero_shot])
         ends = np.append(is_end, np.zeros((len(best), 1), np.bool_), axis=1)[rows, best]
-        if min(int(ends.sum()), int((~ends).sum())) >= LEAST_STEPS:
-            tool, finish = (fit_isotonic(points[kind], outcomes[kind]) for kind in (~ends, ends))
+        if min(int(ends.sum()), int((~ends).sum())) >= _LEAST_OF_A_KIND:
+            tool, finish = (fit_confidence(points[kind], outcomes[kind]) for kind in (~ends, ends))
             return Calibration(np.sort(acceptable), tool, end_confidence=finish)
-    return Calibration(np.sort(acceptable), fit_isotonic(points, outcomes))
+    return Calibration(np.sort(acceptable), fit_confidence(points, outcomes))
 
 
 def _mix_steps(

@@ -14,6 +14,7 @@ import dtdr
 from dtdr.logs import open_demonstrations
 from tests.conftest import PROJECT
 from tests.fake_llm_server import fake_server
+from tests.warm_python import WarmPython
 
 LOG = PROJECT / "examples" / "hotel" / "openai-chat.jsonl"
 PAGES = {
@@ -78,7 +79,7 @@ FRAMEWORKS = {
 def folder(tmp_path_factory):
     """A user's folder: a log, its demonstrations, and a model."""
     place = tmp_path_factory.mktemp("pages")
-    lines = LOG.read_bytes().splitlines(keepends=True)[:60]
+    lines = LOG.read_bytes().splitlines(keepends=True)[:12]  # a fifth of the time of 60
     (place / "openai-chat.jsonl").write_bytes(b"".join(lines))
     (place / "tools.json").write_text(json.dumps(TOOLS), encoding="utf-8")
     demonstrations = list(open_demonstrations([place / "openai-chat.jsonl"]))[:40]
@@ -87,6 +88,12 @@ def folder(tmp_path_factory):
     )
     dtdr.fit(demonstrations, TOOLS).save(place / "model")
     return place
+
+
+@pytest.fixture(scope="module")
+def python():
+    with WarmPython() as warm:
+        yield warm
 
 
 def script(page):
@@ -113,7 +120,7 @@ def script(page):
 
 
 @pytest.mark.parametrize("page", sorted(BLOCKS.keys() - ELSEWHERE))
-def test_a_page_runs_in_a_fresh_interpreter(page, folder):
+def test_a_page_runs_in_a_fresh_interpreter(page, folder, python):
     code = script(page)
     with fake_server() as server:
         server.context, server.script = 10**6, lambda body: "end"
@@ -121,15 +128,7 @@ def test_a_page_runs_in_a_fresh_interpreter(page, folder):
             pytest.importorskip("httpx2", reason="httpx2 is not installed")
             code = code.replace("gguf:qwen.gguf", f"openai:m@{server.url}")
         paths = os.pathsep.join([str(PROJECT / "src"), str(PROJECT)])
-        done = subprocess.run(
-            [sys.executable, "-W", "error::DeprecationWarning:dtdr", "-c", code],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = python.run(code, cwd=folder, env={**os.environ, "PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     for promised in re.findall(r"^print\(.*\)  # (\w+)$", "".join(BLOCKS[page]), re.MULTILINE):

@@ -24,7 +24,7 @@ def test_the_readme_is_a_script_that_runs_twice(tmp_path, monkeypatch, capsys):
     log = Path("examples", "hotel", "openai-chat.jsonl")
     lines = (PROJECT / log).read_bytes().splitlines(keepends=True)
     (tmp_path / log).parent.mkdir(parents=True)
-    (tmp_path / log).write_bytes(b"".join(lines[:24]))  # learned from in a fraction of the time
+    (tmp_path / log).write_bytes(b"".join(lines[:12]))  # learned from in a fraction of the time
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```(sh|python)\n(.*?)```", README, re.DOTALL)
     commands = [

@@ -208,7 +208,7 @@ def _print(summary: dict[str, Any], tool: str) -> None:
     if 0 < learned < _FEW:
         typer.echo(
             f"{plural(learned, 'demonstration')}: expect little more than a ranking by "
-            "descriptions; about fifty make the difference"
+            "descriptions; fifty make a difference"
         )
     # The words of a tool: a query of the log is a customer's.
     words = " ".join(re.findall(r"[^\W_]+", printable(tool))) or "what you want to do"

@@ -24,14 +24,20 @@ def test_the_log_that_is_kept_is_the_generators(logs):
     assert LOG.read_bytes() == logs["openai-chat"].read_bytes()
 
 
+def told(stream):
+    return sorted((item.query, item.plan.tools, item.outcome) for item in stream)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return told(open_demonstrations([LOG]))
+
+
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_every_format_tells_the_same_runs(fmt, logs):
+def test_every_format_tells_the_same_runs(fmt, logs, expected):
     stream = open_demonstrations([logs[fmt]])
     assert stream.format == fmt
-    read = sorted((item.query, item.plan.tools, item.outcome) for item in stream)
-    expected = sorted(
-        (item.query, item.plan.tools, item.outcome) for item in open_demonstrations([LOG])
-    )
+    read = told(stream)
     assert read == expected
     assert len(read) == RUNS
     if fmt not in ("claude-code", "mcp"):  # which record no definitions of tools

@@ -1,13 +1,12 @@
 """Data sets and metrics of other packages, as the documentation shows them."""
 
-import json
 import re
+import sys
 
 import pytest
 
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets, metrics
-from tests.command_line import dtdr
 from tests.conftest import PROJECT
 from tests.lab.labs import in_this_process
 
@@ -26,6 +25,7 @@ def shop(tmp_path, monkeypatch):
         "[dtdr.datasets]\nmy-shop = my_shop:orders\n[dtdr.metrics]\nlate = my_shop:late\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_shop", raising=False)  # of the test before
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -33,17 +33,15 @@ def shop(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("dataset", "metric"), [("my_shop:orders", "my_shop:late"), ("my-shop", "late")]
 )
-def test_a_set_and_a_metric_of_another_package_are_evaluated(shop, dataset, metric):
+def test_a_set_and_a_metric_of_another_package_are_evaluated(shop, cli, dataset, metric):
     chosen = ["--dataset", dataset, "--retriever", "dr", "--metric", metric, "--metric", "mrr"]
-    code, out, err = dtdr("evaluate", *chosen, "--json")
-    assert (code, err) == (0, "")
-    (row,) = json.loads(out)["results"]
+    (row,) = cli("evaluate", *chosen, "--json").json()["results"]
     assert 0 < row[metric] <= 1
     with in_this_process():
         lab = ["--retriever", "dr", "--seeds", "1", "--cache", shop / "c", "-o", shop / "r"]
-        code, out, err = dtdr("lab", "run", "retrieval", "--dataset", dataset, *lab, "--json")
-    assert json.loads(out)["failed"] == [], err
-    assert {row["dataset"] for row in json.loads(out)["results"]} == {dataset}
+        shown = cli("lab", "run", "retrieval", "--dataset", dataset, *lab, "--json").json()
+    assert shown["failed"] == []
+    assert {row["dataset"] for row in shown["results"]} == {dataset}
 
 
 @pytest.mark.parametrize(

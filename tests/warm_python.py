@@ -54,7 +54,8 @@ def serve() -> None:
         if child == 0:
             _become(json.loads(line))
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
 
 
 def _become(order: dict[str, Any]) -> None:
@@ -76,12 +77,12 @@ def _become(order: dict[str, Any]) -> None:
         assert "dtdr" not in sys.modules
         main = type(sys)("__main__")
         sys.modules["__main__"] = main
-        exec(compile(order["code"], "<string>", "exec"), vars(main))  # noqa: S102
+        exec(compile(order["code"], "<string>", "exec"), vars(main))
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
+            sys.stderr.write(f"{end.code}\n")
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
     sys.stdout.flush()

@@ -328,7 +328,6 @@ def test_the_time_grows_with_the_text_and_no_faster(growing, usual_seconds):
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: f"{rule.name}-{BUILT_IN.index(rule)}")
 @given(parts=st.data())
-@settings(max_examples=2 * settings().max_examples)
 def test_no_repetition_of_parts_of_a_rule_takes_longer_than_its_length(rule, parts, usual_seconds):
     literals = re.findall(r"[A-Za-z]{2,}(?![\w}\]*+?])", rule.pattern.pattern)
     pieces = st.sampled_from([*rule.hints, *literals]) | st.sampled_from(

@@ -55,7 +55,7 @@ def invitation(number):
     return Demonstration(str(number), query, Plan(tuple(calls)))
 
 
-INVITATIONS = tuple(map(invitation, range(120)))
+INVITATIONS = tuple(map(invitation, range(80)))
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def test_a_tool_without_demonstrations_is_explained_by_its_description():
 
 
 def test_tools_outside_the_shortlist_say_so():
-    many = [Tool(f"tool_{number}", f"Does thing {number}") for number in range(300)]
+    many = [Tool(f"tool_{number}", f"Does thing {number}") for number in range(100)]
     called = [
         Demonstration(f"m{number}", f"Do thing {number}", Plan((ToolCall("1", tool.name),)))
         for number, tool in enumerate(many[:60])

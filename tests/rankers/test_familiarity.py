@@ -201,8 +201,8 @@ def published(data_dir):
         dataset = datasets.load(name, data_dir=data_dir)
         split = default_split(dataset, data_dir, 0)
         sides[name] = [
-            [item.query for item in side(dataset.demonstrations)]
-            for side in (split.training, split.testing)
+            [item.query for item in split.training(dataset.demonstrations)],
+            [item.query for item in split.testing(dataset.demonstrations)[:100]],
         ]
     return sides
 

@@ -20,6 +20,8 @@ from tests import small_data
 from tests.helpers import RANKER_ONLY, change_config, sha256_of
 
 SET = small_data.dataset(18)
+SLOW_FITS = ("dtdr-f", "dtdr-l", "dtdr-c", "forest")
+"""Rankers of which one fit beside others ranks a hundred times."""
 STEPS = [
     (demonstration.query, step.history)
     for demonstration in SET.demonstrations[:9]
@@ -269,7 +271,7 @@ def test_rankings_beside_a_fit_in_another_thread_are_those_of_one_fit(name, mode
     with ThreadPoolExecutor(8) as pool:
         ranked = [pool.submit(rank, number) for number in range(7)]
         try:
-            for _ in range(1 if name == "dtdr-f" else 3):
+            for _ in range(1 if name in SLOW_FITS else 3):
                 shared.fit(demonstrations, tools, **RANKER_ONLY)
                 shared.fit(SET.demonstrations, SET.tools, **RANKER_ONLY)
         finally:

@@ -111,7 +111,7 @@ def test_what_makes_the_model_worse_is_not_published(factored, tmp_path):
             item.query,
             Plan(tuple(ToolCall(str(n), draw.choice(names)) for n in range(6))),
         )
-        for place, item in enumerate(generate(120, seed=9))
+        for place, item in enumerate(generate(60, seed=9))
     ]
     held_out = list(generate(60, seed=5))
     served = checksum_of(model)

@@ -14,7 +14,7 @@ from dtdr.evaluate.lab.report import build_report, write_report
 from dtdr.evaluate.lab.resolve import Options
 from dtdr.evaluate.lab.store import Store
 
-options = Options(quick=True, plans=24, seeds=1, rankers=["random", "dr", "dtdr-c"])
+options = Options(quick=True, plans=12, seeds=1, rankers=["random", "dr", "dtdr-c"])
 store = Store(Path("lab"))
 summary = run_lab(["all", "paper"], options, lab="p", store=store, command="x", workers=1)
 assert not summary.failed, summary.failed

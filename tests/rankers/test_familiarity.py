@@ -119,7 +119,7 @@ def test_a_known_query_is_wholly_familiar_and_less_so_in_another_order_or_word(f
         assert fitted.score(query.replace("about", "regarding")) >= fitted.threshold
 
 
-@settings(max_examples=100)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=5), st.text(max_size=40))
 def test_any_texts_give_a_score_from_0_to_1(texts, query):
     fitted = Familiarity(texts)

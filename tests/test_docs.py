@@ -58,3 +58,18 @@ def test_every_page_in_the_index_is_there():
     assert "start" in names
     generated_pages = {"cli"}
     assert {name for name in names if not (DOCS / f"{name}.md").exists()} <= generated_pages
+
+
+WIDTH = 120
+PAGES = [*PROJECT.glob("*.md"), *DOCS.glob("*.md"), *(PROJECT / "examples").glob("*.md")]
+
+
+@pytest.mark.parametrize(
+    "page", [path for path in PAGES if path.name != "cli.md"], ids=lambda path: path.name
+)
+def test_lines_of_text_fit_an_editor(page):
+    """Tables, code and records cannot be wrapped."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    lines = [line for line in text.splitlines() if not re.match(r"\s*\||\s{4,}\S", line)]
+    long = [line for line in lines if len(line) > WIDTH and " " in line.strip()]
+    assert long == [], f"wrap at {WIDTH} characters"

@@ -134,8 +134,8 @@ def _open_logs(
             note(f"{plural(len(listed), 'file')} read as {each.name}: {each.title}")
         return logs.MixedImporter(files, **how, skipped=skipped, importer=importer)
     if any(map(is_folder, paths)):
-        listed = (find_logs(path) if is_folder(path) else [path] for path in paths)
-        paths = [file for files in listed for file in files]
+        named = (find_logs(path) if is_folder(path) else [path] for path in paths)
+        paths = [file for part in named for file in part]
     reader = logs.LogReader(paths)
     if fmt is None:
         fmt = logs.detect_format(reader)

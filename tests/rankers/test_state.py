@@ -16,7 +16,7 @@ from dtdr.data.run import Run
 from dtdr.errors import ModelError
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.observations import RunReader
-from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
+from dtdr.rankers.dtdr_f.value_pairs import choose_loops, choose_pairs
 from dtdr.rankers.dtdr_f.value_rules import Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, LENGTH, NUMBER, ValueReader, read_query, to_number
 from dtdr.rankers.trees import Forest
@@ -236,20 +236,57 @@ def test_a_condition_that_says_whether_a_tool_is_still_called_is_found():
             run_of.append(run)
     table, runs = np.array(rows, np.float32), np.array([run_of, run_of])
     columns, counts = np.array([0, 1]), np.array([2])
-    rules = find_rules(table, columns, np.float32(-1e8), counts, runs)
+    no_loops = np.array([-1, -1])
+    rules = find_rules(table, columns, np.float32(-1e8), counts, runs, no_loops)
     assert (rules.columns.tolist(), rules.counts.tolist()) == ([0], [2])
     assert rules.low[0] == pytest.approx(10_000, rel=0.1)
     amounts = np.array([[20_000, 0, 0], [20_000, 0, 1], [500, 0, 0], [-1e8, 0, 0]], np.float32)
     assert rules.read(amounts)[:, 0].tolist() == [1, 0, 0, 0]
-    few = table[:9], columns, np.float32(-1e8), counts, runs[:, :9]
+    few = table[:9], columns, np.float32(-1e8), counts, runs[:, :9], no_loops
     assert not len(find_rules(*few).low)
     assert find_rules(*few).read(table).shape == (len(table), 0)
+
+
+def read_documents(reads):
+    """Steps of 40 runs: unread documents, another number, calls of tool 0 and 1; last, next."""
+    rows, last, wanted, run_of = [], [], [], []
+    for run in range(40):
+        unread = run % 4
+        for done in range(reads(unread) + 1):
+            rows.append([unread, run % 3, done, 0])
+            last.append(0 if done else -1)
+            wanted.append(0 if done < reads(unread) else 1)
+            run_of.append(run)
+    return np.array(rows, np.float32), np.array(last), np.array(wanted), np.array([run_of, run_of])
+
+
+def test_a_call_for_each_item_is_due_until_no_item_is_left():
+    table, last, wanted, runs = read_documents(lambda unread: unread)
+    values, counts = np.array([0, 1]), np.array([2, 3])
+    loops = choose_loops(table, values, counts, last, wanted)
+    assert loops.tolist() == [[0], [2]]
+    table = np.concatenate([table, table[:, loops[0]] - table[:, loops[1]]], axis=1)
+    lowered_by = np.array([-1, -1, 2])
+    rules = find_rules(table, np.array([0, 1, 4]), np.float32(-1e8), counts, runs, lowered_by)
+    assert (rules.columns[0], rules.counts[0], rules.are_left[0]) == (4, 2, True)
+    due = rules.read(table)[:, 0]
+    assert due.tolist() == (wanted == 0).tolist()
+
+
+def test_items_that_are_read_until_the_right_one_is_there_are_no_loop():
+    rng = np.random.default_rng(0)
+    table, last, wanted, _ = read_documents(lambda unread: int(rng.integers(unread + 1)))
+    counts = np.array([2, 3])
+    assert choose_loops(table, np.array([0, 1]), counts, last, wanted).shape == (2, 0)
+    nothing = table[:0], np.array([0, 1]), counts, last[:0], wanted[:0]
+    assert choose_loops(*nothing).shape == (2, 0)
 
 
 def test_of_the_tools_that_are_due_the_one_that_runs_call_first_is_first():
     """Ten runs call the tool of column 2, then that of column 1, and end."""
     low, high = np.array([[5, 5], [1e11, 1e11]], np.float32)
-    rules = Rules(np.array([0, 0]), np.array([1, 2]), low, high, np.zeros((2, 2), np.float32))
+    order = np.zeros((2, 2), np.float32)
+    rules = Rules(np.array([0, 0]), np.array([1, 2]), low, high, np.zeros(2, bool), order)
     assert rules.first(np.ones((1, 2), np.float32)).tolist() == [[0.5, 0.5]]
     table = np.array([[9, 0, 0], [9, 0, 1], [9, 1, 1]] * 10, np.float32)
     called, runs = np.array([2, 1, -1] * 10), np.repeat(np.arange(10), 3)

@@ -1,4 +1,7 @@
-"""Pairs of numbers whose difference says which tool comes next, such as an amount and a limit."""
+"""Pairs of numbers whose difference says which tool comes next.
+
+Two values, such as an amount and a limit; or a number of items and the calls made so far.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,12 @@ _LEAST_GAIN = 3.0
 """Nats of the log likelihood that a split of a difference must add to that of each number."""
 _FACTOR = 20.0
 """Numbers whose medians differ by more are not compared."""
+_MOST_ITEMS, _MOST_LOOPS = 32, 2
+"""Items that a loop may go over, and numbers of items that are kept for a tool."""
+_LEAST_CASES, _LOOPS, _LEAST_LOOP_GAIN = 5, 0.8, 6.0
+"""Steps at which a tool was called again; the share of the steps that a loop must be right at; nats
+of log likelihood that it adds. A shop's agent reads orders until it has the one that it needs: half
+of the time before the last, and no loop."""
 
 
 def choose_pairs(
@@ -70,6 +79,73 @@ def choose_pairs(
             pairs.append((columns[left], columns[right]))
     best = np.argsort(-np.array(gains), kind="stable")[:_MOST_PAIRS]
     return np.array([pairs[at] for at in best], np.intp).reshape(-1, 2).T
+
+
+def choose_loops(
+    table: Matrix,
+    columns: Indices,
+    counts: Indices,
+    last: npt.NDArray[np.intp],
+    wanted: npt.NDArray[np.intp],
+) -> Indices:
+    """Numbers of items that say how often a tool is called in a row; shape (2, n).
+
+    After a call of the tool, that fewer calls were made than there are items must say more about
+    whether it is called again than the number of items alone.
+
+    Args:
+        table: shape (steps, columns).
+        columns: those with values.
+        counts: shape (tools,): the column that counts the calls of each tool, or -1.
+        last: shape (steps,): the tool that was called last.
+        wanted: shape (steps,): the next tool.
+
+    Returns:
+        Columns with a number of items, and the columns that count the calls.
+    """
+    loops: list[tuple[int, int]] = []
+    if not len(table):
+        return np.empty((2, 0), np.intp)
+    values = table[:, columns]
+    columns = columns[(values.max(axis=0) > 1) & (values % 1 == 0).all(axis=0)]
+    for tool in np.flatnonzero(counts >= 0):
+        after = np.flatnonzero(last == tool)[:_MOST_ROWS]
+        again = wanted[after] == tool
+        if again.sum() < _LEAST_CASES or again.all():
+            continue
+        items = table[np.ix_(after, columns)]
+        done = table[after, counts[tool], None]
+        most = range(1, max(2, int(min(items.max(initial=0), _MOST_ITEMS))))
+        alone = np.max([_split_gains(items > size, again) for size in most], axis=0)
+        left = items > done
+        gains = np.where(_is_loop(left, again), _split_gains(left, again) - alone, 0)
+        for at in np.argsort(-gains, kind="stable")[:_MOST_LOOPS]:
+            if gains[at] > _LEAST_LOOP_GAIN:
+                loops.append((int(columns[at]), int(counts[tool])))
+    return np.array(loops, np.intp).reshape(-1, 2).T
+
+
+def _is_loop(left: npt.NDArray[np.bool_], again: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Whether a tool is nearly always called again while items are left, and seldom afterwards."""
+    share = (left & again[:, None]).sum(axis=0) / np.maximum(left.sum(axis=0), 1)
+    after = (~left & again[:, None]).sum(axis=0) / np.maximum((~left).sum(axis=0), 1)
+    is_loop: npt.NDArray[np.bool_] = (share >= _LOOPS) & (after <= 1 - _LOOPS)
+    return is_loop
+
+
+def _split_gains(
+    above: npt.NDArray[np.bool_], taken: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    """What each split adds to the log likelihood of whether a tool is called; shape (columns,)."""
+    inside, within = above.sum(axis=0), (above & taken[:, None]).sum(axis=0)
+    size, called = len(taken), int(taken.sum())
+    gains = likelihood(inside, within) + likelihood(size - inside, called - within)
+    return gains - likelihood(np.array(size), np.array(called))
+
+
+def likelihood(cases: Indices, taken: Indices) -> npt.NDArray[np.float64]:
+    """Log likelihood of whether a tool is called, by its share of the cases."""
+    return x_log_x(taken) + x_log_x(cases - taken) - x_log_x(cases)
 
 
 class _Kinds:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.dtdr_f.value_pairs import x_log_x
+from dtdr.rankers.dtdr_f.value_pairs import likelihood
 from dtdr.rankers.nn import Indices, Matrix
 
 _MOST_RULES = 3
@@ -36,6 +36,8 @@ class Rules(NamedTuple):
         columns: shape (n,): of the values.
         counts: shape (n,): the columns that count the calls of the tools.
         low, high: shape (n,).
+        are_left: shape (n,): whether the value is how many items are left, so that its tool is due
+            until none is.
         behind: shape (k, k), of the k tools with conditions in the order of ``counts``: log
             probability that the second tool does not wait for the first, where both are due; on
             the diagonal, that a run calls a tool that is due.
@@ -45,6 +47,7 @@ class Rules(NamedTuple):
     counts: Indices
     low: Matrix
     high: Matrix
+    are_left: npt.NDArray[np.bool_]
     behind: Matrix
 
     @property
@@ -54,13 +57,14 @@ class Rules(NamedTuple):
         return best
 
     def read(self, table: Matrix) -> Matrix:
-        """1 where a condition is true and its tool was not called yet, else 0; shape (rows, n).
+        """1 where a condition is true and its tool was not called for it, else 0; shape (rows, n).
 
         Args:
             table: shape (rows, columns), or of one row.
         """
         values, calls = (table.take(places, axis=-1) for places in (self.columns, self.counts))
-        is_due = (values > self.low) & (values <= self.high) & (calls == 0)
+        is_open = (calls == 0) | self.are_left
+        is_due = (values > self.low) & (values <= self.high) & is_open
         due: Matrix = is_due.astype(np.float32)
         return due
 
@@ -101,11 +105,18 @@ class Rules(NamedTuple):
 
 
 _NO_PLACES, _NO_VALUES = np.empty(0, np.intp), np.empty(0, np.float32)
-NO_RULES = Rules(_NO_PLACES, _NO_PLACES, _NO_VALUES, _NO_VALUES, np.empty((0, 0), np.float32))
+NO_RULES = Rules(
+    _NO_PLACES, _NO_PLACES, _NO_VALUES, _NO_VALUES, np.empty(0, bool), np.empty((0, 0), np.float32)
+)
 
 
 def find_rules(
-    table: Matrix, columns: Indices, missing: np.float32, counts: Indices, runs: Indices
+    table: Matrix,
+    columns: Indices,
+    missing: np.float32,
+    counts: Indices,
+    runs: Indices,
+    lowered_by: Indices,
 ) -> Rules:
     """The conditions that say best whether a run calls a tool that it has not called yet.
 
@@ -118,6 +129,7 @@ def find_rules(
         missing: the value of a number that is not known.
         counts: shape (tools,): columns that count the calls of each tool.
         runs: shape (2, steps): the run of each step, and its group; steps of a run stand together.
+        lowered_by: shape (columns,): the column that was taken from each value, or -1.
     """
     starts = np.flatnonzero(np.diff(runs[0], prepend=-1))
     calls = table[:, counts]
@@ -125,22 +137,23 @@ def find_rules(
     steps = np.where(calls == 0, np.arange(len(table))[:, None], -1)
     last = np.maximum.reduceat(steps, starts, axis=0)
     places = _Places(table[:, columns], missing)
-    picks: list[tuple[int, int, float, float]] = []
+    picks: list[tuple[int, int, float, float, bool]] = []
     for tool, count in enumerate(counts.tolist()):
         known = last[:, tool] >= 0
         cases, taken = last[known, tool], is_called[known, tool]
         if taken.sum() < _LEAST_CASES or len(np.unique(runs[1, cases[taken]])) < _LEAST_GROUPS:
             continue
         gains, bounds = places.best(cases, taken)
-        for at in np.argsort(-gains, kind="stable")[:_MOST_RULES].tolist():
+        # Until the first call, a value and what is left of it say the same.
+        for at in np.lexsort((lowered_by != count, -gains))[:_MOST_RULES].tolist():
             if gains[at] > _LEAST_GAIN:
                 low, high = bounds[:, at].tolist()
-                picks.append((int(columns[at]), count, low, high))
-    picked = np.array(picks, np.float64).reshape(-1, 4).T
+                picks.append((int(columns[at]), count, low, high, lowered_by[at] == count))
+    picked = np.array(picks, np.float64).reshape(-1, 5).T
     tools = len(np.unique(picked[1]))
     columns, counts = picked[:2].astype(np.intp)
-    low, high = picked[2:].astype(np.float32)
-    return Rules(columns, counts, low, high, np.zeros((tools, tools), np.float32))
+    low, high = picked[2:4].astype(np.float32)
+    return Rules(columns, counts, low, high, picked[4] > 0, np.zeros((tools, tools), np.float32))
 
 
 class _Places:
@@ -185,8 +198,8 @@ class _Places:
             for some, inner, outer in ((within, share, other), (without, other, share))
         )
         is_rule = (is_below | is_above) & (np.minimum(inside, outside) >= _LEAST_CASES)
-        gains = _likelihood(inside, within) + _likelihood(outside, without)
-        gains = np.where(is_rule, gains - _likelihood(size, called), 0.0)
+        gains = likelihood(inside, within) + likelihood(outside, without)
+        gains = np.where(is_rule, gains - likelihood(size, called), 0.0)
         best = np.maximum.reduceat(gains, starts)
         ends = np.flatnonzero(gains == best[self._column])
         ends = ends[np.unique(self._column[ends], return_index=True)[1]]
@@ -204,8 +217,3 @@ class _Places:
         counts = np.bincount(self._places[steps].ravel(), minlength=len(self._column))
         counts[self._values[:-1] == self._missing] = 0
         return counts
-
-
-def _likelihood(cases: Indices, taken: Indices) -> npt.NDArray[np.float64]:
-    """Log likelihood of whether a tool is called, by its share of the cases."""
-    return x_log_x(taken) + x_log_x(cases - taken) - x_log_x(cases)

@@ -46,7 +46,7 @@ from dtdr.rankers.dtdr_f.blocks.state_columns import (
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
-from dtdr.rankers.dtdr_f.value_pairs import choose_pairs
+from dtdr.rankers.dtdr_f.value_pairs import choose_loops, choose_pairs
 from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
 from dtdr.rankers.feature_rows import FeatureRows
@@ -66,6 +66,22 @@ class StateRows(FeatureRows):
     state: Matrix  # log of the tool's share of the trees, with ``_SMOOTHING``
     state_probability: Matrix  # share of the tool, 0 for tools without demonstrations
     due_first: Matrix  # how likely it comes first of the tools that conditions say are due
+
+
+class _Steps(NamedTuple):
+    """Steps to learn from, one for each acceptable tool.
+
+    Attributes:
+        table: shape (steps, columns).
+        wanted: shape (steps,): the slot of the tool.
+        weights: shape (steps,): one by the number of acceptable tools.
+        runs: shape (2, steps): the run, and its group.
+    """
+
+    table: Matrix
+    wanted: Indices
+    weights: Matrix
+    runs: Indices
 
 
 class State(Block):
@@ -130,47 +146,65 @@ class State(Block):
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Fit the forest to the steps of the plans; nothing is learned from names alone."""
-        data, slots = training.data, training.slots
-        empty, no_pairs = np.empty(0, np.int64), np.empty((2, 0), np.intp)
-        if data.has_names_only:
-            return cls(empty, no_pairs, NO_RULES, None, training)
+        no_pairs = np.empty((2, 0), np.intp)
+        nothing = cls(np.empty(0, np.int64), no_pairs, NO_RULES, None, training)
+        if training.data.has_names_only:
+            return nothing
         block = cls(choose_keys(training), no_pairs, NO_RULES, None, training)
+        steps = block._read_steps(training)
+        if steps is None:
+            return nothing
+        pairs = block._choose_pairs(steps)
+        table = np.concatenate([steps.table[:, :-1], _differences(steps.table, pairs)], axis=1)
+        rules = block._find_rules(table, pairs, steps)
+        last_column = np.zeros((len(table), 1), np.float32)
+        table = np.concatenate([table, rules.read(table), last_column], axis=1)
+        block = cls(block.keys, pairs, rules, None, training)
+        classes, size, seed = steps.wanted, len(training.seen), training.seed
+        block.forest = Forest.fit(table, classes, size, weights=steps.weights, seed=seed)
+        return block
+
+    def _read_steps(self, training: TrainingSet) -> _Steps | None:
+        """The steps of the plans to learn from, at most ``_MOST_ROWS``; None if there is none."""
         rows, wanted, weights, plans = [], [], [], []
-        for plan, row, acceptable in block._iter_rows(training):
+        for plan, row, acceptable in self._iter_rows(training):
             for tool in acceptable:
                 rows.append(row)
-                wanted.append(slots[tool])
+                wanted.append(training.slots[tool])
                 weights.append(1 / len(acceptable))
                 plans.append(plan)
         if not rows:
-            return cls(empty, no_pairs, NO_RULES, None, training)
+            return None
         rng = np.random.default_rng(training.seed)
         if len(rows) > _MOST_ROWS:
             kept = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
             rows, wanted, weights, plans = (
                 [part[at] for at in kept] for part in (rows, wanted, weights, plans)
             )
-        table, classes, counts = np.stack(rows), np.array(wanted), np.array(weights, np.float32)
-        numeric = np.flatnonzero(block.start_row[: block.width] == MISSING)
-        numeric = numeric[(block.keys[numeric] & 0xFFFFFFFF) < IN_QUERY]
-        last = np.array(block.at[LAST])
-        called = np.where(table[:, last] * (last >= 0) > 0, np.arange(len(last)) + 1, 0).max(axis=1)
-        pairs = choose_pairs(table, numeric, MISSING, called, classes)
-        table = np.concatenate([table[:, :-1], _differences(table, pairs)], axis=1)
-        values = np.flatnonzero(are_values(block.keys))
-        values = np.append(values, np.arange(block.width, table.shape[1]))
-        counted = np.array([at for at in block.at[COUNT] if at >= 0], np.intp)
-        runs = np.array([plans, groups_of(data)[plans]])
-        rules = find_rules(table, values, MISSING, counted, runs)
-        due, last_column = rules.read(table), np.zeros((len(table), 1), np.float32)
-        following = np.array(block.at[COUNT])[classes]
-        rules = rules.with_order(due, following, counts, runs[0])
-        table = np.concatenate([table, due, last_column], axis=1)
-        block = cls(block.keys, pairs, rules, None, training)
-        block.forest = Forest.fit(
-            table, classes, len(training.seen), weights=counts, seed=training.seed
-        )
-        return block
+        runs = np.array([plans, groups_of(training.data)[plans]])
+        return _Steps(np.stack(rows), np.array(wanted), np.array(weights, np.float32), runs)
+
+    def _choose_pairs(self, steps: _Steps) -> Indices:
+        """Columns whose differences are further columns: loops over items, then pairs of values."""
+        table, wanted = steps.table, steps.wanted
+        numeric = np.flatnonzero(self.start_row[: self.width] == MISSING)
+        numeric = numeric[(self.keys[numeric] & 0xFFFFFFFF) < IN_QUERY]
+        at_last, at_count = np.array(self.at[LAST]), np.array(self.at[COUNT])
+        is_last = table[:, at_last] * (at_last >= 0) > 0
+        last = np.where(is_last, np.arange(len(at_last)), -1).max(axis=1)
+        values = np.flatnonzero(are_values(self.keys))
+        loops = choose_loops(table, values, at_count, last, wanted)
+        return np.concatenate([loops, choose_pairs(table, numeric, MISSING, last, wanted)], axis=1)
+
+    def _find_rules(self, table: Matrix, pairs: Indices, steps: _Steps) -> Rules:
+        """The conditions on values and differences, and which comes first of tools that are due."""
+        values = np.flatnonzero(are_values(self.keys))
+        columns = np.append(values, np.arange(self.width, table.shape[1]))
+        counts, lowered_by = np.array(self.at[COUNT]), _lowered_by(self.width, pairs)
+        known = counts[counts >= 0]
+        rules = find_rules(table, columns, MISSING, known, steps.runs, lowered_by[columns])
+        called = counts[steps.wanted]
+        return rules.with_order(rules.read(table), called, steps.weights, steps.runs[0])
 
     def _iter_rows(self, training: TrainingSet) -> Iterator[tuple[int, Matrix, tuple[int, ...]]]:
         """Each step of a run with outputs: the run, the row, and the acceptable tools."""
@@ -252,7 +286,9 @@ class State(Block):
             or (columns.size and not 0 <= columns.min() <= columns.max() < width)
         ):
             raise ModelError("the rules of the model are damaged; fit it again")
-        rules = Rules(columns[0], columns[1], bounds[0], bounds[1], arrays["rule_order"])
+        are_left = _lowered_by(len(keys), pairs)[columns[0]] == columns[1]
+        low, high = bounds
+        rules = Rules(columns[0], columns[1], low, high, are_left, arrays["rule_order"])
         if rules.behind.shape != (len(rules.best),) * 2 or (rules.behind > 0).any():
             raise ModelError("the order of rules of the model is damaged; fit it again")
         width += columns.shape[1] + 1
@@ -345,6 +381,11 @@ class _StateRow(NamedTuple):
 
 def _ones(count: int) -> Matrix:
     return np.ones(count, np.float32)
+
+
+def _lowered_by(width: int, pairs: Indices) -> Indices:
+    """The second column of each difference, -1 for the columns before them."""
+    return np.append(np.full(width, -1), pairs[1])
 
 
 def _differences(table: Matrix, pairs: Indices) -> Matrix:

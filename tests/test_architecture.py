@@ -20,7 +20,7 @@ PACKAGES = {
     "text": (2, 1650),
     "conversation": (2, 1550),
     "logs": (3, 6800),
-    "rankers": (3, 12400),
+    "rankers": (3, 12600),
     "predict": (4, 7200),
     "llm": (5, 3150),
     "agents": (5, 7800),

@@ -136,7 +136,7 @@ def _is_loop(left: npt.NDArray[np.bool_], again: npt.NDArray[np.bool_]) -> npt.N
 def _split_gains(
     above: npt.NDArray[np.bool_], taken: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float64]:
-    """What each split adds to the log likelihood of whether a tool is called; shape (columns,)."""
+    """The log likelihood that each split adds to whether a tool is called; shape (columns,)."""
     inside, within = above.sum(axis=0), (above & taken[:, None]).sum(axis=0)
     size, called = len(taken), int(taken.sum())
     gains = likelihood(inside, within) + likelihood(size - inside, called - within)

@@ -68,7 +68,7 @@ class StateRows(FeatureRows):
     due_first: Matrix  # how likely it comes first of the tools that conditions say are due
 
 
-class _Steps(NamedTuple):
+class _TrainingSteps(NamedTuple):
     """Steps to learn from, one for each acceptable tool.
 
     Attributes:
@@ -164,7 +164,7 @@ class State(Block):
         block.forest = Forest.fit(table, classes, size, weights=steps.weights, seed=seed)
         return block
 
-    def _read_steps(self, training: TrainingSet) -> _Steps | None:
+    def _read_steps(self, training: TrainingSet) -> _TrainingSteps | None:
         """The steps of the plans to learn from, at most ``_MOST_ROWS``; None if there is none."""
         rows, wanted, weights, plans = [], [], [], []
         for plan, row, acceptable in self._iter_rows(training):
@@ -182,9 +182,9 @@ class State(Block):
                 [part[at] for at in kept] for part in (rows, wanted, weights, plans)
             )
         runs = np.array([plans, groups_of(training.data)[plans]])
-        return _Steps(np.stack(rows), np.array(wanted), np.array(weights, np.float32), runs)
+        return _TrainingSteps(np.stack(rows), np.array(wanted), np.array(weights, np.float32), runs)
 
-    def _choose_pairs(self, steps: _Steps) -> Indices:
+    def _choose_pairs(self, steps: _TrainingSteps) -> Indices:
         """Columns whose differences are further columns: loops over items, then pairs of values."""
         table, wanted = steps.table, steps.wanted
         numeric = np.flatnonzero(self.start_row[: self.width] == MISSING)
@@ -196,7 +196,7 @@ class State(Block):
         loops = choose_loops(table, values, at_count, last, wanted)
         return np.concatenate([loops, choose_pairs(table, numeric, MISSING, last, wanted)], axis=1)
 
-    def _find_rules(self, table: Matrix, pairs: Indices, steps: _Steps) -> Rules:
+    def _find_rules(self, table: Matrix, pairs: Indices, steps: _TrainingSteps) -> Rules:
         """The conditions on values and differences, and which comes first of tools that are due."""
         values = np.flatnonzero(are_values(self.keys))
         columns = np.append(values, np.arange(self.width, table.shape[1]))

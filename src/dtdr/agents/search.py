@@ -73,6 +73,7 @@ def searched_tools(transcript: Transcript) -> Iterator[str]:
 
 
 def _names(output: object) -> Iterator[str]:
+    """Names of the tools in a search's output, as ``write_answer`` or a provider has them."""
     if isinstance(output, str):
         try:
             output = json.loads(output)

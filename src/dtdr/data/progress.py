@@ -24,6 +24,7 @@ _LONG_SECONDS = 10.0
 
 
 def _report_tenths(label: str, total: int | None) -> Callable[..., None]:
+    """A function that counts, and writes a line at each tenth of what takes long."""
     started, done, tenth = time.monotonic(), 0, 0
 
     def advance(count: int = 1) -> None:

@@ -122,6 +122,7 @@ class _SessionLines:
     def runs(self, session: str) -> Iterator[LoggedRun]:
         """The user's thread, then sub-agents without a call."""
         runs = {name: assemble(items) for name, items in self.threads.items()}
+        # By id and by prompt: the thread that a call is of, and the call.
         calls: dict[str, tuple[str, LoggedCall]] = {}
         prompts: dict[str, tuple[str, LoggedCall]] = {}
         for name, run in runs.items():
@@ -135,10 +136,13 @@ class _SessionLines:
         main.id, main.failed = session, self.failed
         alone = []
         for name, run in runs.items():
-            first = next((e.text for e in run.events if isinstance(e, UserMessage)), "").strip()
-            known = calls.get(name) or calls.get(self.called_by.get(name, "")) or prompts.get(first)
-            if known is not None and known[0] != name:
-                nest(known[1], run, f"{session}/{name}")
+            prompt = next((e.text for e in run.events if isinstance(e, UserMessage)), "").strip()
+            # It has the id of its call, or a line names the call, or its prompt is the call's.
+            call_of_it = (
+                calls.get(name) or calls.get(self.called_by.get(name, "")) or prompts.get(prompt)
+            )
+            if call_of_it is not None and call_of_it[0] != name:
+                nest(call_of_it[1], run, f"{session}/{name}")
             else:
                 run.id = f"{session}/{name}"
                 alone.append(run)

@@ -70,13 +70,13 @@ class Rule:
 
 
 def _by_first_letter(words: Iterable[str]) -> str:
-    """An expression for one of the words, which looks at first letters first."""
-    groups: dict[str, list[str]] = {}
+    """An expression for one of the words, by first letters: ``[tT](?i:oken|est)|[kK](?i:ey)``."""
+    endings: dict[str, list[str]] = {}
     for word in words:
-        length = 2 if word[:1] == "\\" else 1
-        groups.setdefault(word[:length], []).append(word[length:])
+        first = word[:2] if word.startswith("\\") else word[:1]  # escaped, or a letter
+        endings.setdefault(first, []).append(word[len(first) :])
     return "|".join(
-        f"[{letter}{letter.upper()}](?i:{'|'.join(rest)})" for letter, rest in groups.items()
+        f"[{first}{first.upper()}](?i:{'|'.join(rest)})" for first, rest in endings.items()
     )
 
 

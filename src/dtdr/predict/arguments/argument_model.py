@@ -96,8 +96,9 @@ class ArgumentModel:
         groups: dict[str, int] = {}
         learned, held = list[Demonstration](), list[Demonstration]()
         for position, item in enumerate(demonstrations):
-            group = groups.setdefault(item.group or f"\x00{position}", len(groups))
-            (learned if group % _HELD_OUT else held).append(item)
+            # A run without a group is one of its own.
+            number_of_group = groups.setdefault(item.group or f"\x00{position}", len(groups))
+            (learned if number_of_group % _HELD_OUT else held).append(item)
         if len(groups) < 2 * _HELD_OUT:
             model._train(demonstrations, seed)
         else:

@@ -255,6 +255,7 @@ class _DemonstrationCounts:
         self._entries.fields.add(entry_of(slot, name))
 
     def _add_value(self, slot: Slot, value: Any, content: _RunContent, depth: int = 0) -> None:
+        """Count what a value is like, and so each of its parts, whose slot is below this one."""
         tool, name = slot
         about = self.slots[slot]
         about.times += 1
@@ -268,7 +269,8 @@ class _DemonstrationCounts:
         if _is_plain(value):
             form = canonical(value)
             is_free = not content.has(value, form)
-            for counted in (slot, (ANY_TOOL, name.removesuffix("/*").rpartition("/")[2])):
+            last_name = name.removesuffix("/*").rpartition("/")[2]
+            for counted in (slot, (ANY_TOOL, last_name)):
                 self._note_plain(counted, value, form, is_free=is_free)
         if depth >= MAX_DEPTH:
             return

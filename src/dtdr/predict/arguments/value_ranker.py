@@ -145,17 +145,14 @@ class ValueRanker:
     """
 
     def __init__(self, buckets: Buckets | None = None, weights: Floats | None = None) -> None:
-        places = np.zeros(0, np.int32) if buckets is None else buckets
-        values = np.zeros(0, np.float32) if weights is None else weights
-        is_bucket = (places >= 0) & (places < BUCKETS)
-        if (
-            values.ndim != 1
-            or values.shape != places.shape
-            or not (is_bucket & np.isfinite(values)).all()
-        ):
-            raise ValueError("no buckets and weights")
+        buckets = np.zeros(0, np.int32) if buckets is None else buckets
+        weights = np.zeros(0, np.float32) if weights is None else weights
+        if weights.ndim != 1 or weights.shape != buckets.shape:
+            raise ValueError("buckets and weights have other shapes than (f,)")
+        if not ((buckets >= 0) & (buckets < BUCKETS) & np.isfinite(weights)).all():
+            raise ValueError("a bucket is out of range, or a weight is not finite")
         self._weights = np.zeros(BUCKETS, np.float32)
-        self._weights[places] = values
+        self._weights[buckets] = weights
         self._squares: Floats | None = None
         # Names the weights in the scores that rows keep.
         self._mark = object()

@@ -97,34 +97,55 @@ def describe_plans(
     plans: Mapping[Multiset, Candidate], state: StepState, span_scores: Floats, greedy: int
 ) -> PlanSet:
     """Describe the plans of a run; see ``PlanSet`` and ``find_plans``."""
-    called = np.fromiter(chain.from_iterable(plans), np.intp)
-    tools, places = np.unique(called, return_inverse=True)
-    counts = np.zeros((len(plans), len(tools)), np.intp)
-    np.add.at(counts, (np.repeat(np.arange(len(plans)), list(map(len, plans))), places), 1)
-    most = len(span_scores) - 1
-    spans = np.take_along_axis(span_scores[:, tools], np.minimum(counts, most), axis=0) / 3
-    present = counts > 0
-    # Shape (2, parts, tools), if the ranker reads the parts of the query.
-    read = state.asked() if hasattr(state, "asked") else None
-    asked = np.zeros((2, 0, len(span_scores[0]))) if read is None else read.astype(np.float64)
-    part = np.clip(asked[0], 0, _MOST_PROBABILITY)
-    # The probability that some part asks for a tool; even odds if the ranker reads no parts.
-    likely = np.maximum(part[:, tools].max(axis=0, initial=_LEAST), 0.5 * (read is None))
-    expected = asked[1][:, tools].sum(axis=0)
-    calls = np.minimum(counts, _MOST_CALLS).astype(np.float64)
-    away = (calls - expected) ** 2 * (read is not None)
-    served = 1 - np.exp(np.log1p(-part[:, tools]) @ present.T.astype(float))
-    wanted = part.max(axis=1, initial=0)[:, None]
-    columns = (
-        np.array([plan.total for plan in plans.values()]),
-        present @ np.log(likely / (1 - likely)),
-        -away.sum(axis=1),
-        np.maximum(wanted - served, 0).sum(axis=0),
-        present.sum(axis=1),
+    tools, counts = _count_calls(list(plans))
+    is_called, calls = counts > 0, np.minimum(counts, _MOST_CALLS).astype(np.float64)
+    by_spans = np.take_along_axis(
+        span_scores[:, tools], np.minimum(counts, len(span_scores) - 1), axis=0
     )
-    dense = np.stack(columns, axis=1).astype(np.float64)
-    by_tool = np.stack([spans, expected**2 - away, calls], axis=2)
-    return PlanSet(list(plans), list(plans.values()), greedy, dense, tools, by_tool)
+    # Of each part of the query, the chance that it asks for a tool, and calls of it; shape (parts,
+    # all tools) each. Without parts, even odds take the place of the chance.
+    read = state.asked() if hasattr(state, "asked") else None
+    reads_parts = read is not None
+    chances, numbers = (
+        np.zeros((2, 0, len(span_scores[0]))) if read is None else read.astype(np.float64)
+    )
+    chances = np.clip(chances, 0, _MOST_PROBABILITY)
+    least = np.maximum(_LEAST, 0.5 * (not reads_parts))
+    asked_by_some_part = np.maximum(chances[:, tools].max(axis=0, initial=_LEAST), least)
+    expected_calls = numbers[:, tools].sum(axis=0)
+    misfit = (calls - expected_calls) ** 2 * reads_parts
+    # A plan serves a part with each tool that it calls and the part may ask for.
+    served = 1 - np.exp(np.log1p(-chances[:, tools]) @ is_called.T.astype(float))
+    surest_wish = chances.max(axis=1, initial=0)[:, None]
+    dense = (
+        np.array([plan.total for plan in plans.values()]),
+        is_called @ np.log(asked_by_some_part / (1 - asked_by_some_part)),
+        -misfit.sum(axis=1),
+        np.maximum(surest_wish - served, 0).sum(axis=0),
+        is_called.sum(axis=1),
+    )
+    # The last but one feature compares a number of calls with none, whose misfit is the square.
+    by_tool = (by_spans / 3, expected_calls**2 - misfit, calls)
+    return PlanSet(
+        list(plans),
+        list(plans.values()),
+        greedy,
+        np.stack(dense, axis=1).astype(np.float64),
+        tools,
+        np.stack(by_tool, axis=2),
+    )
+
+
+def _count_calls(
+    plans: Sequence[Multiset],
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The tools that plans call, sorted, and how often each plan calls each: (plans, tools)."""
+    called = np.fromiter(chain.from_iterable(plans), np.intp)
+    tools, tool_of = np.unique(called, return_inverse=True)
+    plan_of = np.repeat(np.arange(len(plans)), list(map(len, plans)))
+    counts = np.zeros((len(plans), len(tools)), np.intp)
+    np.add.at(counts, (plan_of, tool_of), 1)
+    return tools, counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -182,19 +182,21 @@ class SpanTagger:
         Returns:
             Shape (MOST_COUNTED + 1, tools); 0 for tools that are not learned.
         """
-        shares: dict[str, Floats] = {}
+        chances: dict[str, Floats] = {}
         for span in spans:
-            share = _sigmoid(self.weights[span.features].sum(axis=0))
-            shares[span.form] = np.maximum(shares.get(span.form, 0), share)
-        counts = np.zeros((MOST_COUNTED + 1, len(self.known)))
-        counts[0] = 1
-        for share in shares.values():
-            more = counts * share
-            counts -= more
-            counts[1:] += more[:-1]
-            counts[-1] += more[-1]
+            chance = _sigmoid(self.weights[span.features].sum(axis=0))
+            chances[span.form] = np.maximum(chances.get(span.form, 0), chance)
+        # By number of spans, how likely it is after the values read so far: each moves a share of
+        # the chance of n spans to n + 1; the last row is of that many and more.
+        likely = np.zeros((MOST_COUNTED + 1, len(self.known)))
+        likely[0] = 1
+        for chance in chances.values():
+            moved = likely * chance
+            likely -= moved
+            likely[1:] += moved[:-1]
+            likely[-1] += moved[-1]
         scores = np.zeros((MOST_COUNTED + 1, tools))
-        scores[:, self.known] = np.log(counts + _LITTLE) - np.log(counts[0] + _LITTLE)
+        scores[:, self.known] = np.log(likely + _LITTLE) - np.log(likely[0] + _LITTLE)
         return scores
 
 

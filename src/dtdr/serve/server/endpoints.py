@@ -106,8 +106,10 @@ class Endpoint:
             body = self._read(context, content.removeprefix(codecs.BOM_UTF8))
         if self.role == "admin":
             context.require_admin()
-        asked = [_read_step(context, body)] if self._is_asked else []
-        result = await self.function(context, *asked, *([] if body is None else [body]))
+        arguments: list[Any] = [_read_step(context, body)] if self._is_asked else []
+        if body is not None:
+            arguments.append(body)
+        result = await self.function(context, *arguments)
         if isinstance(result, Response):
             response = result
         elif result is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from copy import copy
 from datetime import date
 from functools import lru_cache
@@ -56,7 +55,7 @@ _LINE = re.compile(
 )
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,6}) ([a-z]{3,20})")
 _AFFIXES = "$€£% "
-_NUMBER_ENDS = frozenset("%€Z")
+_NUMBER_ENDS, _SIGNS = frozenset("%€Z"), frozenset("+-.")
 OUTPUT, ARGUMENTS, _QUERY, ITEM = (crc32(name) for name in (b"o", b"a", b"q", b"*"))
 
 
@@ -134,7 +133,8 @@ class ValueReader:
         columns.sort(key=itemgetter(0), reverse=True)
         known = self._known
         for path, column, is_listed in columns:
-            compared, is_asked = self._read_column(path, column, is_listed, values)
+            read = self._read_texts if isinstance(column[0], str) else self._read_column
+            compared, is_asked = read(path, column, is_listed, values)
             if compared:
                 key = IN_QUERY | path & _BITS
                 values[key] = max(float(is_asked), values.get(key, 0.0))
@@ -152,9 +152,7 @@ class ValueReader:
     def _read_column(
         self, path: int, column: list[Any], is_listed: bool, values: dict[int, float]
     ) -> tuple[list[Any], bool]:
-        """Values of one path and type: those that are compared, and whether one is in the query."""
-        if isinstance(column[0], str):
-            return self._read_texts(path, column, is_listed, values)
+        """Flags or numbers of a path: those that are compared, and whether one is in the query."""
         if column[0] is None or isinstance(column[0], bool):
             for flag in set(column):
                 _count_flag(values, path, str(flag), column.count(flag))
@@ -169,12 +167,17 @@ class ValueReader:
     def _read_texts(
         self, path: int, texts: list[str], is_listed: bool, values: dict[int, float]
     ) -> tuple[list[Any], bool]:
-        """Texts of one path, as ``_read_column``."""
+        """Texts of a path, as ``_read_column`` reads numbers."""
         compared, is_asked = [], False
         for text in texts:
             size = len(text)
             if size <= _LONGEST_FLAG:
-                _read_short(values, path, text, is_listed)
+                number = to_number(text)
+                if number is None:
+                    key = FLAG | hash_member(path, text) & _BITS
+                    values[key] = values.get(key, 0.0) + 1
+                else:
+                    _add_number(values, path, number, is_listed)
             if _SHORTEST_EQUAL <= size <= _LONGEST_EQUAL:
                 folded = text.casefold()
                 compared.append(folded)
@@ -246,25 +249,25 @@ def read_query(query: str) -> Values:
 
 def to_number(text: str) -> float | None:
     """A number, a date as days since 2000, or a time of day in hours; None for all else."""
-    if not text[-1:].isdigit() and text[-1:] not in _NUMBER_ENDS:
+    first, last = text[:1], text[-1:]
+    if not (last.isdigit() or last in _NUMBER_ENDS) or first.isalpha():
         return None
-    if text[4:5] == "-" and text[7:8] == "-":
-        with suppress(ValueError):
+    try:
+        if text[4:5] == "-" and text[7:8] == "-":
             days = float(date.fromisoformat(text[:10]).toordinal() - _EPOCH)
             hours = to_number(text[11:16]) if len(text) >= 16 else None
             return days + (hours or 0.0) / 24
-        return None
-    if text[2:3] == ":" and text[:2].isdigit() and text[3:5].isdigit():
-        return int(text[:2]) + int(text[3:5]) / 60
-    bare = text.strip(_AFFIXES)
-    if not (bare[:1].isdigit() or bare[:1] in "+-.") or bare[:1] == "":
-        return None
-    if bare.isdigit() and len(bare) > 1 and bare[0] == "0":
-        return None  # a name, such as a postcode
-    with suppress(ValueError):
+        if text[2:3] == ":" and text[:2].isdigit() and text[3:5].isdigit():
+            return int(text[:2]) + int(text[3:5]) / 60
+        bare = text.strip(_AFFIXES)
+        first = bare[:1]
+        is_name = first == "0" and len(bare) > 1 and bare.isdigit()  # such as a postcode
+        if is_name or not (first.isdigit() or first in _SIGNS):
+            return None
         value = float(bare.replace(",", ""))
-        return value if abs(value) < _LARGEST else None
-    return None
+    except ValueError:
+        return None
+    return value if abs(value) < _LARGEST else None
 
 
 def _numbers_in(text: str) -> Iterable[float]:
@@ -344,16 +347,6 @@ def _members(objects: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
             for name, part in islice(value.items(), _MOST_ITEMS):
                 members[name].append(part)
     return members
-
-
-def _read_short(values: dict[int, float], path: int, text: str, is_listed: bool) -> None:
-    """A text that is a number or a date, or else may be one of few."""
-    last = text[-1:]
-    value = to_number(text) if last.isdigit() or last in _NUMBER_ENDS else None
-    if value is None:
-        _count_flag(values, path, text)
-    elif -_LARGEST < value < _LARGEST:
-        _add_number(values, path, value, is_listed)
 
 
 def _add_number(values: dict[int, float], path: int, value: float, is_listed: bool) -> None:

@@ -178,6 +178,10 @@ class RunReader:
                 yield text
 
 
+NEW_RUN = RunReader()
+"""Reads a run of which nothing came before; copied where it is read."""
+
+
 def _bounded(output: Any) -> tuple[Any, bytes]:
     """An output, of a long one the start; and its JSON, empty where it is a text or no JSON."""
     if isinstance(output, str):

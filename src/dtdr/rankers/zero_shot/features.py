@@ -46,6 +46,7 @@ class ZeroShotRows(FeatureRows):
 FEATURES = ZeroShotRows.names
 _BY_QUERY = ZeroShotRows.span("words", "name_in_clause")
 """Features that no call changes."""
+_READS_LATER = FEATURES.index("reads_later")
 _LIKE_LAST = ZeroShotRows.span("like_last_name", "like_last_text")
 
 END_FEATURES = ("constant", "calls", "calls_per_clause", "served", "all_served", "is_later_turn")
@@ -110,20 +111,16 @@ class QueryMatch:
         weight = np.sqrt(best / best.max()) / np.float32(1 + _NAME)
         self.asked: Matrix = asked * weight[:, None]
         matched = (has @ exact).max(axis=0)
-        called_earlier = np.zeros(index.size, np.float32)
-        called_earlier[[tool for tool in earlier if 0 <= tool < index.size]] = 1
-        first, later = (
-            ZeroShotRows(np.zeros((len(FEATURES), index.size), np.float32)) for _ in range(2)
-        )
-        for rows in (first, later):
-            rows.words[:] = matched / (matched.max(initial=0) + _TINY)
-            rows.name[:] = names.sum(axis=0)
-            rows.name_in_clause[:] = self.named.max(axis=0)
-            rows.called_earlier[:] = called_earlier
-        first.reads_first[:] = later.reads_later[:] = index.reads
-        first.writes_first[:] = index.writes
-        first.late_first[:] = self.asked.argmax(axis=0) / np.float32(max(1, len(clauses) - 1))
-        self.first, self.later = first.table, later.table
+        self.first = np.zeros((len(FEATURES), index.size), np.float32)
+        rows = ZeroShotRows(self.first)
+        rows.words[:] = matched / (matched.max(initial=0) + _TINY)
+        rows.name[:] = names.sum(axis=0)
+        rows.name_in_clause[:] = self.named.max(axis=0)
+        rows.called_earlier[[tool for tool in earlier if 0 <= tool < index.size]] = 1
+        self.later: Matrix = self.first.copy()
+        self.later[_READS_LATER] = index.reads
+        rows.reads_first[:], rows.writes_first[:] = index.reads, index.writes
+        rows.late_first[:] = self.asked.argmax(axis=0) / np.float32(max(1, len(clauses) - 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +53,14 @@ def clauses_of(text: QueryText) -> list[Hashes]:
     """
     stems, flags = text.stems[:MAX_WORDS], text.flags[:MAX_WORDS]
     begins = (flags & (BEGINS_SENTENCE | AFTER_JOINT)) > 0
-    kept = ((flags & IS_LETTERS) > 0) & ~np.isin(stems, STOP_STEMS)
-    clause_at = np.cumsum(begins)[kept]
+    places = STOP_STEMS.searchsorted(stems)
+    is_stop = STOP_STEMS.take(places, mode="clip") == stems
+    kept = ((flags & IS_LETTERS) > 0) & ~is_stop
+    stems, clause_at = stems[kept], np.cumsum(begins)[kept]
+    ends = [*(np.flatnonzero(clause_at[1:] != clause_at[:-1]) + 1).tolist(), len(stems)]
     clauses: list[Hashes] = []
-    for clause in np.split(stems[kept], np.flatnonzero(np.diff(clause_at)) + 1):
+    for begin, end in pairwise([0, *ends]):
+        clause = stems[begin:end]
         if clauses and (len(clause) < 2 or len(clauses[-1]) < 2):
             clauses[-1] = np.concatenate([clauses[-1], clause])
         else:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dtdr.rankers.base import Arrays
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.observations import Context, RunReader
+from dtdr.rankers.dtdr_f.observations import NEW_RUN, Context, RunReader
 from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import Hashes
@@ -151,7 +151,7 @@ class Query:
     table: Matrix
     zero_shot: ZeroShotState
     states: list[tuple[BlockState, Callable[[Matrix], Any], slice]] = field(default_factory=list)
-    reader: RunReader = field(default_factory=RunReader)
+    reader: RunReader = NEW_RUN
 
 
 class Block(ABC):

@@ -172,12 +172,12 @@ class ValueReader:
         for text in texts:
             size = len(text)
             if size <= _LONGEST_FLAG:
-                number = to_number(text)
-                if number is None:
+                value = to_number(text)
+                if value is None:
                     key = FLAG | hash_member(path, text) & _BITS
                     values[key] = values.get(key, 0.0) + 1
                 else:
-                    _add_number(values, path, number, is_listed)
+                    _add_number(values, path, value, is_listed)
             if _SHORTEST_EQUAL <= size <= _LONGEST_EQUAL:
                 folded = text.casefold()
                 compared.append(folded)

@@ -153,6 +153,7 @@ def test_two_fits_and_a_restored_model_predict_the_same(model):
     again = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
     config = json.loads(json.dumps(model.config()))
     restored = ArgumentModel.restore(config, model.arrays(), TOOLS)
+    assert restored.ranker.arrays()[0].tolist() == model.ranker.arrays()[0].tolist()
     unread = [replace(call, output=None) for call in DEMONSTRATIONS[1].plan.calls]
     own = replace(DEMONSTRATIONS[1], plan=Plan(tuple(unread)))
     for state, call in iter_calls([*DEMONSTRATIONS[:6], own]):
@@ -165,7 +166,7 @@ def test_two_fits_and_a_restored_model_predict_the_same(model):
 @pytest.mark.parametrize(
     ("part", "damage"),
     [
-        *((name, None) for name in ("weights", "confidence", "runs_values")),
+        *((name, None) for name in ("gaps", "weights", "confidence", "runs_values")),
         ("constants", {"find_user": {"name": 3}}),
         ("constants", {"find_user": {"name": {"values": 3}}}),
         ("constants", []),

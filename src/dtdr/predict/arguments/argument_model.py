@@ -21,7 +21,7 @@ from dtdr.predict.arguments.constants import Constants, group_hash
 from dtdr.predict.arguments.filling import fill_slot, iter_examples
 from dtdr.predict.arguments.prediction import CallPrediction, ValueSource
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
-from dtdr.predict.arguments.value_ranker import SlotExample, ValueRanker
+from dtdr.predict.arguments.value_ranker import BUCKETS, Buckets, SlotExample, ValueRanker
 from dtdr.predict.arguments.values import convert
 
 _MOST_RUNS = 20_000
@@ -232,7 +232,7 @@ class ArgumentModel:
         """The arrays to save."""
         buckets, weights = self.ranker.arrays()
         return {
-            "buckets": buckets,
+            "gaps": _to_gaps(buckets),
             "weights": weights.astype(np.float16),
             "confidence": self.confidence.curve,
             **self.constants.statistics.arrays(),
@@ -259,12 +259,25 @@ class ArgumentModel:
             ModelError: they are damaged, or do not belong together.
         """
         try:
-            ranker = ValueRanker(
-                arrays["buckets"].astype(np.int32), arrays["weights"].astype(np.float32)
-            )
+            ranker = ValueRanker(_from_gaps(arrays["gaps"]), arrays["weights"].astype(np.float32))
             confidence = Confidence(arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
             constants = Constants.restore(config, arrays)
         except _BROKEN as error:
             raise ModelError(_DAMAGED) from error
         return cls(constants, ranker, tools, confidence, learned)
+
+
+def _to_gaps(buckets: Buckets) -> npt.NDArray[Any]:
+    """How far each bucket is from the one before, in as few bytes as the farthest needs.
+
+    Most of the arguments' part of a folder would be buckets; they are sorted, and a byte is enough
+    for the gaps between a hundred thousand.
+    """
+    gaps = np.diff(buckets, prepend=np.int32(0))
+    return gaps.astype(np.min_scalar_type(int(gaps.max(initial=0))))
+
+
+def _from_gaps(gaps: npt.NDArray[Any]) -> Buckets:
+    """The buckets; those of damaged gaps are outside of all."""
+    return np.cumsum(gaps, dtype=np.int64).clip(-1, BUCKETS).astype(np.int32)

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -40,9 +41,15 @@ def module_name(path):
 MODULES = {module_name(path): path for path in SOURCE.rglob("*.py")}
 
 
+@cache
+def nodes(name):
+    """Everything in the syntax tree of a module."""
+    return tuple(ast.walk(ast.parse(MODULES[name].read_bytes())))
+
+
 def imports(name):
     """Modules of the package that a module imports anywhere, type checking included."""
-    for node in ast.walk(ast.parse(MODULES[name].read_bytes())):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (item.name for item in node.names if item.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
@@ -109,8 +116,8 @@ def test_the_page_names_the_same_packages_and_budgets():
 
 def test_no_two_classes_share_a_name():
     names: dict[str, list[str]] = {}
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_bytes())):
+    for module in MODULES:
+        for node in nodes(module):
             if isinstance(node, ast.ClassDef):
                 names.setdefault(node.name.lstrip("_"), []).append(module)
     assert {name: modules for name, modules in names.items() if len(modules) > 1} == {}
@@ -126,8 +133,8 @@ def test_locals_are_named_by_what_they_hold():
     """These words say nothing of a value, as names of locals, parameters and attributes."""
     vague = set("found chosen number place given own made every told one".split())  # noqa: SIM905
     named = set()
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_bytes())):
+    for module in MODULES:
+        for node in nodes(module):
             if isinstance(node, ast.arg):
                 named.add((module, node.arg))
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -152,8 +159,8 @@ LONGEST_FUNCTION = 60
 def test_no_function_is_too_long():
     """Lines of code: what a command declares and a docstring explains does not count."""
     over = {}
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_bytes())):
+    for module in MODULES:
+        for node in nodes(module):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             code = node.body if ast.get_docstring(node) is None else node.body[1:]

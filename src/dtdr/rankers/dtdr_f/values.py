@@ -333,14 +333,13 @@ def _by_type(values: list[Any]) -> dict[type, list[Any]]:
 
 def _members(objects: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
     """The members of objects that are not references, by their names."""
-    names = objects[0].keys()
-    # The objects of a list mostly have the same members.
-    if (
-        len(names) <= _MOST_ITEMS
-        and "$ref" not in names
-        and all(names == value.keys() for value in objects)
-    ):
-        return {name: [value[name] for value in objects] for name in names}
+    first = objects[0]
+    if len(first) <= _MOST_ITEMS and "$ref" not in first:
+        if len(objects) == 1:
+            return {name: [part] for name, part in first.items()}
+        # The objects of a list mostly have the same members.
+        if all(first.keys() == value.keys() for value in objects):
+            return {name: [value[name] for value in objects] for name in first}
     members: defaultdict[Any, list[Any]] = defaultdict(list)
     for value in objects:
         if not is_reference(value):

@@ -58,7 +58,7 @@ async def test_the_hook_says_nothing_where_no_gateway_runs_and_only_its_own_clie
         await tell(client=1)
         await tell("{broken")
         await tell('{"prompt": 7}')
-        await tell("x" * (hook.LONGEST + 1))
+        await tell("x" * (3 * hook.LONGEST))
         assert taken == []
         await tell()
         assert taken == [PROMPT]

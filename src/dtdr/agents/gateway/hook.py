@@ -30,6 +30,9 @@ def main() -> None:
     client = sys.argv[1] if sys.argv[1:] and sys.argv[1].isdigit() else str(os.getppid())
     prompt = sys.stdin.buffer.read(LONGEST + 1)
     if len(prompt) > LONGEST:
+        # Else the client would write on into a closed pipe.
+        while sys.stdin.buffer.read(LONGEST):
+            pass
         return
     for name in os.listdir(folder()):
         if not name.startswith(f"{client}-"):

@@ -2,13 +2,16 @@
 
     python benchmarks/zero_shot.py [--datasets t_eval livemcp ...] [--data-dir DATA] [--runs 120]
     python benchmarks/zero_shot.py --curve 0 1 3 10 30 100 300
+    python benchmarks/zero_shot.py --speed
     python benchmarks/zero_shot.py --train
     python benchmarks/zero_shot.py --smoke
 
 Each set is ranked with weights that were learned on the others. The reciprocal rank is that of the
 tool that the log called next, given that one is called; equal scores share the mean of their ranks.
 Means are over runs. ``--curve`` ranks held-out groups with models of this many demonstrations
-each. ``--train`` writes the weights of all sets into the package.
+each. ``--speed`` times new queries and steps with 50, 500 and 5,000 tools: those of all sets, the
+same under other names where they do not suffice. ``--train`` writes the weights of all sets into
+the package.
 
 Learned on: T-Eval (Apache-2.0), UltraTool, TRAJECT-Bench, TinyAgent's example bank, tau-bench (MIT)
 and LiveMCPBench (Apache-2.0). The weights are numbers about features that know no tool; no text of
@@ -20,7 +23,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -351,6 +356,25 @@ def curve(name: str, dataset: Dataset, weights: Weights, sizes: Sequence[int]) -
         yield f"{name:14} {ranker:10} {' '.join(values)}"
 
 
+def time_ranking(sets: Sequence[Dataset], count: int) -> tuple[float, float]:
+    """Median milliseconds of the processor for a new query and for a step, with so many tools."""
+    tools = [tool for dataset in sets for tool in dataset.tools]
+    copies = range(-(-count // len(tools)))
+    named = [replace(tool, name=f"{tool.name}_{copy}") for copy in copies for tool in tools]
+    distinct = list({tool.name: tool for tool in named}.values())[:count]
+    model = Model.of(distinct)
+    queries, steps = [], []
+    for demonstration in sets[0].demonstrations[: _HELD * 5]:
+        started = time.process_time()
+        session = model.session(demonstration.query)
+        session.rank()
+        asked = time.process_time()
+        session.call(distinct[0].name).rank()
+        queries.append(1e3 * (asked - started))
+        steps.append(1e3 * (time.process_time() - asked))
+    return statistics.median(queries), statistics.median(steps)
+
+
 def main() -> None:
     """Print a line a set and ranker."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -360,12 +384,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=120, help="runs of each set")
     parser.add_argument("--rivals", nargs="*", default=RIVALS, metavar="NAME")
     parser.add_argument("--curve", nargs="+", type=int, metavar="N", help="by demonstrations")
+    parser.add_argument("--speed", action="store_true", help="time queries and steps")
     parser.add_argument("--train", action="store_true", help="write the weights of the package")
     parser.add_argument("--smoke", action="store_true", help="the bundled set only; seconds")
     given = parser.parse_args()
     names, runs = given.datasets, given.runs
     if given.smoke:
         names, runs = [datasets.BUNDLED], 40
+    if given.speed:
+        sets = list(load(names, given.data_dir, runs))
+        for count in (50, 500, 5_000):
+            query, step = time_ranking(sets, count)
+            print(f"{count:5} tools: new query {query:.2f} ms, step {step:.2f} ms", flush=True)
+        return
     steps = {item.name: Steps.of(item) for item in load(names, given.data_dir, runs)}
     if given.curve:
         for name in given.only or steps:

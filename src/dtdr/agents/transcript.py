@@ -88,7 +88,10 @@ class Transcript:
         return runs[-1] if runs else Run("")
 
     def runs(self, *, last_only: bool = False) -> list[Run]:
-        """The run of every step of the conversation so far, the next step's last."""
+        """The run of every step of the conversation so far, the next step's last.
+
+        The end of each turn is a step, too: the agent chose to call nothing more.
+        """
         runs: list[Run] = []
         before: list[Event] = []
         for turn in self.turns:
@@ -99,15 +102,16 @@ class Transcript:
             run = Run.of_read(turn.query.strip(), before, calls)
             if not last_only:
                 # The calls of one answer were asked for together, before any of them was made.
-                runs += [
-                    run.first(index)
+                begins = [
+                    index
                     for index, call in enumerate(calls)
                     if index == 0 or call.step is None or call.step != calls[index - 1].step
                 ]
+                runs += map(run.first, begins)
             if not last_only or turn is self.turns[-1]:
                 runs.append(run)
             before += [Message("user", turn.query)] if turn.query else []
-            # The message before a call has its text, too.
+            # The text of a call is that of the message before it, which stays.
             before += [replace(e, text=None) if isinstance(e, ToolCall) else e for e in events]
         return runs
 

@@ -277,24 +277,31 @@ def _element(match: Match, scan: Scan) -> Span | None:
 
 def _spoken(match: Match, scan: Scan) -> Span | None:
     """The value after ``the password of x is``, or after ``password`` alone."""
-    name = match["name"] + (match["more"] or "")
+    name, link = match["name"] + (match["more"] or ""), match["link"] or ""
     # Names in some languages are known here only.
     certainty = secrecy(name) if secrecy(match["name"]) else Secrecy.MIXED
-    quoted = match.string[match.end() : match.end() + 1] in _OPENINGS and (
-        _QUOTED.match(match.string, match.end()) is not None
-    )
-    password = secrecy(name.split()[0]) is Secrecy.SURE and not name.lower().startswith("secret")
-    clear = quoted or (match["link"] or "").startswith("lautet")
-    span = _read(match, scan, certainty if clear and password else min(certainty, Secrecy.MIXED))
-    word = "" if span is None else match.string[slice(*span)]
-    if word.isdigit() or (span is None and match["link"]):
-        is_code = _CODE.match(name) or name[:3].lower() == "pin"
-        digits = PATTERNS["code"].match(match.string, match.end()) if is_code else None
-        return (
-            digits.span("secret") if digits and (match["link"] or "code" in name.lower()) else None
-        )
-    fits = match["link"] or (password and (quoted or (len(word) > 5 and not word.isdigit())))
-    return span if fits or is_random(word) else None
+    text, begin = match.string, match.end()
+    is_quoted = text[begin : begin + 1] in _OPENINGS and _QUOTED.match(text, begin) is not None
+    # "secret" is an adjective, too: "the secret garden".
+    is_password = secrecy(name.split()[0]) is Secrecy.SURE and not name.lower().startswith("secret")
+    # "Das Passwort lautet x": what follows this verb is a value, never a description.
+    is_stated = is_quoted or link.startswith("lautet")
+    is_sure = is_stated and is_password
+    span = _read(match, scan, certainty if is_sure else min(certainty, Secrecy.MIXED))
+    word = "" if span is None else text[slice(*span)]
+    if word.isdigit() or (span is None and link):
+        return _spoken_code(match, name, link)
+    is_believed = link or (is_password and (is_quoted or len(word) > 5))
+    return span if is_believed or is_random(word) else None
+
+
+def _spoken_code(match: Match, name: str, link: str) -> Span | None:
+    """The digits after ``the PIN is`` or ``security code``."""
+    is_code = _CODE.match(name) or name[:3].lower() == "pin"
+    if not is_code or not (link or "code" in name.lower()):
+        return None
+    digits = PATTERNS["code"].match(match.string, match.end())
+    return digits.span("secret") if digits else None
 
 
 def _command(match: Match, scan: Scan) -> Span | None:

@@ -67,19 +67,22 @@ def is_value(value: str, certainty: Secrecy) -> bool:
 
 
 def _scrub_insert(match: re.Match[str], replace: Replace) -> str:
-    names = [secrecy(name.strip(_MARKS + "\n")) for name in match["names"].split(",")]
-    if not any(names):
+    """The statement without the secrets in its rows."""
+    names = match["names"].split(",")
+    certainties = [secrecy(name.strip(_MARKS + "\n")) for name in names]
+    if not any(certainties):
         return match[0]
-    index = -1
+    column = -1
 
     def scrub(value: re.Match[str]) -> str:
-        nonlocal index
-        if value[0].isspace():
+        """A value, as they follow each other through the columns of all rows."""
+        nonlocal column
+        if value[0].isspace():  # between two values
             return value[0]
-        index = (index + 1) % len(names)
+        column = (column + 1) % len(certainties)
         text = value[0].strip(_MARKS)
-        secret = text and names[index].covers(text)
-        return value[0].replace(text, replace(text)) if secret else value[0]
+        is_secret = text and certainties[column].covers(text)
+        return value[0].replace(text, replace(text)) if is_secret else value[0]
 
     rows = _SQL_VALUE.sub(scrub, match["rows"])
     return match[0][: match.start("rows") - match.start()] + rows

@@ -320,7 +320,7 @@ class Model(ChangeablePredictor):
         config = {
             "ranker": model.name,
             "parameters": model.parameters(),
-            "encoder": None,
+            "encoder": None,  # stays if ``parts`` has none
             "seed": model.seed,
             "tools": [_tool_record(tool, model.calls_) for tool in model.tools_],
             "training_data": vars(model.training_),

@@ -67,6 +67,11 @@ class Ranking:
         self.newcomers = _no_tool_is_new
 
     @property
+    def _is_whole(self) -> bool:
+        """Whether no selection was made; one keeps the scores that its tools had among all."""
+        return self.scores is self._probabilities
+
+    @property
     def order(self) -> Positions:
         """Positions in the vocabulary, best first; shape (n,)."""
         if self._order is None:
@@ -231,7 +236,7 @@ class Ranking:
         if len(positions) == len(self):
             return self
         part = self._part(np.array(positions))
-        if self.scores is self._probabilities:
+        if self._is_whole:
             # Given that the others cannot be called, these are the probabilities.
             part.scores = part._probabilities
         return part

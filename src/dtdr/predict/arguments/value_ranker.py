@@ -215,17 +215,17 @@ class ValueRanker:
         batches = [_Batch([examples[item] for item in order[at : at + size]]) for at in starts]
         if self._squares is None:
             self._squares = np.full(BUCKETS, _LEAST_SQUARE, np.float32)
-        times = np.zeros(BUCKETS, np.uint16)
+        batches_with = np.zeros(BUCKETS, np.uint16)
         for batch in batches:
-            times[batch.distinct] += 1
-        # What is learned lies close together, which is several times as fast.
-        places = np.flatnonzero((times > 1) | (self._weights != 0))
+            batches_with[batch.distinct] += 1
+        # Arrays of the trained buckets alone are several times as fast as those of all buckets.
+        trained = np.flatnonzero((batches_with > 1) | (self._weights != 0))
         column_of = np.full(BUCKETS, -1, np.int32)
-        column_of[places] = np.arange(len(places), dtype=np.int32)
-        weights, squares = self._weights[places], self._squares[places]
-        column = np.empty(BUCKETS, np.int32)
+        column_of[trained] = np.arange(len(trained), dtype=np.int32)
+        weights, squares = self._weights[trained], self._squares[trained]
+        scratch = np.empty(BUCKETS, np.int32)
         for batch in batches:
-            batch.compile(column_of, column)
+            batch.compile(column_of, scratch)
         for _ in range(_PASSES):
             for item in rng.permutation(len(batches)).tolist():
                 columns = batches[item].columns
@@ -235,7 +235,7 @@ class ValueRanker:
                 square = squares[columns] + gradient * gradient
                 squares[columns] = square
                 weights[columns] = before - _RATE * gradient / np.sqrt(square)
-        self._weights[places], self._squares[places] = weights, squares
+        self._weights[trained], self._squares[trained] = weights, squares
         self._mark = object()
 
 

@@ -78,7 +78,8 @@ class CandidateRanker:
     def probabilities(self, table: Matrix, new: Indices) -> Floats:
         """Probabilities of all tools; shape (tools,), summing to 1.
 
-        Tools that are not candidates share a small mass in their order, each below every candidate.
+        Tools that are not candidates share a small mass by their scores in the shortlist, each
+        below every candidate; new ones among them get 0.
 
         Args:
             table: shape (features + 1, tools).
@@ -87,9 +88,9 @@ class CandidateRanker:
         split = shortlist(table, new)
         if split is None:
             return softmax(self.scores(table))
-        columns, order = split
+        columns, prior = split
         candidates = softmax(self.scores(table.take(columns, axis=1)))
-        outside = order - order[order.argmax()]
+        outside = prior - prior[prior.argmax()]
         probabilities: Floats = np.exp(outside, out=outside).astype(np.float64)
         probabilities *= min(float(candidates[candidates.argmin()]), _OUTSIDE)
         probabilities[columns] = candidates

@@ -135,14 +135,16 @@ class FactoredModel:
         """All that is computed once a query, after what came before it."""
         featurizer, text = self.training.featurizer, QueryText.of(query)
         features = featurizer.read(text)
-        if self.encoder is not None:  # other words with the same meaning are familiar
-            further = dense(self.encoder.encode([query]))[0]
-            nearest = float((featurizer.further_vectors @ unit(further)).max(initial=0))
+        if self.encoder is not None:
+            encoded = dense(self.encoder.encode([query]))[0]
+            # Other words with the same meaning are familiar.
+            cosine = float((featurizer.further_vectors @ unit(encoded)).max(initial=0))
             features = replace(
                 features,
-                text=replace(text, surface=np.concatenate([text.surface, further])),
-                familiarity=(features.familiar + nearest) / 2,
-                covered=max(features.covered, nearest * nearest),
+                text=replace(text, surface=np.concatenate([text.surface, encoded])),
+                familiarity=(features.familiar + cosine) / 2,
+                # A middling cosine is far from words that are known: its square counts.
+                covered=max(features.covered, cosine * cosine),
             )
         reader = RunReader(before, query)
         context = read_context(before, self.index, reader.earlier)

@@ -119,11 +119,14 @@ class RunReader:
         if call is None:
             return NO_OUTCOME
         if call.output is None:
-            left = self._follow(call)
-            status, values = STATUSES.index(call.status), self._read_values(call, None)
-            return Outcome(status, NO_WORDS, NO_WORDS, left, values) if status else NO_OUTCOME
+            left, values = self._follow(call), self._read_values(call, None)
+            # Later calls are compared with its arguments; how it went is not known.
+            if call.status == "unknown":
+                return NO_OUTCOME
+            return Outcome(STATUSES.index(call.status), NO_WORDS, NO_WORDS, left, values)
         output, encoded = _bounded(call.output)
-        left = self._follow(call, encoded if output is call.output else b"")
+        is_whole = output is call.output
+        left = self._follow(call, encoded if is_whole else b"")
         values = self._read_values(call, output)
         return Outcome(_status(call), left=left, values=values, output=(output, encoded))
 

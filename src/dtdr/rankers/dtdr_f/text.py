@@ -136,12 +136,13 @@ def _count_quoted(text: str, tokens: list[str]) -> tuple[int, int]:
     """Quotations of a text, and runs of capitalised words inside its sentences elsewhere."""
     quoted = 0
     if '"' in text or "'" in text or "“" in text:
-        rest, quoted = _QUOTED.subn(" \0 ", text)
-        tokens = [*_TOKENS.findall(rest.replace("\0", "q"))]
+        # A small letter stands for a quotation: no name, and words around it are apart.
+        rest, quoted = _QUOTED.subn(" q ", text)
+        tokens = _TOKENS.findall(rest)
     runs, before, is_name = 0, ".", False
     for word in tokens:
         was_name = is_name
-        is_name = word[0].isupper() and not word.islower() and before not in ".?!:"
+        is_name = word[0].isupper() and before not in ".?!:"
         runs += is_name and not was_name
         before = word
     return quoted, runs

@@ -70,14 +70,7 @@ FEWEST_STEPS = 40
 
 def build_retrieval(results: Results, suite: str) -> list[Block]:
     """One table a data set and split; then what a user's suite varies."""
-    accuracies: dict[DatasetSplit, dict[str, dict[str, Proportion]]] = {}
-    for (dataset_split, model, method), experiments in group_experiments(
-        results.experiments(suite, "selections"),
-        lambda experiment: (experiment.dataset_split, experiment.spec["llm"], experiment.method),
-    ).items():
-        models = accuracies.setdefault(dataset_split, {})
-        records = records_of(results, of_last(experiments))
-        models.setdefault(model, {})[method] = share_of(records, "exact")
+    accuracies = _selection_accuracies(results, suite)
     blocks: list[Block] = []
     said: set[str] = set()
     for dataset_split, summaries in results.by_dataset_split(suite).items():
@@ -89,6 +82,21 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
         said.update(notes)
         blocks.append(replace(table, caption="\n".join(notes)))
     return [*blocks, *build_ablations(results, suite)]
+
+
+def _selection_accuracies(
+    results: Results, suite: str
+) -> dict[DatasetSplit, dict[str, dict[str, Proportion]]]:
+    """How often an LLM selected exactly a right function, by data set and split, LLM and method."""
+    accuracies: dict[DatasetSplit, dict[str, dict[str, Proportion]]] = {}
+    for (dataset_split, model, method), experiments in group_experiments(
+        results.experiments(suite, "selections"),
+        lambda experiment: (experiment.dataset_split, experiment.spec["llm"], experiment.method),
+    ).items():
+        models = accuracies.setdefault(dataset_split, {})
+        records = records_of(results, of_last(experiments))
+        models.setdefault(model, {})[method] = share_of(records, "exact")
+    return accuracies
 
 
 def _retrieval_table(

@@ -56,8 +56,12 @@ _COUNTED_ONCE = _SAID
 Entries = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
+_KIND_BITS = 56
+"""Bits of a key below its kind."""
+
+
 def _key(kind: int, slot: int, what: int = 0) -> int:
-    return (kind << 56) | ((slot + 2) << 32) | what
+    return (kind << _KIND_BITS) | ((slot + 2) << 32) | what
 
 
 def _join(single: Mapping[int, float], *many: tuple[int, npt.NDArray[Any], Any]) -> Entries:
@@ -204,8 +208,8 @@ class LastOutput(Block):
         keys, values = entries
         places = self.keys.searchsorted(keys)
         known = self.keys.take(places, mode="clip") == keys
-        places, values, kinds = places[known], values[known], keys[known] >> 56
-        for kind in (_WORD, _FACT):  # many words count no more than one
+        places, values, kinds = places[known], values[known], keys[known] >> _KIND_BITS
+        for kind in (_WORD, _FACT):  # all words together have the length of one
             of_kind = kinds == kind
             if (count := int(np.count_nonzero(of_kind))) > 1:
                 values[of_kind] /= count**0.5
@@ -268,6 +272,6 @@ def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64
     """
     distinct, key_index = np.unique(keys.values, return_inverse=True)
     _, counts = count_rows(key_index.astype(np.uint32), owner[keys.owner])
-    often = (counts >= _LEAST_RUNS) | (distinct >> 56 < _COUNTED_ONCE)
+    often = (counts >= _LEAST_RUNS) | (distinct >> _KIND_BITS < _COUNTED_ONCE)
     distinct, counts = distinct[often], counts[often]
     return np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])

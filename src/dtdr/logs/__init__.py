@@ -25,8 +25,8 @@ from dtdr.logs.formats import (
 )
 from dtdr.logs.importer import Importer, MixedImporter, import_logs
 from dtdr.logs.log_format import Canonical
+from dtdr.logs.own_rules import read_rules
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.redaction_rules import read_rules
 from dtdr.logs.sources import find_logs, is_folder
 from dtdr.logs.streams import LogReader
 from dtdr.logs.turns import CutOptions

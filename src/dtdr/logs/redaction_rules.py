@@ -7,15 +7,11 @@ each position of what they match.
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dtdr.errors import InputError, cannot_read
 from dtdr.logs.personal_data import CANDIDATE, NUMBERED, context_of, fits, is_identity
 from dtdr.logs.secret_names import KNOWN, PATTERNS, TELLING, Secrecy, is_random, secrecy
 
@@ -371,35 +367,3 @@ def _known(rule: dict[str, Any]) -> Rule:
 BUILT_IN: tuple[Rule, ...] = tuple(map(_known, KNOWN["rules"]))
 COMMAND = next(rule.pattern for rule in BUILT_IN if rule.check is _command)
 """Pattern of the text before a password on a command line."""
-
-
-def read_rules(path: str | Path) -> tuple[Rule, ...]:
-    """Rules from a TOML or JSON file: an object ``name -> regular expression``.
-
-    A group named ``secret`` in the expression limits what is replaced.
-
-    Raises:
-        InputError: the file cannot be read, or an expression is invalid or matches the empty text.
-    """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-        value = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except OSError as error:
-        raise cannot_read(path, error) from error
-    except ValueError as error:
-        raise InputError(f"{path} is neither JSON nor (as .toml) TOML: {error}") from error
-    if not isinstance(value, dict) or not value:
-        raise InputError(f'{path} must contain an object such as {{"employee": "E[0-9]{{6}}"}}')
-    rules = []
-    for name, expression in value.items():
-        try:
-            pattern = re.compile(expression)
-        except (re.error, TypeError) as error:
-            raise InputError(
-                f"{path}: rule {name!r} is not a regular expression: {error}"
-            ) from error
-        if pattern.match(""):
-            raise InputError(f"{path}: rule {name!r} matches the empty text; make it match secrets")
-        rules.append(Rule(name, pattern))
-    return tuple(rules)

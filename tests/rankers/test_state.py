@@ -1,6 +1,7 @@
 """The state of a run: its values, the forest on them, and the rules that it learns."""
 
 import json
+from datetime import date
 
 import numpy as np
 import pytest
@@ -47,6 +48,29 @@ CLAIMS = [claim(number, RNG) for number in range(120)]
 @pytest.fixture(scope="module")
 def model():
     return create("dtdr-f").fit(CLAIMS, **RANKER_ONLY)
+
+
+def numbers_of(value):
+    """The number that a call with this output gives."""
+    values = ValueReader("").read(None, {"it": value})
+    return values.values[(values.keys >> 20) == NUMBER >> 20].tolist()
+
+
+def test_dates_are_whole_days_at_any_time_and_numbers_have_four_digits():
+    start = date(2000, 1, 1)
+    for text in ("1951-03-02", "2026-05-18", "2027-06-15", "2099-12-31", "2027-06-15T08:00:00Z"):
+        days = float((date.fromisoformat(text[:10]) - start).days)
+        assert numbers_of(text) == [days]
+        assert read_query(f"Leave on {text}").values.tolist()[0] == days
+    for value, kept in ((48_213, 48_210), (8_123_456, 8_123_000), ("48213.7", 48_210), (7.5, 7.5)):
+        assert numbers_of(value) == [kept]
+    assert 48_210 in read_query("Pay 48213 euros").values
+
+
+@pytest.mark.parametrize(("value", "is_asked"), [(48_213, 1), (48_210, 0), ("48213", 1)])
+def test_a_long_number_is_in_the_query_if_all_its_digits_are(value, is_asked):
+    values = ValueReader("Pay 48213 euros").read(None, {"amount": value})
+    assert values.values[(values.keys >> 20) == IN_QUERY >> 20].tolist() == [is_asked]
 
 
 def test_rules_on_numbers_of_earlier_calls_are_learned(model):

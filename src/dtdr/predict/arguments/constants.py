@@ -38,7 +38,7 @@ ANY_TOOL = ""
 _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
 _LEAST_TIMES = 10
 """Times that a slot is seen before what it never takes is left out."""
-_COUNT = re.compile(r"\d{1,2}")
+_SMALL_NUMBER = re.compile(r"\d{1,2}")
 """Small numbers occur everywhere by chance."""
 
 
@@ -334,7 +334,7 @@ class _RunContent:
         An output returned it; it is a date; it is a number or an identifier that somebody said; or
         it is a text with a name or number in it that was said or returned.
         """
-        if isinstance(value, bool) or value is None or _COUNT.fullmatch(str(value)):
+        if isinstance(value, bool) or value is None or _SMALL_NUMBER.fullmatch(str(value)):
             return False
         if form in self._forms or type_of(value) == "date":
             return True

@@ -48,7 +48,7 @@ class PartKind(NamedTuple):
         pattern: the JSON Pointer into the output, or into the arguments after ``given ``, or after
             ``failed `` if the call did; with ``*`` for positions and keys that name one record.
         key: its last name; empty where that is a variable.
-        said: who said the value, ``no`` where it was not said.
+        said: where the value was said: ``query``, a role, a role and ``earlier``, or ``no``.
     """
 
     tool: str

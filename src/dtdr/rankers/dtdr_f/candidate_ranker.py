@@ -337,7 +337,8 @@ def shortlist(table: Matrix, new: Indices) -> tuple[Indices, Matrix] | None:
 
     Args:
         table: shape (features + 1, tools).
-        new: columns of tools without demonstrations, which are ranked by their texts alone.
+        new: columns of tools without demonstrations, which are ranked by their texts alone. They
+            are candidates only where too few others are left.
 
     Returns:
         Columns, and shape (tools,), on the scale of a log probability; None where the ranker sees

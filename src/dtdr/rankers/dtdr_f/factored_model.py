@@ -54,9 +54,9 @@ in. Without any, what the ranker learned of words ranks rare tools first."""
 
 _MOST_TRUST = 0.98
 """The most that a query is trusted if there are tools without demonstrations. Where the next
-tool is nearly certain, these share more than tools that are often called. Counts then decide which
-of the others is likely: of five tools shown by a CI assistant that offers 20 tools no run called,
-0.6 to 1.5 are such tools (1.7 to 2.4 without counts)."""
+tool is nearly certain, these together get more than tools that are often called. Counts then
+decide which of the others is likely: of five tools shown by a CI assistant that offers 20 tools no
+run called, 0.6 to 1.5 are such tools (1.7 to 2.4 without counts)."""
 
 
 @dataclass(frozen=True, eq=False)

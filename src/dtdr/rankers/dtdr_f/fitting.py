@@ -37,7 +37,7 @@ _NEW_TOOLS = 0.01
 with 20 plans of T-Eval, .008 with 100. Among 20, validation MRR of the steps that want such a tool
 is .47, and .37 with outputs for the others alone."""
 _FOLDS = 3
-"""Parts of the demonstrations that are held out in turn."""
+"""Parts of the demonstrations that are held out in turn, at most; see ``divide``."""
 _NEW_TOOL_STEPS = 2_000
 """Steps whose tools the scorer of new tools learns from: it weighs only a dozen features."""
 _CALIBRATED = 2_000

@@ -79,6 +79,7 @@ class Context:
 
 
 NO_CONTEXT = Context((), NO_WORDS, np.empty(0, np.float32))
+"""Nothing came before the query, or nothing of it is known."""
 
 
 class RunReader:

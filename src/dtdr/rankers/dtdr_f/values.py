@@ -64,7 +64,7 @@ class Values(NamedTuple):
 
     Attributes:
         keys: shape (n,), sorted: kind and hash of each value.
-        values: shape (n,): numbers with four digits, days since 2000, counts, or 1.
+        values: shape (n,): numbers with four digits, whole days since 2000, counts, or 1.
     """
 
     keys: Keys
@@ -83,7 +83,8 @@ class ValueReader:
 
     def __init__(self, query: str = "") -> None:
         self._query = query[:READ_LENGTH].casefold()
-        self._numbers = {value for value in _numbers_in(self._query) if value >= _LEAST_EQUAL}
+        numbers = (value for _, value in _numbers_in(self._query))
+        self._numbers = {value for value in numbers if value >= _LEAST_EQUAL}
         self._known: dict[Any, int] = {}
         """The path of each value of earlier steps, the last one."""
         self._latest: dict[Any, int] = {}
@@ -159,8 +160,8 @@ class ValueReader:
             return [], False
         numbers = [value for value in column if -_LARGEST < value < _LARGEST]
         if numbers:
-            _add_number(values, path, min(numbers), is_listed)
-            _add_number(values, path, max(numbers), is_listed)
+            _add_number(values, path, _four_digits(min(numbers)), is_listed)
+            _add_number(values, path, _four_digits(max(numbers)), is_listed)
         numbers = [value for value in numbers if value >= _LEAST_EQUAL]
         return numbers, not self._numbers.isdisjoint(numbers)
 
@@ -177,7 +178,7 @@ class ValueReader:
                     key = FLAG | hash_member(path, text) & _BITS
                     values[key] = values.get(key, 0.0) + 1
                 else:
-                    _add_number(values, path, value, is_listed)
+                    _add_number(values, path, _rounded(text, value), is_listed)
             if _SHORTEST_EQUAL <= size <= _LONGEST_EQUAL:
                 folded = text.casefold()
                 compared.append(folded)
@@ -212,7 +213,7 @@ class ValueReader:
                 _count_flag(values, path, str(value))
             elif isinstance(value, (int, float)):
                 if -_LARGEST < value < _LARGEST:  # not a number is neither
-                    _add_number(values, path, value, is_listed)
+                    _add_number(values, path, _four_digits(value), is_listed)
                 if _LEAST_EQUAL <= value < _LARGEST:
                     self._compare(path, value, value in self._numbers, values)
 
@@ -238,7 +239,8 @@ def hash_member(path: int, name: str) -> int:
 
 def read_query(query: str) -> Values:
     """The first numbers and dates of a query, and how many there are."""
-    numbers = [*islice(_numbers_in(query[:READ_LENGTH]), _QUERY_NUMBERS)]
+    read = islice(_numbers_in(query[:READ_LENGTH]), _QUERY_NUMBERS)
+    numbers = [_rounded(text, value) for text, value in read]
     if not numbers:
         return NO_VALUES
     values = {NUMBER | (_QUERY + at) & _BITS: value for at, value in enumerate(numbers)}
@@ -270,11 +272,23 @@ def to_number(text: str) -> float | None:
     return value if abs(value) < _LARGEST else None
 
 
-def _numbers_in(text: str) -> Iterable[float]:
+def _numbers_in(text: str) -> Iterable[tuple[str, float]]:
+    """The numbers and dates of a text, as they are written and as numbers."""
     for match in _NUMBER_IN_TEXT.findall(text):
         value = to_number(match)
         if value is not None:
-            yield float(f"{value:.4g}") if "-" not in match else value
+            yield match, value
+
+
+def _rounded(text: str, value: float) -> float:
+    """The value to keep of a text that ``to_number`` reads: whole days, or four digits."""
+    is_date = text[4:5] == "-" and text[7:8] == "-"
+    return float(round(value)) if is_date else _four_digits(value)
+
+
+def _four_digits(value: float) -> float:
+    """A number that names nobody: of a longer one, the first four digits."""
+    return float(f"{value:.4g}")
 
 
 def parse_lines(text: str) -> Any:
@@ -349,7 +363,6 @@ def _members(objects: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
 
 
 def _add_number(values: dict[int, float], path: int, value: float, is_listed: bool) -> None:
-    value = float(f"{value:.4g}") if abs(value) < _EPOCH else float(value)
     key = path & _BITS
     values[NUMBER | key] = min(value, values.get(NUMBER | key, value))
     if is_listed:

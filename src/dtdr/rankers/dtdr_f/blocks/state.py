@@ -1,15 +1,15 @@
 """A random forest on the state: the latest values of all outputs, the calls, and the words.
 
-It knows the values that each tool returned last, in this turn or an earlier one. Each value that
-several groups of demonstrations have is a column, and so are differences of two numbers that
-separate next tools. So it learns rules such as "an amount above the limit needs an approval".
-Conditions on one of these that say whether a run still calls a tool are further columns: of a tool
-that few runs call, at many different moments, the trees see too few steps. Where several tools are
-due at once, ``due_first`` says which comes first.
+It knows the values that each tool took or returned last, in this turn or an earlier one. The most
+frequent ones that three groups of demonstrations have are columns, and so are differences of two
+numbers that separate next tools. So it learns rules such as "an amount above the limit needs an
+approval". Conditions on one of these that say whether a run still calls a tool are further columns:
+of a tool that few runs call, at many different moments, the trees see too few steps. Where several
+tools are due at once, ``due_first`` says which comes first.
 
 Example: ``get_claim`` returned an amount of 1,200 and, three calls later, ``get_policy`` a limit of
 1,000. The column of their difference is 200. If .9 of the trees then predict ``ask_approval`` among
-50 tools, ``state_probability`` is .9 for it, and ``state`` is log(.95 x .9 + .05 / 50) = -.156.
+50 tools, ``state_probability`` is .9 for it, and ``state`` is log(.95 x .9 + .05 / 50) = -.155.
 """
 
 from __future__ import annotations
@@ -301,7 +301,8 @@ class _StateRow(NamedTuple):
 
     Attributes:
         row: shape (columns + pairs + rules + 1,), without words of outputs; never changed.
-        is_known: whether more than names is known.
+        is_known: whether a call had an outcome, or something came before the query; a first query
+            alone does not count.
         step: slots of the calls of the last step.
         before: slots of the step before it.
         distinct: slots that were called.

@@ -148,6 +148,24 @@ def likelihood(cases: Indices, taken: Indices) -> npt.NDArray[np.float64]:
     return x_log_x(taken) + x_log_x(cases - taken) - x_log_x(cases)
 
 
+def differences(table: Matrix, pairs: Indices, missing: np.float32) -> Matrix:
+    """The differences of pairs of columns, missing where one is; shape (rows, pairs).
+
+    Args:
+        table: shape (rows, columns), or of one row.
+        pairs: shape (2, pairs).
+        missing: the value where a number is not known.
+    """
+    left, right = (table.take(columns, axis=-1) for columns in pairs)
+    is_missing = (left == missing) | (right == missing)
+    return np.where(is_missing, missing, left - right).astype(np.float32)
+
+
+def lowered_by_pairs(width: int, pairs: Indices) -> Indices:
+    """The second column of each difference, which follow ``width`` columns; -1 for these."""
+    return np.append(np.full(width, -1), pairs[1])
+
+
 class _Kinds:
     """Which of the most frequent pairs of a last and a next tool each step is.
 

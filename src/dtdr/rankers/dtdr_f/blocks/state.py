@@ -46,7 +46,12 @@ from dtdr.rankers.dtdr_f.blocks.state_columns import (
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.outcomes import NO_OUTCOME, Outcome
 from dtdr.rankers.dtdr_f.queries import Row
-from dtdr.rankers.dtdr_f.value_pairs import choose_loops, choose_pairs
+from dtdr.rankers.dtdr_f.value_pairs import (
+    choose_loops,
+    choose_pairs,
+    differences,
+    lowered_by_pairs,
+)
 from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
 from dtdr.rankers.feature_rows import FeatureRows
@@ -155,7 +160,9 @@ class State(Block):
         if steps is None:
             return nothing
         pairs = block._choose_pairs(steps)
-        table = np.concatenate([steps.table[:, :-1], _differences(steps.table, pairs)], axis=1)
+        table = np.concatenate(
+            [steps.table[:, :-1], differences(steps.table, pairs, MISSING)], axis=1
+        )
         rules = block._find_rules(table, pairs, steps)
         last_column = np.zeros((len(table), 1), np.float32)
         table = np.concatenate([table, rules.read(table), last_column], axis=1)
@@ -200,7 +207,7 @@ class State(Block):
         """The conditions on values and differences, and which comes first of tools that are due."""
         values = np.flatnonzero(are_values(self.keys))
         columns = np.append(values, np.arange(self.width, table.shape[1]))
-        counts, lowered_by = np.array(self.at[COUNT]), _lowered_by(self.width, pairs)
+        counts, lowered_by = np.array(self.at[COUNT]), lowered_by_pairs(self.width, pairs)
         known = counts[counts >= 0]
         rules = find_rules(table, columns, MISSING, known, steps.runs, lowered_by[columns])
         called = counts[steps.wanted]
@@ -286,7 +293,7 @@ class State(Block):
             or (columns.size and not 0 <= columns.min() <= columns.max() < width)
         ):
             raise ModelError("the rules of the model are damaged; fit it again")
-        are_left = _lowered_by(len(keys), pairs)[columns[0]] == columns[1]
+        are_left = lowered_by_pairs(len(keys), pairs)[columns[0]] == columns[1]
         low, high = bounds
         rules = Rules(columns[0], columns[1], low, high, are_left, arrays["rule_order"])
         if rules.behind.shape != (len(rules.best),) * 2 or (rules.behind > 0).any():
@@ -366,7 +373,7 @@ class _StateRow(NamedTuple):
         if not self.is_known or block.forest is None:
             return
         row = self.with_words()
-        row[block.pair_span] = _differences(row, block.pairs)
+        row[block.pair_span] = differences(row, block.pairs, MISSING)
         row[block.rule_span] = due = block.rules.read(row)
         row[-1] = 0
         best = due.take(block.best_rules)
@@ -382,20 +389,3 @@ class _StateRow(NamedTuple):
 
 def _ones(count: int) -> Matrix:
     return np.ones(count, np.float32)
-
-
-def _lowered_by(width: int, pairs: Indices) -> Indices:
-    """The second column of each difference, -1 for the columns before them."""
-    return np.append(np.full(width, -1), pairs[1])
-
-
-def _differences(table: Matrix, pairs: Indices) -> Matrix:
-    """The differences of pairs of columns, missing where one is; shape (rows, pairs).
-
-    Args:
-        table: shape (rows, columns), or of one row.
-        pairs: shape (2, pairs).
-    """
-    left, right = (table.take(columns, axis=-1) for columns in pairs)
-    is_missing = (left == MISSING) | (right == MISSING)
-    return np.where(is_missing, MISSING, left - right).astype(np.float32)

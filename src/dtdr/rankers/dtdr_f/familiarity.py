@@ -13,6 +13,7 @@ from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.out_of_distribution import threshold_of
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders.base import Encoder
 from dtdr.text.words import hash_word
@@ -130,7 +131,7 @@ def _frame(words: Hashes) -> tuple[Hashes, Hashes]:
 
 def _share(known: Hashes, ngrams: tuple[Hashes, Hashes]) -> float:
     total = 0.0
-    for hashes in ngrams if len(known) else ():
-        hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
+    for hashes in ngrams:
+        _, hits = find_sorted(known, hashes)
         total += int(np.count_nonzero(hits)) / max(len(hashes), 1)
     return total / 2

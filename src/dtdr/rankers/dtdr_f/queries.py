@@ -24,6 +24,7 @@ from dtdr.rankers.dtdr_f.text import (
     stems_of,
 )
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.rankers.vectors import unit
 from dtdr.text.sparse import csr_array
 
@@ -84,8 +85,7 @@ class Vocabulary:
 
     def columns(self, hashes: Hashes) -> Indices:
         """The column of each term, -1 where it is not known."""
-        places = self.terms.searchsorted(hashes)
-        known = self.terms.take(places, mode="clip") == hashes
+        places, known = find_sorted(self.terms, hashes)
         return np.where(known, places, -1)
 
     def row(self, columns: Indices) -> Row:

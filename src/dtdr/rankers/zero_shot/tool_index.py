@@ -14,6 +14,7 @@ from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.remembered import Remembered
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.rankers.zero_shot.words import READING, STOP_STEMS, SYNONYMS, WRITING, hash_words
 from dtdr.text.encoders.base import MAX_CHARACTERS
 from dtdr.text.sparse import SparseMatrix
@@ -91,11 +92,8 @@ class ToolIndex:
 
     def columns(self, stems: Hashes) -> Indices:
         """The columns of those of the stems that tools have, or have in other words."""
-        at = self._words.searchsorted(stems)
-        if not len(self._words):
-            return np.zeros(0, np.intp)
-        known: Indices = at[self._words.take(at, mode="clip") == stems]
-        return known
+        places, known = find_sorted(self._words, stems)
+        return places[known]
 
     def rows(self, columns: Indices) -> tuple[Matrix, Matrix, Matrix]:
         """Weights of some words in the tools, each of shape (words, n).

@@ -17,6 +17,7 @@ from dtdr.rankers.dtdr_f.text import (
     Hashes,
     QueryText,
 )
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.text.words import hash_stem
 
 _MOST_CLAUSES = 40
@@ -53,8 +54,7 @@ def clauses_of(text: QueryText) -> list[Hashes]:
     """
     stems, flags = text.stems[:MAX_WORDS], text.flags[:MAX_WORDS]
     begins = (flags & (BEGINS_SENTENCE | AFTER_JOINT)) > 0
-    places = STOP_STEMS.searchsorted(stems)
-    is_stop = STOP_STEMS.take(places, mode="clip") == stems
+    _, is_stop = find_sorted(STOP_STEMS, stems)
     kept = ((flags & IS_LETTERS) > 0) & ~is_stop
     stems, clause_at = stems[kept], np.cumsum(begins)[kept]
     ends = [*(np.flatnonzero(clause_at[1:] != clause_at[:-1]) + 1).tolist(), len(stems)]

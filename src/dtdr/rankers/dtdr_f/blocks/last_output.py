@@ -27,6 +27,7 @@ from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, log_softmax, stack_rows
 from dtdr.rankers.softmax_regression import fit_softmax
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.rankers.vectors import rows as rows_of
 
 _LEAST_RUNS = 2
@@ -206,8 +207,7 @@ class LastOutput(Block):
     def columns(self, entries: Entries) -> Row:
         """The columns of the known keys, and their values."""
         keys, values = entries
-        places = self.keys.searchsorted(keys)
-        known = self.keys.take(places, mode="clip") == keys
+        places, known = find_sorted(self.keys, keys)
         places, values, kinds = places[known], values[known], keys[known] >> _KIND_BITS
         for kind in (_WORD, _FACT):  # all words together have the length of one
             of_kind = kinds == kind

@@ -56,6 +56,7 @@ from dtdr.rankers.dtdr_f.value_rules import NO_RULES, Rules, find_rules
 from dtdr.rankers.dtdr_f.values import IN_QUERY, NUMERIC, Values
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.rankers.trees import Forest
 from dtdr.rankers.vectors import rows as rows_of
 
@@ -144,8 +145,7 @@ class State(Block):
     def _columns_of(self, owner: int, kind: int, count: int) -> list[int]:
         """The column of each slot, or the last one."""
         wanted = (owner << 32) + kind + np.arange(count)
-        places = self.keys.searchsorted(wanted)
-        known = self.keys.take(places, mode="clip") == wanted if len(self.keys) else places < 0
+        places, known = find_sorted(self.keys, wanted)
         return [int(at) if is_known else -1 for at, is_known in zip(places, known, strict=True)]
 
     @classmethod

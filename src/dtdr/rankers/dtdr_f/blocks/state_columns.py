@@ -11,6 +11,7 @@ from dtdr.rankers.dtdr_f.blocks.block import TrainingSet
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.values import GREATEST, Values
 from dtdr.rankers.nn import Matrix
+from dtdr.rankers.sorted_keys import find_sorted
 
 _LEAST_GROUPS = 3
 """A value, or a word, counts if this many groups of demonstrations contain it: identifiers and free
@@ -41,8 +42,7 @@ class OwnerColumns:
 
     def find(self, keys: npt.NDArray[np.int32]) -> tuple[Any, Any]:
         """The columns of the known keys, and which are known."""
-        places = self.keys.searchsorted(keys)
-        known = self.keys.take(places, mode="clip") == keys
+        places, known = find_sorted(self.keys, keys)
         return places[known] + self.begin, known
 
     def write(self, row: Matrix, keys: npt.NDArray[np.int32], values: Matrix) -> None:

@@ -23,6 +23,7 @@ from dtdr.rankers.dtdr_f.text import Hashes, stems_of
 from dtdr.rankers.feature_rows import FeatureRows
 from dtdr.rankers.nn import Matrix, log_softmax, stack_rows
 from dtdr.rankers.softmax_regression import fit_softmax
+from dtdr.rankers.sorted_keys import find_sorted
 from dtdr.text.words import name_words
 
 _LEAST_RUNS, _MOST_WORDS = 2, 4_000
@@ -108,12 +109,8 @@ class StepText(Block):
         return block
 
     def _columns(self, words: Hashes) -> npt.NDArray[np.intp]:
-        distinct = np.unique(words)
-        places = self.words.searchsorted(distinct)
-        if not len(self.words):
-            return places[:0]
-        known: npt.NDArray[np.intp] = places[self.words.take(places, mode="clip") == distinct]
-        return known
+        places, known = find_sorted(self.words, np.unique(words))
+        return places[known]
 
     def start(self, query: Query, rows: StepTextRows) -> BlockState | None:
         """Nothing is written before the first text."""

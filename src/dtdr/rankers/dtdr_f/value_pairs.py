@@ -114,14 +114,16 @@ def choose_loops(
         if again.sum() < _LEAST_CASES or again.all():
             continue
         items = table[np.ix_(after, columns)]
-        done = table[after, counts[tool], None]
-        most = range(1, max(2, int(min(items.max(initial=0), _MOST_ITEMS))))
-        alone = np.max([_split_gains(items > size, again) for size in most], axis=0)
-        left = items > done
-        gains = np.where(_is_loop(left, again), _split_gains(left, again) - alone, 0)
+        left = items > table[after, counts[tool], None]
+        # Few of the columns are loops: only these are compared with their sizes alone.
+        of_loops = np.flatnonzero(_is_loop(left, again))
+        items, left = items[:, of_loops], left[:, of_loops]
+        sizes = range(1, max(2, int(min(items.max(initial=0), _MOST_ITEMS))))
+        alone = np.max([_split_gains(items > size, again) for size in sizes], axis=0)
+        gains = _split_gains(left, again) - alone
         for at in np.argsort(-gains, kind="stable")[:_MOST_LOOPS]:
             if gains[at] > _LEAST_LOOP_GAIN:
-                loops.append((int(columns[at]), int(counts[tool])))
+                loops.append((int(columns[of_loops[at]]), int(counts[tool])))
     return np.array(loops, np.intp).reshape(-1, 2).T
 
 

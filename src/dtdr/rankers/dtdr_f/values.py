@@ -255,7 +255,7 @@ def to_number(text: str) -> float | None:
     if not (last.isdigit() or last in _NUMBER_ENDS) or first.isalpha():
         return None
     try:
-        if text[4:5] == "-" and text[7:8] == "-":
+        if _is_date(text):
             days = float(date.fromisoformat(text[:10]).toordinal() - _EPOCH)
             hours = to_number(text[11:16]) if len(text) >= 16 else None
             return days + (hours or 0.0) / 24
@@ -282,12 +282,16 @@ def _numbers_in(text: str) -> Iterable[tuple[str, float]]:
 
 def _rounded(text: str, value: float) -> float:
     """The value to keep of a text that ``to_number`` reads: whole days, or four digits."""
-    is_date = text[4:5] == "-" and text[7:8] == "-"
-    return float(round(value)) if is_date else _four_digits(value)
+    return float(round(value)) if _is_date(text) else _four_digits(value)
+
+
+def _is_date(text: str) -> bool:
+    """Whether a text has the form of a date, or of a date and time."""
+    return text[4:5] == "-" and text[7:8] == "-"
 
 
 def _four_digits(value: float) -> float:
-    """A number that names nobody: of a longer one, the first four digits."""
+    """A number without what may identify somebody: the first four digits of a longer one."""
     return float(f"{value:.4g}")
 
 
